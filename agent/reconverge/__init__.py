@@ -116,7 +116,7 @@ _PLACES: Final = {
 if not TYPE_CHECKING:  # to checkers it would say that there is any name
 
     def __getattr__(name: str) -> object:
-        """Import a public name, or a module beside this one. Raises AttributeError for a name that is neither."""
+        """Imports a public name, or a module of this package. Raises AttributeError for a name that is neither."""
         if name in _PLACES:
             found = globals()[name] = getattr(import_module(_PLACES[name]), name)
             return found
@@ -129,5 +129,5 @@ if not TYPE_CHECKING:  # to checkers it would say that there is any name
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        """All public names, whether they have been imported yet or not."""
+        """Returns all public names, whether they have been imported yet or not."""
         return sorted({*globals(), *_PLACES})

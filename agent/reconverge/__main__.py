@@ -1,4 +1,4 @@
-"""`python -m reconverge`, for where the command `reconverge` is not on the path."""
+"""Runs `python -m reconverge`, for machines where the command `reconverge` is not on the path."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Errors for calls that Python cannot make, which say what to write.
+"""Errors for calls with wrong arguments; each message shows the right call.
 
-A misspelt argument ends in a TypeError of Python, which lists no known names and knows nothing of where a setting
-belongs. A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The call is made first, and
-its arguments are looked at only after Python has refused them, so a right call costs one more frame. For constructors
-and declarations; decisions are not decorated.
+A misspelt argument ends in a TypeError of Python, which lists no known names and does not know where a setting belongs.
+A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The call is made first, and its
+arguments are looked at only after Python has refused them, so a right call costs one more frame. The decorator is for
+constructors and declarations; decisions are not decorated.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from reconverge.errors import InvalidSetting, asked
 
 Decorated = TypeVar("Decorated")
 NAMELESS: Final = ""
-"""Under which `with_advice` finds advice about a value that has no name, and may not be without."""
+"""The key of `with_advice`'s table for advice about a value that was passed without a name, and needs one."""
 HIDDEN: Final = "***"
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated], Decorated]:
-    """A decorator for a function, a method, or a class, whose constructor is meant.
+    """Returns a decorator that replaces the TypeError of a wrong call by an InvalidSetting.
+
+    Of a class it decorates `__init__`.
 
     Args:
-        advice: what to say of an argument of that name where it is unknown or missing, and under `NAMELESS` of a value
-            that needs a name.
+        advice: the text of the error, by the name of the argument that is unknown or missing; under `NAMELESS`, the
+            text for a value that must be passed by keyword.
     """
 
     def decorate(given: Decorated) -> Decorated:
@@ -48,7 +50,7 @@ def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callab
             return function(*args, **kwargs)
         except TypeError:
             mistake = _mistake(function, args, kwargs, advice)
-            if mistake is None:  # the call was right, and something within went wrong
+            if mistake is None:  # the arguments were right, so the TypeError came from inside the function
                 raise
         raise mistake
 
@@ -58,7 +60,7 @@ def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callab
 def _mistake(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], advice: Mapping[str, str]
 ) -> InvalidSetting | None:
-    """Describes the mistake in the arguments; None if there is none."""
+    """Returns an error that describes the mistake in the arguments; None if the call fits the function's signature."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -99,6 +101,6 @@ def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str
 
 
 def _shown(name: str, value: object) -> object:
-    """The value, unless it may hold a password: a misspelt argument may be a secret or a URL."""
+    """Returns the value, or `***` if it may hold a password: a misspelt argument may be a secret or a URL."""
     text = value if isinstance(value, str) else ""
     return HIDDEN if "secret" in name.lower() or "@" in text else value

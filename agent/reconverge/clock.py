@@ -1,7 +1,7 @@
-"""The one place where time comes from, and how durations are written.
+"""The one place where time comes from, and functions that convert durations.
 
-Everything else is handed its moments as integers of nanoseconds, and the name states which kind:
-`monotonic_ns` measures ages and never jumps, `wall_ns` names windows and may.
+All other modules receive their moments as integers of nanoseconds, and the name says of which clock: `monotonic_ns`
+measures ages and never jumps, `wall_ns` names windows and may jump.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Seconds: TypeAlias = float | timedelta
-"""A duration as users may give it."""
+"""A duration in seconds, or as a `timedelta`, as users may give it."""
 
 
 def in_seconds(value: T | timedelta) -> T | float:
-    """A `timedelta` as a number of seconds; anything else as it is."""
+    """Converts a `timedelta` to a number of seconds; returns any other value unchanged."""
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
@@ -27,11 +27,11 @@ MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 NEVER_NS = 1 << 62
-"""Later than any clock will reach."""
+"""A moment that no clock will reach."""
 
 
 def seconds(nanoseconds: int) -> float:
-    """So many nanoseconds in seconds. In floating point from the beginning, as machines do it."""
+    """Converts nanoseconds to seconds, as a float."""
     return float(nanoseconds) / SECOND_NS
 
 
@@ -43,18 +43,18 @@ class Clock(Protocol):
     """
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since an arbitrary start; only differences mean anything."""
+        """Returns nanoseconds since an arbitrary start; only differences mean anything."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970-01-01T00:00:00Z."""
+        """Returns nanoseconds since 1970-01-01T00:00:00Z."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks. On Linux the monotonic one goes on while the machine is suspended.
+    """The machine's own clocks. On Linux the monotonic clock goes on while the machine is suspended.
 
-    So does the time of the hub, at which a lease ends after so many seconds whether its node was awake or not.
+    So does the hub's clock, by which a lease ends whether its node was awake or not.
     """
 
     monotonic_ns = staticmethod(
@@ -64,11 +64,11 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves by calls alone, for tests.
+    """A clock for tests, which moves by calls alone.
 
-    `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
-    `jump` moves the wall clock alone, as an operator or NTP does. A caller that waits for a limit on this clock (see
-    `RateLimiter.wait`) is woken by `advance`, and by nothing else.
+    `start` is the wall time in seconds. `advance` moves both clocks, as time passing does; `jump` moves the wall clock
+    alone, as an operator or NTP does. A caller that waits for a limit on this clock (see `RateLimiter.wait`) is woken
+    by `advance`, and by nothing else.
     """
 
     def __init__(self, start: float = 0.0) -> None:
@@ -83,11 +83,11 @@ class ManualClock:
         return self._monotonic_ns + self._wall_ahead_ns
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, rounded to the nanosecond. Raises ValueError when negative."""
+        """Lets `seconds` pass on both clocks, rounded to the nanosecond. Raises ValueError if it is negative."""
         self.advance_ns(round(seconds * SECOND_NS))
 
     def advance_ns(self, nanoseconds: int) -> None:
-        """Let `nanoseconds` pass. Raises ValueError when negative."""
+        """Lets `nanoseconds` pass on both clocks. Raises ValueError if the number is negative."""
         if nanoseconds < 0:
             raise ValueError(f"time cannot pass backwards: {nanoseconds} ns; use jump() to move the wall clock")
         self._monotonic_ns += nanoseconds
@@ -95,15 +95,15 @@ class ManualClock:
             watcher(self._monotonic_ns)
 
     def watch(self, watcher: Callable[[int], None]) -> None:
-        """Calls `watcher` with the monotonic time whenever time has passed: this clock's alarms."""
+        """Registers a function that this clock calls with the monotonic time whenever time has passed."""
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[int], None]) -> None:
-        """Undo one `watch`."""
+        """Removes a function that `watch` has registered."""
         self._watchers.remove(watcher)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward, or back when negative; no time passes."""
+        """Moves the wall clock forward, or back if the number is negative. The monotonic clock stays as it is."""
         self._wall_ahead_ns += round(seconds * SECOND_NS)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The words in which a limiter answers."""
+"""The decisions of a limiter, under one name for import."""
 
 from reconverge.kernel import Decision, Usage
 

@@ -1,7 +1,7 @@
-"""Errors: mistakes of the caller, and a hub that cannot be reached.
+"""The errors of this package: mistakes of the caller, and a hub that cannot be reached.
 
-A refusal is not among them: it is a `Decision`. Each error carries its facts as attributes,
-and its message names the remedy.
+A refused request is not an error: the limiter returns a `Decision`. Each error carries its facts as attributes, and its
+message names the remedy.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from typing import Final
 
 ALIKE_MIN: Final = 0.7
-"""How much of two words must agree, as `difflib` counts that: 'strikt' and 'strict' agree in 0.83."""
+"""How similar two words must be, from 0 to 1, as `difflib` counts it: 'strikt' and 'strict' have 0.83."""
 WORD_LENGTH_MAX: Final = 100
-"""Longer words are no misspelling, and comparing them takes long."""
+"""The longest word that is compared with known words: a longer one is no misspelling, and comparing it takes long."""
 
 
 def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) -> str | None:
-    """The known word that `word` is closest to, in any case; None if none is close."""
+    """Returns the known word that is spelt most like `word`, ignoring case; None if no word is close."""
     if not isinstance(word, str) or len(word) > WORD_LENGTH_MAX:
         return None
     spelled = {each.lower(): each for each in known}
@@ -26,13 +26,13 @@ def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) ->
 
 
 def asked(word: object, known: Iterable[str]) -> str:
-    """The end of a message: `; did you mean 'strict'?`, or nothing."""
+    """Returns the end of an error message, such as `; did you mean 'strict'?`; empty if no known word is close."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {found!r}?"
 
 
 class ReconvergeError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 SHOWN_MAX = 80
@@ -40,7 +40,7 @@ SHOWN_BITS_MAX = 256
 
 
 def shown(value: object) -> str:
-    """`value` as a message can show it, however long it is; Python refuses to write out very large numbers."""
+    """Returns a value's repr for an error message, shortened if it is long. Very large integers become `2**N...`."""
     if isinstance(value, int) and value.bit_length() > SHOWN_BITS_MAX:
         return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
     text = repr(value)
@@ -48,9 +48,9 @@ def shown(value: object) -> str:
 
 
 class InvalidLimit(ReconvergeError, ValueError):
-    """Raised when a limit cannot be understood, or asks for something that does not exist.
+    """Raised when a limit cannot be parsed, or has a setting that does not exist or is out of range.
 
-    `text` is the given text; `position` is the offset at which it stopped making sense, or None.
+    `text` is the limit as it was given; `position` is the offset of the mistake in it, or None if that is not known.
     """
 
     def __init__(self, text: str, problem: str, position: int | None = None) -> None:
@@ -63,7 +63,7 @@ class InvalidLimit(ReconvergeError, ValueError):
 
 
 class UnknownLimit(ReconvergeError, LookupError):
-    """Raised when a limit is used that was never declared."""
+    """Raised when a program uses a limit that it has not declared."""
 
     def __init__(self, name: str, declared: Iterable[str]) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class UnknownLimit(ReconvergeError, LookupError):
 
 
 class LimitConflict(ReconvergeError, ValueError):
-    """Raised when one name is declared twice with different meanings."""
+    """Raised when a program declares two different limits under one name."""
 
     def __init__(self, name: str, declared: object, requested: object) -> None:
         self.name = name
@@ -84,14 +84,14 @@ class LimitConflict(ReconvergeError, ValueError):
 
 
 class InvalidKey(ReconvergeError, ValueError):
-    """Raised when a key is not a string that can be counted under."""
+    """Raised when a key is not a string, or is a string that no limit can count by."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
 
 
 class InvalidCost(ReconvergeError, ValueError):
-    """Raised when a cost is not a whole number of zero or more, or is corrected by more than any quota has."""
+    """Raised when a cost is not a whole number of zero or more, or a correction of it is larger than any quota."""
 
     def __init__(self, cost: object, problem: str) -> None:
         self.cost = cost
@@ -99,7 +99,7 @@ class InvalidCost(ReconvergeError, ValueError):
 
 
 class CostExceedsQuota(ReconvergeError, ValueError):
-    """Raised when a cost is larger than the limit could ever admit at once, however long one waits."""
+    """Raised when a cost exceeds the most that the limit can admit at once, so that waiting would never help."""
 
     def __init__(self, limit: str, cost: int, quota: int) -> None:
         self.limit = limit
@@ -112,7 +112,7 @@ class CostExceedsQuota(ReconvergeError, ValueError):
 
 
 class UnknownKind(ReconvergeError, LookupError):
-    """Raised when a request is of a kind for which the limit names no cost."""
+    """Raised when the costs of a limit do not name the kind of a request."""
 
     def __init__(self, limit: str, kind: object, known: Iterable[str]) -> None:
         self.limit = limit
@@ -127,7 +127,7 @@ class UnknownKind(ReconvergeError, LookupError):
 
 
 class InvalidSetting(ReconvergeError, ValueError):
-    """Raised when a setting of the agent makes no sense."""
+    """Raised when a setting of the agent has a value that is not allowed."""
 
     def __init__(self, name: str, value: object, problem: str) -> None:
         self.name = name
@@ -137,7 +137,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """A contract that limits what is in progress was asked for what nothing would give back."""
+    """Raised when a contract limits work in progress, and the call used could never release the slot."""
 
     def __init__(self, limit: str, method: str, problem: str) -> None:
         self.limit = limit
@@ -146,7 +146,7 @@ class NeedsSlot(ReconvergeError, TypeError):
 
 
 class LeaseEnded(ReconvergeError, TimeoutError):
-    """Raised out of `async with limiter.slot(..., on_lease_end="cancel")`: the work was cancelled with its lease."""
+    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the lease of the slot ends in the block."""
 
     def __init__(self, limit: str, key: str) -> None:
         self.limit = limit
@@ -158,7 +158,7 @@ class LeaseEnded(ReconvergeError, TimeoutError):
 
 
 class UnknownHub(ReconvergeError, ValueError):
-    """Raised when no installed hub answers to a URL's scheme."""
+    """Raised when no installed hub supports the scheme of a URL."""
 
     def __init__(self, scheme: str, known: Iterable[str]) -> None:
         self.scheme = scheme
@@ -168,7 +168,7 @@ class UnknownHub(ReconvergeError, ValueError):
 
 
 class MissingExtra(ReconvergeError, ImportError):
-    """Raised when a part needs a package that is not installed."""
+    """Raised when a feature needs a package that is not installed."""
 
     def __init__(self, part: str, package: str, extra: str) -> None:
         self.extra = extra
@@ -180,7 +180,7 @@ class MissingExtra(ReconvergeError, ImportError):
 
 
 class EventletPatched(ReconvergeError, RuntimeError):
-    """Raised when an agent with a hub is used in a process whose threads eventlet has replaced."""
+    """Raised when a process uses an agent with a hub, and eventlet has replaced its threads."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -191,16 +191,16 @@ class EventletPatched(ReconvergeError, RuntimeError):
 
 
 MISCONFIGURED = frozenset({"auth", "denied", "permission", "script", "tls", "unknown-service"})
-"""The kinds of failures of a hub that end when a setting is corrected, and hardly by waiting."""
+"""The kinds of hub failures that a corrected setting ends, and waiting hardly does."""
 
 
 class HubUnavailable(ReconvergeError):
-    """Raised by a hub for everything that goes wrong there, and by `Agent.check`; never by a decision.
+    """Raised by a hub for every failure of the hub, and by `Agent.check`; never by a decision.
 
-    `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` says it in a sentence.
-    `applied` says whether the hub may have taken the message all the same: False when it surely did not, None when
-    that cannot be known. `misconfigured` says whether this looks like a setting that is wrong, here or at the hub,
-    rather than like an outage; by default that follows from the kind.
+    `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` describes the failure in a
+    sentence. `applied` says whether the hub may have applied the message all the same: False when it surely did not,
+    None when that cannot be known. `misconfigured` says whether the failure looks like a wrong setting, here or at the
+    hub, rather than like an outage; by default it follows from `kind`.
     """
 
     def __init__(

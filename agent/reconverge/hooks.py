@@ -1,7 +1,7 @@
-"""Hooks: the events that an agent sends, and the objects that receive them.
+"""Hooks: the events that an agent reports to the application, and the objects that receive them.
 
-Nothing of this happens in a request. An agent that has hooks looks at its own counters now and then, on a thread of its
-own, and sends events about the changes; so a hook may take its time, and an error that it raises reaches no decision.
+Hooks do not run in requests. An agent that has hooks looks at its own counters every second, on a thread of its own,
+and reports what has changed; so a hook may take its time, and an error that it raises reaches no decision.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from reconverge.stats import AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 HASH_BYTES: Final = 6
-"""Enough to distinguish keys in a log, and to look one up that is known."""
+"""The length of a key's hash: enough to tell keys apart in a log, and to recognise a known key."""
 KEYS_LOGGED_MAX: Final = 10
 LINES_MAX: Final = 1000
-"""So many kinds of lines are remembered to have been logged; beyond that they may come more often than `every`."""
+"""How many kinds of lines are remembered as logged; with more, a line may come more often than `every`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Requests were refused, or would have been, since the last look."""
+    """An event: since the last look, a limit has refused requests, or would have refused them if not in shadow."""
 
     limit: str
     count: int
     keys: tuple[str, ...] = ()
-    """Some of the keys, as far as they have been reported to a hub; they are the users' data."""
+    """Some of the refused keys, as far as they have been reported to a hub; keys are the users' data."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearLimit:
-    """Keys came near to the end of their quota since the last look: all nodes together have used 80 % of it."""
+    """An event: since the last look, all nodes together have used 80 % of the quota of some keys."""
 
     limit: str
     count: int
     keys: tuple[str, ...] = ()
-    """Some of them; they are the users' data."""
+    """Some of the keys; they are the users' data."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """The agent's health is not what it was; see `reconverge.Health`."""
+    """An event: the agent's health has changed; see `reconverge.Health`."""
 
     state: str
     before: str
@@ -55,7 +55,7 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFailed:
-    """Exchanges failed since the last look."""
+    """An event: exchanges with the hub have failed since the last look."""
 
     kind: str
     """The class of the failure, such as "timeout" or "refused"."""
@@ -64,81 +64,87 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Other published settings are in force than at the last look (`reconverge.published.settings`)."""
+    """An event: other published settings are in force than at the last look (`reconverge.published.settings`)."""
 
     version: int
-    """0 if the agent has gone back to its own settings."""
+    """The version in force; 0 if the agent has gone back to its own settings."""
     before: int
     capped: tuple[str, ...]
-    """Limits that keep to their cap instead."""
+    """Names of the limits that stay at their cap, because the published value is above it."""
     unfit: tuple[str, ...]
-    """Other settings that this node cannot follow; `agent.stats().orders` states why."""
+    """Names of other published settings that this node cannot follow; `agent.stats().orders` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsRejected:
-    """Settings were published since the last look that are not obeyed."""
+    """An event: since the last look, settings were published that this node has rejected."""
 
     reason: str
-    """One of `reconverge.published.envelope.REASONS`, or "unfit"."""
+    """Why the node rejects them: one of `reconverge.published.envelope.REASONS`, or "unfit"."""
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The agent's state at one look, whether or not anything had changed."""
+    """An event: the agent has looked at its counters.
+
+    It carries the agent's state, whether or not anything has changed.
+    """
 
     stats: AgentStats
     health: Health
     durations: tuple[float, ...]
-    """How many seconds each exchange took that was answered since the last look; the newest thousand at most."""
+    """The durations, in seconds, of the exchanges answered since the last look; the newest thousand at most."""
 
 
 class Hooks(Protocol):
-    """Receives the events of an agent; inherit `SilentHooks` to define only the methods of interest.
+    """The interface of an object that receives the events of an agent.
 
-    Called on a thread of the agent's own, one event after the other. What is raised is logged once, and counted.
+    Inherit `SilentHooks` to define only some methods.
+
+    The agent calls the methods on a thread of its own, one event after the other. It logs an error that a method raises
+    once, and counts it.
     """
 
     def refused(self, event: Refused, /) -> None:
-        """Requests were refused."""
+        """Called when a limit has refused requests."""
         ...
 
     def would_have_refused(self, event: Refused, /) -> None:
-        """Requests were admitted because their limit is in shadow."""
+        """Called when a limit in shadow has admitted requests that it would have refused if it were on."""
         ...
 
     def near_limit(self, event: NearLimit, /) -> None:
-        """Keys have come near to the end of their quota."""
+        """Called when keys have come near to the end of their quota."""
         ...
 
     def degraded(self, event: HealthChanged, /) -> None:
-        """The agent decides worse than before."""
+        """Called when the agent's health has become worse."""
         ...
 
     def recovered(self, event: HealthChanged, /) -> None:
-        """The agent decides better than before."""
+        """Called when the agent's health has become better."""
         ...
 
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
-        """Exchanges with the hub have failed."""
+        """Called when exchanges with the hub have failed."""
         ...
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
-        """Other published settings are in force."""
+        """Called when other published settings have come into force."""
         ...
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
-        """Settings were published that are not obeyed."""
+        """Called when settings were published that this node has rejected."""
         ...
 
     def looked(self, event: Look, /) -> None:
-        """The agent has looked at its counters, as it does every second; comes after all other events."""
+        """Called when the agent has looked at its counters, as it does every second; after all other events."""
         ...
 
 
 class SilentHooks(Hooks):
-    """Hooks that do nothing: override what is of interest."""
+    """Hooks whose methods do nothing; a subclass overrides some of them."""
 
     def refused(self, event: Refused, /) -> None:
         """Does nothing."""
@@ -169,16 +175,16 @@ class SilentHooks(Hooks):
 
 
 class LogHooks(SilentHooks):
-    """Logs each kind of event of each limit, at most once in `every` seconds, with its facts as `extra`.
+    """Hooks that log each kind of event of each limit, at most once in `every` seconds, with its facts as `extra`.
 
-    Keys are the users' data: they are shown as `key_hash` makes them, and in clear only with `show_keys`.
+    Keys are the users' data: the log shows them hashed by `key_hash`, and in clear only with `show_keys`.
 
     Args:
-        log: where to; by default the logger "reconverge".
-        every: seconds between two lines that differ in nothing but numbers.
-        show_keys: log keys as they are.
-        secret: of hashes, so that a reader of the log cannot try out keys; see `key_hash`.
-        clock: by which the seconds go.
+        log: the logger to write to; by default the logger "reconverge".
+        every: the least time in seconds between two lines about the same kind of event and the same limit.
+        show_keys: log keys as they are, without a hash.
+        secret: the secret of the hashes, so that a reader of the log cannot try out keys; see `key_hash`.
+        clock: the clock that measures `every`; by default the machine's.
     """
 
     def __init__(
@@ -254,9 +260,9 @@ class LogHooks(SilentHooks):
 
 
 def key_hash(key: str, *, secret: bytes = b"") -> str:
-    """A key as logs show it: twelve digits, always the same ones for the same key and secret.
+    """Returns a key's hash for logs: twelve hexadecimal digits, always the same for the same key and secret.
 
-    Without a secret, a reader of a log can find a known or guessed key. With a secret (at most 64 bytes of it count),
-    only a reader with the secret can.
+    Without a secret, a reader of a log can recognise a known or guessed key. With a secret (at most 64 bytes of it
+    count), only a reader with the secret can.
     """
     return blake2b(key.encode(errors="surrogatepass"), digest_size=HASH_BYTES, key=secret[:64]).hexdigest()

@@ -1,10 +1,10 @@
-"""The policies: how far past its allowance a node may admit requests, each under its name and with its settings.
+"""The policies, by name, with their settings. A policy decides how far past its allowance a node may go.
 
-The kernel calls them in `kernel/table/slow_path.py`, and for paced limits in `kernel/table/waiter.py`. Their compiled
-twin is `kernel/native/reach.c`.
+`kernel/table/slow_path.py` calls them, and for a paced limit `kernel/table/waiter.py`. They also exist in C, in
+`kernel/native/reach.c`.
 """
 
-# Theory of operation, of the policy `balanced`.
+# Theory of operation of the policy `balanced`.
 #
 # Allowances alone refuse too early: they are whole numbers, and arrive an exchange after the traffic. To go past the
 # allowance on an estimate of what the others have used by now admits too much: 5.5 % of the limit in the study behind
@@ -31,9 +31,9 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.report import UNBOUNDED
 
 OVERSHOOT_MIN = 0.001
-"""Overdrafts are dealt out in thousandths of the capacity."""
+"""The smallest overshoot but 0: overdrafts are granted in thousandths of the capacity."""
 OVERSHOOT_MAX = 1000.0
-"""Larger ones, of the largest quota, would not fit into the numbers that a hub can count with."""
+"""The largest overshoot but infinity: for the largest quota, more would not fit into a hub's numbers."""
 
 
 HUB: Final = "hub"
@@ -41,7 +41,7 @@ NODES: Final = "nodes"
 
 
 class View(NamedTuple):
-    """One key as one node sees it. Amounts are cost; rates are cost per second."""
+    """One node's knowledge of one key when it decides. Amounts are cost; rates are cost per second."""
 
     capacity: int
     quota: int
@@ -51,18 +51,18 @@ class View(NamedTuple):
     cost: int
     """The cost of the request at hand."""
     own: int
-    """This node's use, rounded up."""
+    """The use of this node, rounded up."""
     allowance: int
     overdraft: int
     heard: float
-    """The others' use at the last answer, less the part that has faded since."""
+    """The use of the other nodes at the hub's last answer, less the part that has faded since."""
     others: float
-    """The others' likely use by now, if they go on as they did."""
+    """An estimate of the other nodes' use by now: they are assumed to go on at their last rate."""
     demand: float
-    """The demand on all nodes together."""
+    """The rate at which all nodes together were asked."""
     own_demand: float
     last_demand: int
-    """The demand on all nodes together in the window before."""
+    """How much all nodes together were asked for in the window before."""
     nodes: int
     passed_ns: int
     """How much of the window has passed."""
@@ -71,12 +71,12 @@ class View(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Whether the last answer is recent enough to go past the allowance."""
+        """Whether the hub's last answer is recent enough to admit anything beyond the allowance."""
         return self.staleness_ns <= FRESH_INTERVALS * self.interval_ns
 
     @property
     def calm(self) -> bool:
-        """Whether the demand on all nodes together is likely to fit into the quota."""
+        """Whether the demand that is expected in this window is likely to fit into the quota."""
         if self.last_demand > self.quota:
             return False
         left_ns = self.window_ns - self.passed_ns if self.aligned else self.window_ns
@@ -90,10 +90,7 @@ FRESH_INTERVALS = 3
 
 
 def strict(view: View) -> int:
-    """Lets a node use its allowance, and not a request more.
-
-    Never over-admits, whatever the network does; refuses early when traffic moves faster than exchanges.
-    """
+    """Returns the allowance: a strict node admits nothing beyond it."""
     return view.allowance
 
 
@@ -102,10 +99,11 @@ HOT_SHARE = 0.01
 
 
 def balanced(view: View) -> int:
-    """Lets a node use its allowance, and its overdraft too while the fleet is expected to stay within the limit.
+    """Returns the allowance plus the overdraft that the hub has granted, while the fleet is expected to keep the limit.
 
     Over-admits by at most the sum of the overdrafts, and one request on each node; refuses early only when traffic
-    moves faster than exchanges and the overdraft does not reach either. Uses no overdraft once answers are missing.
+    moves faster than exchanges and the overdraft is too small for that. Returns the allowance alone once answers are
+    missing.
     """
     if not view.fresh:
         return view.allowance
@@ -117,9 +115,10 @@ def balanced(view: View) -> int:
 
 
 def hot_step(view: View) -> int:
-    """Returns the step past the allowance on a hot key: one request, or a hundredth of the node's share.
+    """Returns how far past its allowance a node may go on a hot key: one request, or a hundredth of the node's share.
 
-    Only in fixed windows, and only once an answer has come from this window, so that the crowd at its start is known.
+    That makes up for allowances being whole numbers. Returns 0 except in fixed windows, and before an answer has come
+    from this window, so that a crowd at its start is known.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -128,7 +127,7 @@ def hot_step(view: View) -> int:
 
 
 def available(view: View) -> int:
-    """Lets a node use the whole remaining quota while the key is calm; on a hot key, does as `balanced`.
+    """Returns the rest that the other nodes are expected to leave, while the key is calm; on a hot key, as `balanced`.
 
     Practically never refuses too early, and goes on when the hub is away; over-admits by up to the limit on each node
     when a calm key bursts on all nodes within one round trip.
@@ -140,44 +139,44 @@ def available(view: View) -> int:
 
 
 def naive(view: View) -> int:
-    """Lets a node use all that remained at the last answer, as gateways with periodic counters do.
+    """Returns all that the other nodes had left at the last answer, as in gateways with periodic counters.
 
-    Never refuses too early. Over-admits by all that the others do between two exchanges, and in a partition by the
-    whole limit on each side. For comparison only.
+    Never refuses too early. Over-admits by all that the other nodes admit between two exchanges, and in a partition by
+    the whole limit on each side. For comparison only.
     """
     return math.floor(view.capacity - view.heard)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy: a function from a node's view of a key to the most that the node may use, with its settings."""
+    """A policy: a function that returns how far a node's own use of a key may reach, and the numbers of its bound."""
 
     name: str
     reach: Callable[[View], int]
     max_overshoot: float
     """The overdraft allowances of all nodes sum to at most this share of the capacity."""
     cold_allowance: float
-    """The share of the capacity that a node may admit on a key of which it has never heard from the hub."""
+    """The share of the capacity that a node may admit on a key about which the hub has never answered it."""
     keeps_allowances: bool = False
     """Whether the allowances stay in use when the node's lease is over."""
     merged_only: bool = False
-    """Whether the policy ignores allowances and goes by merged totals alone."""
+    """Whether the policy ignores allowances and uses merged totals only."""
     scarce: str = HUB
-    """Where requests lie of which there are few for each node, while some ask about the key in doubt: at the hub, which
-    grants what is asked for, or at the nodes, which are granted ahead."""
+    """Where the scarce requests of a key are kept, while some requests ask about it in doubt: at the hub, which
+    grants what is asked for, or at the nodes, to which the hub grants allowances in advance."""
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Whether the hub may keep scarce keys; not with a policy by which nodes estimate each other's use."""
+        """Whether the hub may keep scarce keys; False for policies without a bound, whose nodes decide by estimates."""
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property
     def overshoot_milli(self) -> int:
-        """`max_overshoot` as it travels in a report."""
+        """Returns `max_overshoot` in thousandths, as a report carries it; UNBOUNDED if it is infinite."""
         return UNBOUNDED if math.isinf(self.max_overshoot) else math.floor(self.max_overshoot * 1000 + 1e-9)
 
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
-        """The declared bound on what a window may admit above the capacity, for a key known on all nodes, in cost."""
+        """Returns the declared bound on the cost a window admits above the capacity, for a key that all nodes know."""
         if self.max_overshoot == 0:
             return 0.0
         if math.isinf(self.max_overshoot) or self.merged_only:
@@ -191,8 +190,8 @@ AVAILABLE = Policy("available", available, max_overshoot=math.inf, cold_allowanc
 NAIVE = Policy("naive", naive, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True, merged_only=True)
 
 SLOTS_DEFAULT = STRICT
-"""The policy of limits on what is in progress: what runs beyond the number needs a connection or memory that is not
-there, and a slot comes back when its work ends, so that a refusal is soon over."""
+"""The policy of limits on work in progress. Work beyond the limit would need a connection or memory that is missing;
+and a slot is free again when its work ends, so a refusal is soon over."""
 
 POLICIES = {policy.name: policy for policy in (STRICT, BALANCED, AVAILABLE, NAIVE)}
 
@@ -207,7 +206,7 @@ def choose(
 ) -> Policy:
     """Returns the policy of that name, or the one that `max_overshoot` implies, with the given settings.
 
-    `default` is the policy if neither is given.
+    `default` is the policy that is returned if neither is given.
 
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.
@@ -229,7 +228,7 @@ def choose(
         policy = POLICIES[name]
         if max_overshoot is not None and _meant_by(max_overshoot).reach is not policy.reach:
             raise InvalidSetting(
-                "max_overshoot", max_overshoot, f"does not go with the policy {name!r}; give one of them"
+                "max_overshoot", max_overshoot, f"does not go with the policy {name!r}; leave one of the two out"
             )
     if max_overshoot is not None:
         policy = replace(policy, max_overshoot=float(max_overshoot))

@@ -1,4 +1,4 @@
-"""Which settings of an agent make sense."""
+"""The checks of an agent's settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 LEASE_INTERVALS_MIN: Final = 6
 EXCHANGES_MIN: Final = 10
-"""So many exchanges fit into a window in which nodes share a limit well."""
+"""How many exchanges should fit into a window, so that nodes share a limit well."""
 ASKS_LIMIT: Final = 100_000
 MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3
@@ -22,14 +22,14 @@ NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The numbers and names of an agent, checked; durations are in seconds. `Agent` describes each."""
+    """The checked settings of an agent; durations are in seconds. `Agent` describes each."""
 
     namespace: str
     sync_interval: float
     min_sync_interval: float
     lease_ttl: float | None
     lease_min: float
-    """The shortest lease that is worth anything."""
+    """The shortest lease that outlasts enough exchanges to be of use."""
     exchange_timeout: float
     stop_timeout: float
     sigterm: bool
@@ -57,7 +57,10 @@ class AgentSettings:
         key_bytes_max: int,
         region_share: float,
     ) -> Self:
-        """The settings as a program says them. Raises InvalidSetting for the first that makes no sense."""
+        """Checks the settings that a program has given, and returns them.
+
+        Raises InvalidSetting for the first invalid one.
+        """
         interval, timeout = in_seconds(sync_interval), in_seconds(exchange_timeout)
         lease, stop = in_seconds(lease_ttl), in_seconds(stop_timeout)
         checked_namespace(namespace)
@@ -90,7 +93,10 @@ class AgentSettings:
 
 
 def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float:
-    """The seconds at least between two exchanges, by default a tenth of the interval. Raises InvalidSetting."""
+    """Returns the shortest time between two exchanges, in seconds; by default a tenth of the interval.
+
+    Raises InvalidSetting.
+    """
     check_seconds("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     if min_sync_interval is None:
         return min(sync_interval, max(sync_interval / 10, MIN_SYNC_INTERVAL))
@@ -99,21 +105,21 @@ def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float
 
 
 def lease_min_s(sync_interval: float, exchange_timeout: float) -> float:
-    """A lease that is over before an answer can come would never be worth anything."""
+    """Returns the shortest useful lease, in seconds: a lease must not end before an answer of the hub can come."""
     return max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
 
 
 def checked_namespace(namespace: object) -> str:
-    """Return `namespace` if it can be one. Raises InvalidSetting."""
+    """Returns `namespace` if it is valid. Raises InvalidSetting if it is not."""
     if not isinstance(namespace, str) or not 1 <= len(namespace) <= 64:
         raise InvalidSetting("namespace", namespace, "must be a string of 1 to 64 characters")
     if not set(namespace) <= NAMESPACE_CHARACTERS:
-        raise InvalidSetting("namespace", namespace, "may have letters, digits and _-.: only")
+        raise InvalidSetting("namespace", namespace, "may contain only letters, digits and _-.:")
     return namespace
 
 
 def check_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -> None:
-    """Raise InvalidSetting unless leases are long enough for such an interval."""
+    """Raises InvalidSetting if leases are too short for this sync interval and timeout."""
     least_s = lease_min_s(sync_interval, exchange_timeout)
     if lease_s < least_s:
         problem = f"needs a lease of at least {least_s:g} s, and it is {lease_s:g} s; restart with a longer lease_ttl"
@@ -121,7 +127,7 @@ def check_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -
 
 
 def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -> None:
-    """Raise InvalidSetting unless slots can be held at such an interval."""
+    """Raises InvalidSetting if the lease of slots is too short for this sync interval and timeout."""
     least_s = lease_min_s(sync_interval, exchange_timeout)
     if lease_s < least_s:
         problem = (
@@ -133,41 +139,41 @@ def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: flo
 
 
 def check_seconds(name: str, value: object, least: float, most: float) -> None:
-    """Raise InvalidSetting unless `value` is a number of seconds in those bounds."""
+    """Raises InvalidSetting unless `value` is a number of seconds from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
 
 
 def checked_share(region_share: object) -> int:
-    """The part of every limit that a region has by itself, in millionths. Raises InvalidSetting."""
+    """Returns the part of every limit that a region has by itself, in millionths. Raises InvalidSetting."""
     if isinstance(region_share, bool) or not isinstance(region_share, int | float):
         raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1")
     ppm = round(region_share * MILLION) if 0 <= region_share <= 1 else 0
     if ppm < 1:
-        raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1, of six digits")
+        raise InvalidSetting("region_share", region_share, "must be a number from 0.000001 to 1")
     return ppm
 
 
 def checked_clock(clock: Clock) -> Clock:
-    """Return `clock` if it can say what time it is. Raises InvalidSetting."""
+    """Returns `clock` if it has the methods of a `Clock`. Raises InvalidSetting if it does not."""
     if not (callable(getattr(clock, "monotonic_ns", None)) and callable(getattr(clock, "wall_ns", None))):
-        raise InvalidSetting("clock", clock, "is no Clock, which has monotonic_ns() and wall_ns(); leave it out, maybe")
+        raise InvalidSetting("clock", clock, "is no Clock: it lacks monotonic_ns() or wall_ns(); inherit Clock")
     return clock
 
 
 def check_truth(name: str, value: object) -> None:
-    """Raise InvalidSetting unless `value` is True or False: "no" would count as true."""
+    """Raises InvalidSetting unless `value` is True or False: a string such as "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "must be True or False")
 
 
 def check_asks(value: object) -> None:
-    """Raise InvalidSetting unless `value` is a whole number of exchanges per second that asks may call for."""
+    """Raises InvalidSetting unless `value` is a valid number of exchanges per second that requests may trigger."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ASKS_LIMIT:
         raise InvalidSetting("asks_max", value, f"must be a whole number from 0 (none asks) to {ASKS_LIMIT}")
 
 
 def check_count(name: str, value: object) -> None:
-    """Raise InvalidSetting unless `value` is a whole number of at least 1."""
+    """Raises InvalidSetting unless `value` is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise InvalidSetting(name, value, "must be a whole number of at least 1")

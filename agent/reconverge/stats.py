@@ -1,4 +1,4 @@
-"""An agent's own account of its decisions, exchanges and health."""
+"""The statistics of an agent: its decisions, its exchanges and its health."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LimitStats:
-    """The decisions of one quota of a limit on this node. Decisions, not cost, unless noted."""
+    """Counts of the decisions about one quota of a limit on this node. They count decisions, not cost, unless noted."""
 
     admitted: int
     refused: int
@@ -29,37 +29,41 @@ class LimitStats:
     """Decisions about keys beyond `max_keys`, which share one count; a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
-    """Admitted all the same, because the limit was in shadow. Of several quotas, counted with the first for all."""
+    """Requests that were admitted because the limit was in shadow. If it has several quotas, the first counts for
+    all."""
     unlimited: int = 0
-    """Admitted without being asked, because the limit was off. Of several quotas, counted with the first for all."""
+    """Requests that were admitted without a decision, because the limit was off. If it has several quotas, the first
+    counts for all."""
     near: int = 0
-    """How often an exchange found a key that all nodes together had used 80 % of the quota for, once for each time."""
+    """How often an exchange found that all nodes together had used 80 % of the quota of a key; each crossing counts
+    once."""
     overadmitted: int = 0
-    """Cost that all nodes together have admitted beyond the capacity, as far as this one has learned by exchanges."""
+    """Cost that all nodes together have admitted beyond the capacity, as far as the hub has reported it to this
+    node."""
     switch: str = ON
     """The switch in force: "on", "shadow" or "off"."""
     reentered: int = 0
-    """Calls that came in the middle of a decision about this quota, on its thread: refused, or put off."""
+    """Calls made on the same thread in the middle of a decision about this quota; they were refused, or put off."""
     evicted: int = 0
-    """Keys that were forgotten before they were idle, to make room for new ones."""
+    """Keys that were evicted before they were idle, to make room for new ones."""
     smaller: int = 0
-    """Answers about a key of which another node declares a smaller quota under the same name."""
+    """Answers about a key for which another node declares a smaller quota under the same name."""
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """The ends of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, counted with the
-    first for all."""
+    """How requests that asked the hub in doubt have ended, see `RateLimiter.ask`. If the limit has several quotas,
+    the first counts for all."""
     in_use: int | None = None
-    """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""
+    """How many slots of a limit on work in progress are in use on this node; None for a limit on a rate."""
     past_lease: int = 0
-    """How many of them on a lease that has ended: other nodes may use the same slots."""
+    """How many of the slots in use are on a lease that has ended: other nodes may use the same slots."""
     dropped_slots: int = 0
-    """How many slots the interpreter has given back, because nothing else could: each is a missing `with`."""
+    """How many slots were released by the garbage collector, because the program did not: each is a missing `with`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStats:
-    """A snapshot of one agent."""
+    """A snapshot of one agent's statistics."""
 
     hub: str
     running: bool
@@ -67,21 +71,21 @@ class AgentStats:
     keys: int
     limits: dict[str, LimitStats]
     exchanges: tuple[SyncerStats, ...]
-    """One for each shard of the hub; empty when there is no hub."""
+    """The exchanges with each shard of the hub; empty when there is no hub."""
     bugs: int
-    """Unforeseen failures that the exchange loop outlived."""
+    """Unforeseen failures that the exchange loop has survived."""
     bugs_in_a_row: int = 0
-    """How many of them there were since an exchange was last answered."""
+    """How many of these failures there were since an exchange was last answered."""
     last_bug: str = ""
-    """The class of the last one."""
+    """The class of the last failure."""
     restarts: int = 0
-    """How often the exchange loop failed as a whole, and was begun again."""
+    """How often the exchange loop failed as a whole, and was started again."""
     restorations: int = 0
-    """How often the node went on under a new name because the process may be a copy, restored from an image."""
+    """How often the node took a new name because the process may be a copy, restored from an image."""
     overdue: float = 0.0
-    """For how many seconds the exchange loop should have looked at what is due, and has not: something holds it up."""
+    """For how many seconds the exchange loop has been late to do its work: something blocks it."""
     durations: Durations = field(default_factory=Durations)
-    """How long the exchanges took that were answered."""
+    """How long the answered exchanges took."""
     orders: FleetSettingsStats | None = None
     """The state of published settings; None without a `settings_secret` and a hub."""
 
@@ -89,9 +93,10 @@ class AgentStats:
 def stats_of_limits(
     tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """Sums up the decisions about each quota, by its name; `boards` add their consequences, and `watch` the exchanges.
+    """Sums up the decisions about each quota. Returns them by the quota's name.
 
-    `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
+    `tables` count the decisions, `boards` know what became of them under each switch, and `watch` has what exchanges
+    have found. `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """
     by_table: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
@@ -133,18 +138,18 @@ STARTING: Final = "starting"
 DEGRADED: Final = "degraded"
 PARTITIONED: Final = "partitioned"
 STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
-"""From good to bad; the worst shard counts."""
+"""The states, from good to bad; an agent has the state of its worst shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How well an agent can decide now, with the grounds for it. True while it can be sent requests.
+    """How well an agent can decide now, with the grounds for it. True while requests can be sent to it.
 
-    `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer the first time.
-    `degraded`: it does not answer just now, has no room for further keys, or keys share one count; decisions go on
-    within their allowances.
-    `partitioned`: it has not answered for so long that there are no allowances, and the policy alone decides.
-    An exchange loop that something holds up, or of which every step raises, counts as a hub that does not answer.
+    `ready`: the hub answers. `starting`: the agent has not exchanged yet, or the hub has not had time to answer.
+    `degraded`: the hub does not answer just now, the agent has no room for further keys, or keys share one count;
+    decisions go on within their allowances. `partitioned`: the hub has not answered for so long that the allowances
+    have expired, and the policy alone decides. An exchange loop that is blocked, or of which every step raises, counts
+    as a hub that does not answer.
     """
 
     state: str
@@ -155,7 +160,7 @@ class Health:
 
 
 def health_of(stats: AgentStats, *, keys_max: int) -> Health:
-    """Judges a snapshot."""
+    """Judges an agent's health by its statistics. `keys_max` is how many keys it has room for."""
     findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
     findings += _health_of_loop(stats)
     for number, shard in enumerate(stats.exchanges):
@@ -168,7 +173,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
 
 
 def _health_of_loop(stats: AgentStats) -> list[tuple[str, str]]:
-    """Returns the findings about an exchange loop that does not do its work, whatever the hub is like."""
+    """Returns the findings about an exchange loop that fails or is blocked, apart from the state of the hub."""
     allowances = any(shard.lease > 0 for shard in stats.exchanges)
     state = DEGRADED if allowances else PARTITIONED
     findings = []

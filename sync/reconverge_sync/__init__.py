@@ -1,1 +1,1 @@
-"""Hubs: where the nodes of a fleet meet."""
+"""The hubs: stores through which the nodes of a fleet exchange, on Redis, on an MQTT broker or in memory."""

@@ -1,4 +1,4 @@
-"""How a batch and its answer travel: cells as rows of whole numbers, one after the other, and what they share before.
+"""Writes and reads batches and answers as bytes: shared fields first, then a row of whole numbers for each cell.
 
 All numbers are little-endian.
 
@@ -8,14 +8,15 @@ All numbers are little-endian.
   bits), the number of rows (32 bits) and the hub's time (64 bits); then come the rows, the fields of `CellAnswer` in
   their order; and the rest is the generation.
 
-In a row, the epoch and the moment of a reset have 64 bits. All else are amounts, of 32 bits if all amounts of the batch
-or answer fit into that, and of 64 bits if not; so a row of a batch has 60 bytes or 104, and one of an answer 72 or 128.
+In a row, the epoch and the moment of a reset have 64 bits. All other fields are amounts, of 32 bits if all amounts of
+the batch or answer fit into that, and of 64 bits if not; so a row of a batch has 60 or 104 bytes, and a row of an
+answer 72 or 128 bytes.
 """
 
 # Why rows. A batch as msgpack cost a Redis 17.5 us for each cell: arrays that became tables and tables that became
-# msgpack again, and a checking call for each number. A row is read at once, what has 32 bits and no sign needs no
+# msgpack again, and a checking call for each number. A row is read at once, a field of 32 bits without a sign needs no
 # check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one is wide as a whole instead of
-# telling widths apart cell by cell.
+# having a width for each cell.
 
 from __future__ import annotations
 
@@ -63,26 +64,26 @@ KINDS: Final = {
     SLIDING_LOG: DATED,
     CONCURRENCY: SLOTS,
 }
-"""The kinds that the merge rule distinguishes."""
+"""The number of each algorithm's kind: algorithms of one kind are merged in the same way."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
-"""The algorithm of `cells_of`, as it is written into keys. Paced limits are counted as buckets, but in other units, so
-they have cells of their own."""
+"""For each algorithm, the text or number of it in the keys of cells. Paced limits are counted as buckets, but in other
+units, so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""An answer to 256 cells takes 18 kB, or 33 kB."""
+"""The most bytes of an answer; one to 256 cells takes 18 kB or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
 AMOUNTS: Final = {4: False, 8: True}
-"""Whether rows are wide, by the bytes of an amount."""
+"""Whether rows are wide, for each number of bytes of an amount."""
 PROBLEM_LENGTH_MAX: Final = 200
 _FIRST_FIELDS: Final = LimitReport._fields.index("interval_us") - LimitReport._fields.index("window_us")
-"""So many fields of a limit, after its name and its algorithm, travel in any case. A hub of an older version knows
-nothing of intervals and regions, and gets only those that there are."""
+"""The number of a limit's fields, after its name and algorithm, that are always sent. Later ones (intervals, regions)
+are left out while they are 0, as hubs of an older version do not know them."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
-    """Packs the part that the cells share, and their rows; without the keys, which go beside it.
+    """Packs a batch as two strings: the fields that its cells share, and the cells' rows. Keys are sent separately.
 
-    If the hub's data begin with it, `candidate` names their generation, and `certainly_new` if no node can
-    hold allowances from before. Raises HubUnavailable when a number of a cell cannot travel.
+    If the hub's data begin with this batch, `candidate` becomes the name of their generation; `certainly_new` says that
+    no node can hold allowances from before. Raises HubUnavailable if a number of a cell is too large to be sent.
     """
     shared = _pack(
         [
@@ -103,7 +104,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
 
 
 def encode_rows(batch: Batch) -> bytes:
-    """The cells of a batch, without their keys. Raises HubUnavailable when a number cannot travel."""
+    """Packs the cells of a batch, without their keys. Raises HubUnavailable if a number is too large to be sent."""
     cells = rows_of(batch.cells)
     if cells is not None:
         return cells.rows()
@@ -119,7 +120,7 @@ def encode_rows(batch: Batch) -> bytes:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Packs an answer for `decode_answer`. Raises struct.error when a number cannot travel."""
+    """Packs an answer for `decode_answer`. Raises struct.error if a number is too large to be sent."""
     for amount_bytes, wide in AMOUNTS.items():
         row = ANSWER_ROWS[wide]
         try:
@@ -134,19 +135,19 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(payload: object) -> Answer:
-    """The answer to a batch. Raises HubUnavailable when it is not one."""
+    """Reads an answer from the hub's reply. Raises HubUnavailable if the reply is no valid answer."""
     try:
         if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-            raise ValueError("not a string of bytes of a sensible size")
+            raise ValueError("it is no string of bytes, or too long")
         version, status, amount_bytes, rows, hub_us = ANSWER_HEADER.unpack_from(payload)
         if version != SCHEMA_VERSION:
-            raise ValueError(f"schema {version!r} is not {SCHEMA_VERSION}")
+            raise ValueError(f"its schema is {version!r}, not {SCHEMA_VERSION}")
         if amount_bytes not in AMOUNTS:
-            raise ValueError(f"amounts of {amount_bytes} bytes")
+            raise ValueError(f"its amounts have {amount_bytes} bytes, not 4 or 8")
         wide = AMOUNTS[amount_bytes]
         end = ANSWER_HEADER.size + rows * ANSWER_ROWS[wide].size
         if end > len(payload):
-            raise ValueError(f"{rows} rows are not there")
+            raise ValueError(f"it is too short for {rows} rows")
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
     except (ValueError, struct.error) as error:
@@ -154,7 +155,7 @@ def decode_answer(payload: object) -> Answer:
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
-    """The sums of all accounts, by limit. Raises HubUnavailable when they cannot be read."""
+    """Reads accounts as the hub stores them, and returns their sums, by limit. Raises HubUnavailable if invalid."""
     sums: dict[str, Totals] = {}
     try:
         for payload in accounts.values():
@@ -186,12 +187,12 @@ def _pack(value: object) -> bytes:
 
 def _unpack(payload: object) -> Any:
     if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-        raise ValueError("not a string of bytes of a sensible size")
+        raise ValueError("it is no string of bytes, or too long")
     return msgpack.unpackb(payload, strict_map_key=True)
 
 
 def _short(error: Exception) -> str:
-    """Describes the error, without all of the text found instead."""
+    """Returns the error's text, cut off after PROBLEM_LENGTH_MAX characters."""
     return str(error)[:PROBLEM_LENGTH_MAX]
 
 

@@ -37,9 +37,10 @@ from reconverge_sync.merge.usage import UsageShard
 
 
 class MemoryHub:
-    """The merge rule and nothing else: a hub whose methods never fail, but for too many questions at a time.
+    """A hub in memory, made of the merge rule alone. Its methods fail only for too many questions at a time.
 
-    `clock` is the hub's own; `new_name` names a generation of its data; each shard keeps up to `max_cells` keys.
+    `clock` is the hub's own clock; `new_name` makes names for generations of its data; each shard keeps up to
+    `max_cells` keys.
     """
 
     def __init__(
@@ -52,23 +53,23 @@ class MemoryHub:
     ) -> None:
         self._clock = clock or SystemClock()
         self._lock = new_lock(whole=True)
-        """Held while its data change: each agent of a process exchanges in a thread of its own."""
+        """Held while the hub's data change, as each agent of a process exchanges in a thread of its own."""
         self._new_name = new_name
         self._max_cells = max_cells
         self._shards = [LedgerShard(generation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
-        """And until when it is kept, by the clock."""
+        """The published settings, and the end of their time in nanoseconds of the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._orders = Orders()
         self._board = Board()
         self._mark = ("", 0)
-        """Likewise."""
+        """The mark of hashed keys, and the end of its time."""
         self._index: tuple[bytes, int] | None = None
-        """The index of the contracts, likewise."""
+        """The index of the contracts, and the end of its time."""
         self._listeners: dict[MemoryHints, None] = {}
         """The listeners for changes of the index."""
         self._pages: dict[str, tuple[bytes, int]] = {}
-        """By digest. Those that are kept no more go with the next one that is put."""
+        """The pages of contracts by digest, each with the end of its time; a new page removes expired ones."""
 
     @property
     def shards(self) -> int:
@@ -78,7 +79,7 @@ class MemoryHub:
         return self.merge(batch)
 
     def merge(self, batch: Batch) -> Answer:
-        """`exchange` without the waiting."""
+        """Merges a batch as `exchange` does, without `await`."""
         with self._lock:
             hub_us = self._clock.wall_ns() // MICROSECOND_NS
             return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
@@ -87,7 +88,7 @@ class MemoryHub:
         return self.sums()
 
     def sums(self) -> dict[str, Totals]:
-        """`totals` without the waiting."""
+        """Returns the sums as `totals` does, without `await`."""
         sums: dict[str, Totals] = {}
         with self._lock:
             for shard in self._shards:
@@ -140,7 +141,7 @@ class MemoryHub:
         return self.tell_wishes(shard)
 
     def tell_wishes(self, shard: int) -> Wishes:
-        """`wishes` without the waiting."""
+        """Returns the wishes of a shard as `wishes` does, without `await`."""
         with self._lock:
             return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -148,7 +149,7 @@ class MemoryHub:
         return self.take_loans(shard, lender, sequence, loans)
 
     def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """`lend` without the waiting."""
+        """Stores loans as `lend` does, without `await`."""
         with self._lock:
             return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -160,7 +161,7 @@ class MemoryHub:
         return self.tell_keys(shard, questions)
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """`read_keys` without the waiting."""
+        """Reads keys as `read_keys` does, without `await`."""
         with self._lock:
             return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -211,10 +212,10 @@ class MemoryHub:
             return self._board.snapshots(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
-        """Does nothing."""
+        """Does nothing, as there is no connection."""
 
     def lose_data(self) -> None:
-        """Forget everything, as a server does that comes back empty."""
+        """Drops all data, like a server that restarts empty."""
         self._shards = [LedgerShard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
         self._usage.lose_data()
@@ -230,7 +231,7 @@ class MemoryHub:
 
 
 class MemoryHints:
-    """Notifies one event loop when the index changes; any thread may change it. See `IndexHints`."""
+    """Wakes one event loop when the index changes; any thread may change it. Implements `IndexHints`."""
 
     def __init__(self, listeners: dict[MemoryHints, None]) -> None:
         self._listeners = listeners
@@ -247,9 +248,9 @@ class MemoryHints:
         self._changed.clear()
 
     def tell(self) -> None:
-        """The index has changed."""
+        """Wakes the loop that listens, because the index has changed."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # a loop that was closed without a word listens no more
+            with contextlib.suppress(RuntimeError):  # the loop was closed without `close`
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     async def close(self) -> None:
@@ -258,7 +259,7 @@ class MemoryHints:
 
 
 class MemoryUsage:
-    """Usage in this process's memory; threads may share it. See `UsageLedger`; never fails."""
+    """A usage ledger in this process's memory, which threads may share. Implements `UsageLedger`, and never fails."""
 
     def __init__(self, clock: Clock, *, shards: int = 1, rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
@@ -326,13 +327,13 @@ class MemoryUsage:
             self._shards[shard].retract(account, rows)
 
     def erase(self, shard: int, identity: str) -> int:
-        """Forget an identity; returns how many rows and events that were; sketches are no rows."""
+        """Erases an identity. Returns the number of its rows and events; sketches do not count as rows."""
         with self._lock:
             self._addresses[shard].erase(identity)
             return self._shards[shard].erase(identity)
 
     def lose_data(self) -> None:
-        """Forget everything, as a server does that comes back empty."""
+        """Drops all data, like a server that restarts empty."""
         with self._lock:
             self._shards = [UsageShard(shard=shard, rows_max=self._rows_max) for shard in range(self.shards)]
             self._addresses = [AddressShard() for _ in range(self.shards)]

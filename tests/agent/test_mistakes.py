@@ -122,7 +122,7 @@ LIMITS: dict[str, Mistake] = {
     "a setting of rates for slots": (
         lambda: _wrong(Agent("memory://")).concurrency("render", 20, soft="10%"),
         InvalidSetting,
-        ("soft='10%'", "goes with limits on a rate"),
+        ("soft='10%'", "is a setting of limits on a rate"),
     ),
     "a limiter of the other kind": (
         lambda: _agent_with("login").limiter("login", reconverge.SlotLimiter),
@@ -191,7 +191,7 @@ SETTINGS: dict[str, Mistake] = {
     "a policy against its number": (
         lambda: Agent("memory://", policy="strict", max_overshoot=0.1),
         InvalidSetting,
-        ("max_overshoot=0.1", "'strict'", "give one of them"),
+        ("max_overshoot=0.1", "'strict'", "leave one of the two out"),
     ),
     "a negative overshoot": (lambda: Agent("memory://", max_overshoot=-0.1), InvalidSetting, ("-0.1", "0 or more")),
     "too small an overshoot": (lambda: Agent("memory://", max_overshoot=1e-4), InvalidSetting, ("0.0001", "0.001")),

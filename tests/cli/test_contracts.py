@@ -146,7 +146,7 @@ def test_an_import_writes_a_new_file_in_the_language_of_its_name(tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--from", "yaml"), "is no format; known: envoy, xml"),
+        (("--from", "yaml"), "is an unknown format; known: envoy, xml"),
         (("--from", "xml", "--customer", "user"), "goes with --from envoy"),
         (("--from", "envoy", "--customer", "usr"), "did you mean 'user'?"),
         (("--from", "envoy", "-o", "out.txt"), "ends in none of"),

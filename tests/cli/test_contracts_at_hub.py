@@ -164,8 +164,8 @@ def test_a_change_for_another_version_changes_nothing(file: Path, at: tuple[str,
         (("set", "ada", "free", "--limit", "cals=1/day"), "did you mean 'calls'?"),
         (("set", "ada", "free", "--until", "soon", "--then", "pro"), "'soon' is no moment like"),
         (("set", "ada", "free", "--author", "a\nb"), "is no name of an author"),
-        (("remove", "eve"), "customers.eve: has no contract that could end"),
-        (("rollback", "7"), "version 7 of the contracts is not kept; those that are: from 1 to 1"),
+        (("remove", "eve"), "customers.eve: has no contract to remove"),
+        (("rollback", "7"), "version 7 of the contracts is not kept; kept versions: from 1 to 1"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_changed(
@@ -203,7 +203,7 @@ def test_contracts_of_another_secret_are_replaced_by_force_alone(
     forced = run("publish", file, "--force", *at)
 
     assert (2, 0) == (refused.status, forced.status)
-    assert "is not signed with any of the secrets that this node knows" in refused.stderr
+    assert "is not signed with any of the secrets known here" in refused.stderr
     assert "published version 2 for" in forced.stdout
     assert OTHER not in refused.all + forced.all
 

@@ -83,7 +83,7 @@ def test_an_empty_book_is_at_version_nothing(make_book: MakeBook, clock: ManualC
         assert [] == list(await book.history())
         with pytest.raises(InvalidContracts):
             await book.set_customer("ada", "free", author="root")
-        with pytest.raises(UnknownVersion, match=r"^version 1 of the contracts is not kept; those that are: none$"):
+        with pytest.raises(UnknownVersion, match=r"^version 1 of the contracts is not kept; kept versions: none$"):
             await book.rollback(1, author="root")
         assert isinstance(book, Book)
 
@@ -114,7 +114,7 @@ def test_a_change_for_another_version_fails(make_book: MakeBook, clock: ManualCl
         await book.set_customer("ada", "pro", author="root")
         for expected in (0, 1, 3):
             with pytest.raises(
-                VersionConflict, match=f"at version 2, and the change was made for {expected}"
+                VersionConflict, match=f"at version 2, and the change was made for version {expected}"
             ) as raised:
                 await book.set_customer("ada", "free", author="root", expected=expected)
             assert (expected, 2) == (raised.value.expected, raised.value.found)

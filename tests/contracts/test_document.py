@@ -232,7 +232,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a plan that there is not": (changed("customers.ada", "pros"), "customers.ada.plan", "did you mean 'pro'?"),
     "no plan": (changed("customers.ada", {}), "customers.ada.plan", "is missing"),
     "no customer": (changed("customers.ada", 5), "customers.ada", "must be a table"),
-    "a customer without a name": ({**GOOD, "customers": {"": "pro"}}, "customers", "names no customer"),
+    "a customer without a name": ({**GOOD, "customers": {"": "pro"}}, "customers", "no name of a customer"),
     "a number for a customer": ({**GOOD, "customers": {5: "pro"}}, "customers", "put it into quotes"),
     "an unknown plan for the unknown": (changed("unknown", "fre"), "unknown", "did you mean 'free'?"),
     "a plan that ends for the unknown": (changed("unknown", "trial"), "unknown", "ends after a time"),

@@ -78,7 +78,7 @@ def test_a_value_above_the_customer_is_a_plan_that_adds_to_what_all_have(tmp_pat
         "default": Plan({"to_number": hundred}),
         "message_type_marketing": Plan({"message_type_marketing.to_number": marketing, "to_number": hundred}),
     } == made.document.plans
-    assert any("message_type=marketing is the plan message_type_marketing" in each for each in made.remarks)
+    assert any("message_type=marketing becomes the plan message_type_marketing" in each for each in made.remarks)
 
 
 ADDRESSES = """
@@ -123,7 +123,7 @@ descriptors:
 
 def test_unlimited_is_a_limit_that_is_off(tmp_path: Path) -> None:
     """Envoy's example 5; the other key is a fact that counts beside the customer."""
-    with pytest.raises(InvalidSetting, match="any of ldap, azure could be the customer; say which"):
+    with pytest.raises(InvalidSetting, match="any of ldap, azure could be the customer; name one of them"):
         imported(tmp_path, INTERNAL)
     (plan,) = imported(tmp_path, INTERNAL, "azure").document.plans.values()
 
@@ -203,7 +203,7 @@ descriptors:
 
 def test_a_customer_of_two_plans_is_told(tmp_path: Path) -> None:
     """Envoy's example 7: a customer is on one plan; of another key the values are plans for each."""
-    with pytest.raises(InvalidConfiguration, match="can be on one alone") as caught:
+    with pytest.raises(InvalidConfiguration, match="can be on one plan only") as caught:
         imported(tmp_path, REPLACED, "user")
     made = imported(tmp_path, REPLACED, "key_1")
 
@@ -331,7 +331,7 @@ descriptors:
     assert bots.startswith("user_bot--")
     assert [per(20, MINUTE_S)] == list(made.document.plans[bots].limits.values())
     assert [per(5, MINUTE_S), per(10, HOUR_S)] == list(made.document.plans[paths].limits.values())
-    assert any("user=bot-* is the plan" in each for each in made.remarks)
+    assert any("user=bot-* becomes the plan" in each for each in made.remarks)
 
 
 def test_a_customer_that_fits_a_pattern_has_what_it_fits(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_names_that_are_too_long_or_odd_are_told_apart(tmp_path: Path) -> None:
     made = imported(tmp_path, text)
 
     assert 1 + len(values) == len(made.document.plans)
-    assert any("the key ':path' is the fact _path" in each for each in made.remarks)
+    assert any("the key ':path' becomes the fact _path" in each for each in made.remarks)
 
 
 RATE = "rate_limit: {unit: day, requests_per_unit: 5}"
@@ -384,7 +384,7 @@ MISTAKES = {
     "a key twice": (
         f"domain: d\ndescriptors:\n- {{key: a, {RATE}}}\n- {{key: a, {RATE}}}",
         "descriptors.1",
-        "stands there twice",
+        "is written twice",
     ),
     "a misspelt field": (
         "domain: d\ndescriptors:\n- {key: a, ratelimit: 5}",
@@ -410,7 +410,7 @@ MISTAKES = {
     "unlimited by the day": (
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unlimited: true, unit: day}}",
         "descriptors.0.rate_limit.unit",
-        "does not go with unlimited",
+        "cannot be combined with unlimited",
     ),
     "a quota of text": (
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: many}}",
@@ -445,12 +445,12 @@ MISTAKES = {
     "shared by one value": (
         f"domain: d\ndescriptors:\n- {{key: a, value: b, share_threshold: true, {RATE}}}",
         "descriptors.0.share_threshold",
-        "goes with a value that has a *",
+        "needs a value that contains *",
     ),
     "shared by all": (
         f"domain: d\ndescriptors:\n- {{key: a, value: b*, share_threshold: true, {RATE}}}",
         "descriptors.0.share_threshold",
-        "leaves nothing to count by",
+        "leaves no key to count by",
     ),
     "a key below itself": (
         f"domain: d\ndescriptors:\n- {{key: a, value: b, descriptors: [{{key: a, {RATE}}}]}}",
@@ -460,7 +460,7 @@ MISTAKES = {
     "two keys of one fact": (
         f"domain: d\ndescriptors:\n- {{key: a, {RATE}}}\n- {{key: b-c, {RATE}}}\n- {{key: b_c, {RATE}}}",
         "descriptors.2",
-        "is the fact b_c",
+        "would become the fact b_c",
     ),
 }
 

@@ -158,5 +158,5 @@ def test_the_last_contracts_hold_while_the_hub_is_away(redis_server: RedisServer
 
     assert 1 == late.version
     assert 20 == late.document.plans["free"].limits["requests"].limit.quota
-    with pytest.raises(InvalidSetting, match="contracts are signed with it"):
+    with pytest.raises(InvalidSetting, match="contracts are signed with"):
         follow_hub(late)

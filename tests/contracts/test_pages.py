@@ -148,7 +148,7 @@ def test_a_document_that_fits_on_no_pages_is_refused() -> None:
     costs = {f"a kind of request, {number}": 1 for number in range(100)}
     limits = {f"limit-{number}": {"limit": "1/second", "costs": costs} for number in range(100)}
     said = {"plans": {"free": {"limits": limits}}}
-    with pytest.raises(InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; say less$"):
+    with pytest.raises(InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; shorten them$"):
         divided(checked(said))
 
 
@@ -183,7 +183,7 @@ def test_a_page_is_taken_from_no_other_place() -> None:
         Pages().of_payloads(parts.pages, parts.outline._replace(customers=(second, first)))
     with pytest.raises(MissingPage, match=second):
         Pages().of_payloads({plans: parts.pages[plans], first: parts.pages[first]}, parts.outline)
-    with pytest.raises(InvalidContracts, match=r"^customers: stand on pages of their own$"):
+    with pytest.raises(InvalidContracts, match=r"^customers: must be on pages of their own, not on the page of plans$"):
         plans_in(shop(ada="pro"))
     odd = payload_of([])
     with pytest.raises(InvalidContracts, match=r"^customers: a page of customers must be a table$"):

@@ -217,7 +217,7 @@ def test_a_fact_that_the_recording_does_not_tell_is_missed_by_name() -> None:
     """The limit is told, too."""
     contracts = document(users={"limit": "1/minute", "by": ["customer", "user"]})
 
-    with pytest.raises(MissingFact, match="'users' counts by 'user', which the recording does not tell"):
+    with pytest.raises(MissingFact, match="'users' counts by 'user', which the recording does not contain"):
         decided(contracts, [request(0)])
 
 

@@ -140,7 +140,7 @@ def test_the_line_is_that_of_the_field(language: str, path: str, tmp_path: Path)
 def test_a_file_of_few_lines_that_stands_for_billions_is_not_built(tmp_path: Path) -> None:
     """It is refused by the count of what it stands for, where the count passes the most."""
     (bomb,) = (each for each in BROKEN if each.name.endswith("yaml") and each.written.endswith(b"plans: *j\n"))
-    with pytest.raises(InvalidConfiguration, match="stands for more than") as caught:
+    with pytest.raises(InvalidConfiguration, match="references make more than") as caught:
         read_contracts(file(tmp_path, bomb.name, bomb.written))
 
     assert caught.value.line is not None
@@ -149,7 +149,7 @@ def test_a_file_of_few_lines_that_stands_for_billions_is_not_built(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("plans.txt", "ends in none of"), ("none.yaml", "cannot be read"), ("directory.yaml", "it is no regular file")],
+    [("plans.txt", "ends in none of"), ("none.yaml", "cannot be read"), ("directory.yaml", "it is not a regular file")],
 )
 def test_what_is_no_file_is_told(name: str, problem: str, tmp_path: Path) -> None:
     """With its path."""
@@ -181,7 +181,7 @@ def test_an_unknown_language_is_told() -> None:
 def test_half_a_character_is_not_written_in_toml(tmp_path: Path) -> None:
     """TOML is Unicode; the other languages have a way to write it."""
     document = checked(put("customers.\ud800", "free"))
-    with pytest.raises(InvalidSetting, match="half a character; write JSON"):
+    with pytest.raises(InvalidSetting, match="half a character; use json"):
         written_contracts(document, "toml")
 
     for language in ("json", "yaml"):

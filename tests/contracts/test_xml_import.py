@@ -35,7 +35,10 @@ def test_a_refill_policy_by_itself_is_the_plan_of_unknown_customers(tmp_path: Pa
     assert {"default": Plan({"hour": PlanLimit(Limit(20, 3600))})} == made.document.plans
     assert ("default", {}) == (made.document.unknown, made.document.customers)
     assert (
-        "contract.xml, line 2: RefillPolicy: is bound to no customer, so it is the plan default of unknown customers",
+        (
+            "contract.xml, line 2: RefillPolicy: belongs to no customer,"
+            " so it becomes the plan default of unknown customers"
+        ),
     ) == (made.remarks)
 
 
@@ -94,7 +97,12 @@ MISTAKES = {
     "an empty identifier": (f"<Contract>\n<Identifier> </Identifier>{HOURLY}</Contract>", 2, "Identifier", "is empty"),
     "two identifiers": (CONTRACT.replace("</I", "</Identifier><Identifier>b</I"), 1, "Contract", "has 2 <Identifier>"),
     "no contract": ("<Contracts></Contracts>", 1, "Contracts", "has no Contract"),
-    "a customer twice": (f"<Contracts>\n{CONTRACT}{CONTRACT}</Contracts>", 14, "Identifier", "above already"),
+    "a customer twice": (
+        f"<Contracts>\n{CONTRACT}{CONTRACT}</Contracts>",
+        14,
+        "Identifier",
+        "already has a contract above",
+    ),
     "an unknown element": (CONTRACT.replace("Capacity>", "Capcity>"), 4, "Capcity", "did you mean 'Capacity'?"),
     "no capacity": (HOURLY.replace("<Capacity>20</Capacity>", ""), 1, "RefillPolicy", "has 0 <Capacity>"),
     "a capacity of words": (HOURLY.replace("20", "many"), 2, "Capacity", "must be a whole number, not 'many'"),
@@ -106,8 +114,13 @@ MISTAKES = {
     "two periods in one": (HOURLY.replace("HOUR", "hour; 5/day"), 3, "SamplingPeriod", "is no period"),
     "a period twice": (CONTRACT.replace("DAY", "HOUR"), 7, "RefillPolicy", "is the second one for hour"),
     "text between": (CONTRACT.replace("<Id", "20 per hour<Id"), 1, "Contract", "has text of its own: '20 per hour'"),
-    "an element where text is wanted": (HOURLY.replace("20", "<b>20</b>"), 2, "Capacity", "has elements where text"),
-    "attributes": (HOURLY.replace("<Capacity>", "<Capacity unit='x'>"), 2, "", "attributes, which say nothing"),
+    "an element where text is wanted": (
+        HOURLY.replace("20", "<b>20</b>"),
+        2,
+        "Capacity",
+        "must contain text, and has elements",
+    ),
+    "attributes": (HOURLY.replace("<Capacity>", "<Capacity unit='x'>"), 2, "", "attributes, which have no meaning"),
     "no end": (CONTRACT.replace("</Contract>", ""), 12, "", "is not XML: no element found"),
     "nothing": ("", 1, "", "is not XML: no element found"),
     "a wrong end": (CONTRACT.replace("</Contract>", "</Contrakt>"), 11, "", "is not XML: mismatched tag"),
@@ -115,7 +128,12 @@ MISTAKES = {
     "a character that is none": (CONTRACT.replace("User", "\x01"), 2, "", "is not XML"),
     "JSON": ('{"plans": {}}', 1, "", "is not XML"),
     "an encoding that is none": (HEAD.replace("UTF-8", "x-none") + CONTRACT, 1, "", "is not XML"),
-    "depth": ("\n".join(["<a>"] * (DEPTH_MAX + 1)), DEPTH_MAX + 1, "", f"more than {DEPTH_MAX} elements in each other"),
+    "depth": (
+        "\n".join(["<a>"] * (DEPTH_MAX + 1)),
+        DEPTH_MAX + 1,
+        "",
+        f"more than {DEPTH_MAX} levels of nested elements",
+    ),
     "an odd name": (CONTRACT.replace("Capacity>", "é>"), 4, "é", "is unknown in <RefillPolicy>"),
 }
 

@@ -124,7 +124,7 @@ def test_no_other_algorithm_has_slices(algorithm: str) -> None:
 def test_a_log_keeps_up_to_a_hundred_thousand_charges() -> None:
     """The error says what to take instead."""
     assert LOG_QUOTA_MAX == Limit(LOG_QUOTA_MAX, 60, algorithm="sliding-log").quota
-    with pytest.raises(InvalidLimit, match="up to 100000 it does, and beyond that sliding-slices"):
+    with pytest.raises(InvalidLimit, match="admits at most 100000, not 100001; use sliding-slices"):
         Limit(LOG_QUOTA_MAX + 1, 60, algorithm="sliding-log")
 
 
@@ -195,7 +195,7 @@ def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
 def test_what_a_second_stores_has_a_bound() -> None:
     """By default a smooth-bursty limit stores a second's worth, which may be too much where the quota is not."""
     assert QUOTA_MAX == Limit(QUOTA_MAX // 1000, 0.001, algorithm=SMOOTH_BURSTY).capacity
-    with pytest.raises(InvalidLimit, match="permits of a second are more than 1000000000000; give a burst"):
+    with pytest.raises(InvalidLimit, match="one second stores more than 1000000000000 permits; give a burst"):
         Limit(QUOTA_MAX // 1000 + 1, 0.001, algorithm=SMOOTH_BURSTY)
 
 

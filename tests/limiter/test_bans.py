@@ -450,7 +450,7 @@ def test_limits_whose_refusals_are_never_certain_do_not_ban() -> None:
     smooth = Limit(5, 60, algorithm="smooth-bursty")
     with pytest.raises(InvalidSetting, match="certain"):
         Agent().limit("login", smooth, block_after=AFTER, block_for=FOR)
-    with pytest.raises(InvalidSetting, match=r"block_after.* goes with limits on a rate"):
+    with pytest.raises(InvalidSetting, match=r"block_after.* is a setting of limits on a rate"):
         Agent().declare("login", "5 in flight", block_after=AFTER, block_for=FOR)
 
 

@@ -130,8 +130,8 @@ def test_the_number_of_slots_can_change_while_some_are_in_use(render: SlotLimite
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"max_queue": 3}, "say timeout="),
-        ({"order": "lifo"}, "say timeout="),
+        ({"max_queue": 3}, "add timeout="),
+        ({"order": "lifo"}, "add timeout="),
         ({"on_lease_end": "stop"}, "must be 'cancel'"),
         ({"timeout": 1.0, "order": "random"}, "order"),
     ],

@@ -144,7 +144,7 @@ def test_no_more_than_its_share_is_kept_of_something_long(mosquitto: Mosquitto) 
     kept, problem = asyncio.run(tried())
 
     assert (1 << 17) + 1 == kept
-    assert "200000 bytes are posted" in str(problem)
+    assert "the settings have 200000 bytes" in str(problem)
 
 
 def test_a_newer_broker_forgets_what_has_had_its_time(mosquitto: Mosquitto) -> None:

@@ -175,7 +175,7 @@ def test_every_kind_of_rejection_is_counted_and_logged_once(
     assert [5] == node.applied
     assert dict.fromkeys(bad, 1) | {"forged": 2} == node.stats.rejected
     assert 7 == len(complaints(caplog))
-    assert all(any(f"they are {reason}:" in line for line in complaints(caplog)) for reason in bad)
+    assert all(any(f"rejected as {reason}:" in line for line in complaints(caplog)) for reason in bad)
     node.reads(node.document(8))
     node.reads(node.document(9, OTHER))
     assert 8 == len(complaints(caplog))

@@ -174,7 +174,7 @@ def test_a_forked_child_has_admitted_nothing() -> None:
         ("100/minute", {"reserved": {}}, "map names"),
         ("100/minute", {"reserved": {"critical": 1.0}}, "between 0 and 1"),
         ("100/minute", {"reserved": {"critical": 0.001}}, "less than one request"),
-        ("100/minute", {"reserved": {"critical": 0.6, "POST": 0.4}}, "leaves nothing"),
+        ("100/minute", {"reserved": {"critical": 0.6, "POST": 0.4}}, "for the other classes"),
         ("100/minute", {"reserved": {"critcal": 0.5}}, "did you mean 'critical'"),
         (7, {}, "1000/second"),
     ],

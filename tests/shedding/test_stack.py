@@ -255,7 +255,7 @@ def test_settings_that_make_no_sense_are_told() -> None:
         Stack(AdaptiveConcurrency(Aimd(), classes=TWO), WorkerShedder(classes=TrafficClasses()))
     with pytest.raises(InvalidSetting, match="at most 16"):
         Stack(*[Doorman(str(number)) for number in range(17)])
-    with pytest.raises(InvalidSetting, match="is no layer"):
+    with pytest.raises(InvalidSetting, match="is not a layer"):
         Stack("worker")  # type: ignore[arg-type]  # what is tested
     with pytest.raises(InvalidSetting, match="did you mean 'worker'"):
         Stack(one).switch("workers", OFF)

@@ -1,4 +1,4 @@
-"""One node of a fleet: the `Agent` that programs hold, and what it is put together from."""
+"""One node of a fleet: the `Agent` that programs use, and the parts that it is made of."""
 
 from reconverge.agent.agent import Agent
 

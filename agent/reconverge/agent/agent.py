@@ -1,4 +1,4 @@
-"""The facade: one node, its limits and its exchanges."""
+"""The public `Agent`: one node of a fleet, with its limits and its exchanges with the hub."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ AnyFollower = TypeVar("AnyFollower", bound=Follower)
 T = TypeVar("T")
 
 AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-"""Of a function's code: it may await."""
+"""The flags of a function's code that may await."""
 OF_LIMIT: Final = "is a setting of the limit itself; write agent.limit(name, Limit(quota, window, {}))"
 ELSEWHERE: Final = {
     "burst": OF_LIMIT.format("algorithm='token-bucket', burst=..."),
@@ -74,20 +74,20 @@ ELSEWHERE: Final = {
         name: OF_LIMIT.format(f"{name}=...")
         for name in ("slices", "count_refused", "warmup", "align", "timezone", "initial", "refill")
     },
-    "key_func": "is a setting of the limits of a web framework; here the key stands with each decision, as in"
+    "key_func": "is a setting of the limits of a web framework; here pass the key with each decision, as in"
     " limiter.allow('ada')",
-    "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
+    "key": "belongs to each decision; write agent.limit(name, '5/minute').allow('ada')",
 }
-"""Words that are written for a setting of `Agent.limit`, and where each belongs."""
+"""Arguments that callers wrongly pass to `Agent.limit`, each with the message that names the right place."""
 OF_RATES: Final[dict[str, str]] = dict.fromkeys(
     ("algorithm", "soft", "max_debt", "parent", "block_after", "block_for"),
-    "goes with limits on a rate, and slots have none; leave it out",
+    "is a setting of limits on a rate, and slots have none; leave it out",
 )
-"""The same for `Agent.concurrency`."""
+"""Arguments that callers wrongly pass to `Agent.concurrency`, each with its message."""
 OF_AGENT: Final = {
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
 }
-"""The same for `Agent`."""
+"""Arguments that callers wrongly pass to `Agent`, each with its message."""
 
 
 class Agent:
@@ -97,56 +97,60 @@ class Agent:
         login = agent.limit("login", "100/minute")
         if login.allow("ada"): ...
 
-    Exchanging begins with the first decision, on a thread of its own; `with agent:` begins it at once and says the
-    last words at the end, `async with agent:` does the same as a task of the running loop.
+    Exchanges begin with the first decision, on a thread of their own. `with agent:` begins them at once and sends the
+    last reports at the end; `async with agent:` does the same in a task of the running loop.
 
     Args:
         hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or
-            `memory://`.
-        namespace: fleets with different namespaces share nothing.
-        sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
+        `memory://`. namespace: fleets with different namespaces share nothing. sync_interval: seconds between
+        exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
             less exact; the bound does not depend on it.
         min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
-        lease_ttl: seconds for which allowances may be used after the hub was last heard; by default ten of the
-            windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
-        policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
-            see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
-        scarce: "hub" or "nodes": where requests lie of which there are few for each node, of a limit about which
-            requests ask in doubt. At the hub none is refused falsely, and most are refused while the hub is away; at
-            the nodes it is the other way round. By default at the hub.
-        max_keys: how many keys are counted each on its own. When that is nearly reached, those that are idle leave, and
-            those that are used least, which the hub or a small memory goes on counting; a key that finds no room shares
+        lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten of the windows
+            of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
+        policy, max_overshoot, cold_allowance: how far a node may go beyond what it knows, for all limits without
+            policies of their own; see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
+        scarce: "hub" or "nodes": where the last few requests of a quota are kept, for limits whose requests ask the hub
+            in doubt. At the hub, no request is refused falsely, and most are refused while the hub is away; at the
+            nodes it is the other way round. By default at the hub.
+        max_keys: the number of keys that are counted separately. When it is nearly reached, keys that are idle or used
+            least are evicted; the hub or a small memory goes on counting them. A key for which there is no room shares
             one count with others, or is refused in `strict`.
-        new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
-            are decided about by `cold_allowance` meanwhile. Limits share it evenly.
-        asks_max: how many exchanges per second requests in doubt may call for, see `RateLimiter.ask`; beyond that
-            memory answers. 0: none asks.
-        in_doubt: what integrations do about a request that memory cannot settle, unless their settings differ: ask
-            the hub for at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
-        key_bytes_max: the longest key, in UTF-8.
+        new_keys_max: how many keys per second the hub is asked about for the first time; further keys wait for that and
+            are decided by `cold_allowance` meanwhile. Limits share it evenly.
+        asks_max: how many exchanges per second requests in doubt may cause, see `RateLimiter.ask`; beyond that
+            memory decides. 0: no request asks.
+        in_doubt: the default of integrations for a request that memory cannot decide for certain: ask the hub and wait
+            at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
+        key_bytes_max: the length of the longest key, in bytes of UTF-8.
         exchange_timeout: seconds that one exchange may take.
-        stop_timeout: seconds that the last words may take.
-        sigterm: let SIGTERM end the main thread as `sys.exit` would, so that nothing is lost, unless the application
-            has a handler of its own. Only the main thread can see to that: by making the agent, or by using it first.
-            In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
+        stop_timeout: seconds that sending the last reports may take.
+        sigterm: whether SIGTERM ends the main thread as `sys.exit` would, so that no report is lost, unless the
+            application has a handler of its own. Only the main thread can install that: it must make the agent, or be
+            the first to use it. In a daemon of `multiprocessing`, such as a worker of a `Pool`, SIGTERM is left alone.
         switch: "on", "shadow" or "off", for all limits; see `switch`. By default `RECONVERGE_SWITCH`, or "on".
-        settings_secret: obey what is published for the fleet and signed with this, at least 16 bytes; several,
-            separated by blanks or as a sequence, are all believed. By default `RECONVERGE_SETTINGS_SECRET`, if set.
-        key_secret: have the hub see a hash in place of each key, keyed with this secret of at least 16 bytes. All nodes
-            of the namespace need the same: those with another one count apart. By default `RECONVERGE_KEY_SECRET`, if
-            set; without, the hub sees the keys.
-        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer; up to twice the bound may
-            be admitted while some nodes are with one and some with the other.
-        region_share: the part of every limit that all agents at this hub have by themselves; the shares of all regions
-            sum to at most 1, and what is left over a bridge lends to whichever region needs it. By default 1.0: there
-            are no other regions.
-        require_hub: have `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does, and
+        settings_secret: the secret, at least 16 bytes, that signs the published settings which this agent applies.
+            Several, separated by blanks or as a sequence, are all valid. By default `RECONVERGE_SETTINGS_SECRET`, if
+            set.
+        key_secret: a secret of at least 16 bytes, with which keys are hashed before the hub sees them. All nodes of the
+            namespace need the same secret: nodes with different secrets count apart. By default
+            `RECONVERGE_KEY_SECRET`, if set; without a secret the hub sees the keys.
+        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer. Up to twice the bound may
+            be admitted while some nodes use one hub and some the other.
+        region_share: the fraction of every limit that the agents at this hub have for themselves. The shares of all
+            regions sum to at most 1; a bridge lends the rest to regions that need it. By default 1.0, for a fleet
+            without other regions.
+        require_hub: whether `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does,
+        and
             raise `HubUnavailable` without one; the agent is stopped then. The guards of web frameworks start such an
             agent when they are made.
-        clock: where time comes from.
+        clock: the source of time.
 
     Raises:
-        InvalidSetting, UnknownHub, MissingExtra, EventletPatched: see there.
+        InvalidSetting: a setting is invalid.
+        UnknownHub: no hub has the scheme of the URL.
+        MissingExtra: the hub needs a package that is not installed.
+        EventletPatched: eventlet has patched the threads that exchanges need.
     """
 
     @with_advice(OF_AGENT)
@@ -219,7 +223,7 @@ class Agent:
         self._prepare_exchanges(parts)
 
     def _prepare_pace_and_overrides(self, parts: Parts, secret: str | bytes | Sequence[str | bytes] | None) -> None:
-        """Make what knows the sync intervals, and what reads and applies the settings published for the fleet."""
+        """Makes the objects that hold the sync intervals, and that read and apply the fleet's published settings."""
         settings = self._settings
         self._short_windows = ShortWindows()
         self._pacing = Pacing(
@@ -241,7 +245,7 @@ class Agent:
         )
 
     def _prepare_exchanges(self, parts: Parts) -> None:
-        """Make what exchanges with the hub from the first decision or `start` on, and have the process know of it."""
+        """Makes the objects that exchange with the hub, without starting them, and registers the agent for forks."""
         settings = self._settings
         self._lifecycle = Lifecycle(
             parts,
@@ -290,25 +294,26 @@ class Agent:
         block_after: str | None = None,
         block_for: Seconds | str | None = None,
     ) -> RateLimiter:
-        """Declare a limit on a rate, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
+        """Declares a limit on a rate, as a string like `100/minute` or a `Limit`, and returns its limiter.
 
-        Several quotas, as in `10/second; 1000/hour` or as a sequence of strings and `Limit`, must all hold. Settings
-        are for all of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`,
-        another limiter of this agent, the limit is a share of the parent's that no other limit can use; beyond it what
-        the parent has left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was,
-        or on.
-        `sync_interval` is how many seconds pass between two exchanges of the counts here, if not as many as for
-        the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
-        published settings may raise this one, and no further; without, they can lower and switch it, and raise nothing.
-        After as many certain refusals as `block_after` says ("20/minute"), on all nodes together, a key is refused for
-        `block_for` ("10 minutes", or a number of seconds), whatever it has left; see docs/guide/bans.md.
+        Declaring a limit again with the same settings returns the same limiter. Several quotas, as in `10/second;
+        1000/hour` or as a sequence of strings and `Limit`, must all admit a request. Settings are for all of them; see
+        `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`.
 
-        What is in progress is limited by `concurrency`.
+        With a `parent`, another limiter of this agent, the limit is a share of the parent's quota that no other limit
+        can use. Beyond its share the limit may borrow from the part of the parent's quota that is left for all.
+        `switch` is as in `Limiter.switch`; by default a limit stays as it was, or is on. `sync_interval` is the number
+        of seconds between two exchanges of this limit's counts, by default the agent's; see `change_pace`.
+
+        `cap` is a limit string over the same windows, up to which published settings may raise this limit. Without it,
+        they can lower and switch the limit, but not raise it. After as many certain refusals as in `block_after`
+        ("20/minute"), on all nodes together, a key is refused for `block_for` ("10 minutes", or a number of seconds),
+        even if it has quota left; see docs/guide/bans.md. Use `concurrency` to limit work in progress.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used, or it limits what is in progress.
-            LimitConflict: the name stands for another limit already.
-            InvalidSetting: the policy or the interval makes no sense, or a setting contradicts the limit.
+            LimitConflict: another limit has the name already.
+            InvalidSetting: the policy or the interval is invalid, or a setting contradicts the limit.
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         check_rate(name, quotas)
@@ -340,18 +345,18 @@ class Agent:
         switch: Switch | None = None,
         cap: str | None = None,
     ) -> SlotLimiter:
-        """Declare a limit on what is in progress at once, for each key and on all nodes together.
+        """Declares a limit on work in progress at once, for each key and on all nodes together. Returns its limiter.
 
             render = agent.concurrency("render", 20)
             with render.slot("ada") as slot:
                 if slot: ...
 
-        The limit is a number of slots, a string like `20 in flight`, or a `Limit`. `lease` is how many seconds the
-        slots of a node that has fallen silent stay taken, by default 5: at least six sync intervals, and three exchange
-        timeouts. See `SlotLimiter.slot`, and `limit` for all else.
+        The limit is a number of slots, a string like `20 in flight`, or a `Limit`. `lease` is the number of seconds for
+        which the slots of a silent node stay taken, by default 5; at least six sync intervals and three exchange
+        timeouts. See `SlotLimiter.slot`, and `limit` for the other settings.
 
         Raises:
-            InvalidLimit: it is no such limit, or the name cannot be used.
+            InvalidLimit: it does not limit work in progress, or the name cannot be used.
             LimitConflict, InvalidSetting: as `limit` does.
         """
         limiter = self._declared(
@@ -365,7 +370,10 @@ class Agent:
         return checked_kind("name", limiter, SlotLimiter)
 
     def declare(self, name: str, limit: str | Limit | Sequence[str | Limit], **settings: Any) -> Limiter:
-        """As `limit` or `concurrency`, by what is limited: for limits that are written in a file or in a rule."""
+        """Declares a limit by `concurrency` if it limits work in progress, else by `limit`. Returns its limiter.
+
+        For limits from a file or a rule. A setting that is None counts as left out.
+        """
         said = {each: value for each, value in settings.items() if value is not None}
         quotas = list(quotas_of(name, limit, algorithm=said.get("algorithm")).values())
         if len(quotas) == 1 and quotas[0].slots:
@@ -385,7 +393,7 @@ class Agent:
         parents: tuple[Any, ...] | None = None,
         terms: BanTerms | None = None,
     ) -> Limiter:
-        """The limiter of these quotas, declared with the settings that both kinds have."""
+        """Declares the limiter of these quotas with the settings that limits on rates and on slots share."""
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
         slots = any(quota.slots for quota in quotas.values())
@@ -420,15 +428,15 @@ class Agent:
         called: str | None = None,
         has_cap: bool = False,
     ) -> Limiter:
-        """Declare one of several limits that the hub knows by one name, such as those of several plans.
+        """Declares one of several limits that have one name at the hub, such as the limits of several plans.
 
-        Its keys count with those of all limits that were declared for that name and are counted alike: a key that is
-        asked about here comes here, with what it has used there. `name` is that of this one in `stats()`. Published
-        settings switch all of them as one, under `limit_name` or as they are `called`; where one `has_cap`, not that.
+        All limits of one `limit_name` that are counted alike share their keys: a key moves to the limit that decides
+        its next request, and takes its use along. `name` is the name of this limit in `stats()`. Published settings
+        switch all of them together, under `limit_name` or the name `called`, except a limit that `has_cap`.
 
         Raises:
-            InvalidLimit, LimitConflict: as `limit` does; so does a policy that the others do not have.
-            InvalidSetting: the policy makes no sense, or the lease of a limit on work in progress is too short.
+            InvalidLimit, LimitConflict: as `limit` does; LimitConflict also for a policy that the others do not have.
+            InvalidSetting: the policy is invalid, or the lease of a limit on work in progress is too short.
         """
         check_name(limit_name)
         self._check_switch_and_interval(None, None, {name: limit})
@@ -448,14 +456,14 @@ class Agent:
         return limiter
 
     def _policy_for(self, *, slots: bool) -> Policy:
-        """The policy of a limit that names none."""
+        """Returns the policy of a limit that was declared without one."""
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
         """Drops limits that `tier` declared, each as soon as it has no key.
 
-        `stats()` includes them until then. The last one of those that the hub knows by one name stays. To declare one
-        again keeps it, or makes it anew. Names of which there is no limit any more do no harm.
+        `stats()` includes them until then. Of the limits with one name at the hub, the last one stays. A limit that is
+        declared again is kept, or made anew. Names without a limit are ignored.
 
         Raises InvalidSetting for the name of a limit that `limit` declared.
         """
@@ -469,7 +477,7 @@ class Agent:
     def _check_switch_and_interval(
         self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]
     ) -> None:
-        """Raise InvalidSetting for what cannot be set of a limit with these quotas, before it is declared."""
+        """Raises InvalidSetting if the switch, the interval or a lease is invalid for a limit with these quotas."""
         if switch is not None:
             checked_switch(switch)
         if sync_interval is not None:
@@ -489,7 +497,7 @@ class Agent:
         parents: tuple[Any, ...] | None,
         terms: BanTerms | None,
     ) -> tuple[Limiter, bool]:
-        """The limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
+        """Returns the limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
         limiter = self._limiters.get(name)
         if limiter is not None:
             quotas, policy = limiter.control.declared_again(quotas, policy)
@@ -508,25 +516,25 @@ class Agent:
     ) -> BanTerms | None:
         """Returns the terms of a ban; None if none was declared.
 
-        Raises InvalidSetting if that makes no sense of such a limit, or differs from what the limit was declared with.
+        Raises InvalidSetting if the limit cannot have bans, or was declared before with other terms.
         """
         terms = ban_terms(block_after, block_for)
         if terms is None:
             return None
         if any(each.smooth for each in quotas.values()):
-            problem = "counts certain refusals, and those of a smooth limit never are; leave it out"
+            problem = "counts certain refusals, and a smooth limit has none; leave it out"
             raise InvalidSetting("block_for", block_for, problem)
         known = self._limiters.get(name)
         bans = None if known is None else known.control.bans
         if known is not None and (bans is None or bans.terms != terms):
-            problem = f"differs from what {name!r} was declared with; say the same, or leave it out to keep that"
+            problem = f"differs from the ban that {name!r} was declared with; pass the same, or leave it out to keep it"
             raise InvalidSetting("block_for", block_for, problem)
         if known is None:
             self._check_free(zip(names_of(name), terms, strict=True))
         return terms
 
     def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
-        """Raise LimitConflict if a name stands for another limit than is wanted."""
+        """Raises LimitConflict if one of the names belongs to another limit than the wanted one."""
         for name, limit in wanted:
             self._kernel.composites.refuse(name, limit)
             table = self._kernel.tables.get(name)
@@ -534,7 +542,7 @@ class Agent:
                 raise LimitConflict(name, table.limit, limit)
 
     def _bans_of(self, name: str, terms: BanTerms) -> Bans:
-        """Returns the bans of a limit. Raises LimitConflict if another limit has got one of both names meanwhile."""
+        """Makes the bans of a limit. Raises LimitConflict if another limit was declared under one of the names."""
         refusals, ban = (
             self._kernel.declare(each, limit, NAIVE) for each, limit in zip(names_of(name), terms, strict=True)
         )
@@ -543,7 +551,7 @@ class Agent:
         return bans
 
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
-        """Set a declaration's settings beside the quotas and the policy; None leaves it as it is."""
+        """Applies a declaration's cap, switch and interval to its limiter; None leaves a setting as it is."""
         if cap is not None:
             limiter.control.cap(cap)
         if switch is not None:
@@ -558,7 +566,7 @@ class Agent:
     def limiter(self, name: str, kind: type[AnyLimiter]) -> AnyLimiter: ...
 
     def limiter(self, name: str, kind: type[Limiter] = RateLimiter) -> Limiter:
-        """The limiter of a declared limit, on a rate; of another one with its `kind`: `SlotLimiter`, or `Limiter`.
+        """Returns the limiter of a declared limit on a rate; with `kind`, a `SlotLimiter`, or a `Limiter` of any kind.
 
         Raises UnknownLimit, and InvalidSetting for a limit of another kind.
         """
@@ -568,14 +576,14 @@ class Agent:
 
     @property
     def switched(self) -> Switch:
-        """How the agent is switched; its limits may each refuse less than that."""
+        """The agent's own switch; a limit's switch may make it refuse less."""
         return self._switched
 
     def switch(self, to: Switch) -> None:
-        """Switch all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
+        """Switches all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
 
-        Of this and a limit's own switch, whichever refuses less is in force; so "on" gives each its own back.
-        Exchanges go on. A switch that is published for the fleet comes before this one, as long as it is in force.
+        For each limit the switch that refuses less is in force, this one or its own; so after "on" each has its own.
+        Exchanges go on. A switch that is published for the fleet has precedence over this one while it is in force.
         Raises InvalidSetting for a word that is no switch.
         """
         self._switched = checked_switch(to)
@@ -590,11 +598,11 @@ class Agent:
     def change_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> None:
-        """Exchange every `sync_interval` seconds from now on, as if the agent had been made so.
+        """Changes the interval of exchanges to `sync_interval` seconds, as if the agent had been made with it.
 
-        With the name of a `limit`, what is counted for that one alone, all others as before; None then has it exchanged
-        with the others again. A limit at a longer interval takes no part in the exchanges in between, but for keys in a
-        hurry; one at a shorter interval has exchanges of its own. Other agents of the fleet may differ.
+        With the name of a `limit`, changes only that limit's interval; None makes it exchange with the others again. A
+        limit with a longer interval takes no part in the exchanges in between, except for urgent keys; one with a
+        shorter interval has exchanges of its own. Other agents of the fleet may have other intervals.
 
         Raises:
             InvalidSetting: leases are too short for that; nothing has changed then.
@@ -605,19 +613,19 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """Checks a change of pace, and returns the function that makes it, which does not fail; see `change_pace`."""
+        """Checks a change of the interval, and returns a function that makes it without fail; see `change_pace`."""
         if limit is not None:
             self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
-        """Log windows that are too short for the sync interval that is in force now."""
+        """Logs the limits whose windows are too short for the interval of their exchanges."""
         for limiter in () if self._kernel.alone else limiters:
             bans = limiter.control.bans
             self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
 
     def _take_pace(self) -> None:
-        """All or some are exchanged at another pace from now on."""
+        """Makes the exchanges follow changed intervals, of all limits or of some."""
         self._look_at_windows(list(self._limiters.values()))
         for syncer in self._lifecycle.syncers:
             syncer.take_pace()
@@ -627,7 +635,7 @@ class Agent:
     # ------------------------------------------------------------ running
 
     def start(self) -> None:
-        """Begin to exchange on a thread of its own, unless that has begun. Waits for the hub with `require_hub` alone.
+        """Starts the exchanges on a thread of their own, unless they run. Waits for the hub only with `require_hub`.
 
         Raises HubUnavailable with `require_hub`, when the hub does not answer; the agent is stopped then.
         """
@@ -640,17 +648,17 @@ class Agent:
                 raise
 
     def check(self, timeout: Seconds = CHECK_S) -> None:
-        """Find out whether the hub answers: start, if need be, and wait until every shard has answered once more.
+        """Checks whether the hub answers: starts the exchanges if needed, and waits until every shard has answered.
 
-        It waits, so in a coroutine use `check_async`. A function that a coroutine calls may call this: servers import
+        It blocks, so in a coroutine use `check_async`. A function that a coroutine calls may call this: servers import
         modules while their loop runs, and a module cannot await.
 
         Args:
-            timeout: seconds after which a hub counts as one that does not answer. A setting that is wrong, such as a
-                password, ends the check at once.
+            timeout: seconds after which a hub counts as one that does not answer. A wrong setting, such as a password,
+                ends the check at once.
 
         Raises:
-            HubUnavailable: the hub does not answer; its kind and problem state why.
+            HubUnavailable: the hub does not answer; the error's kind and problem have the reason.
             InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
             RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
         """
@@ -667,15 +675,15 @@ class Agent:
             paused.wait(pause_s)
 
     async def check_async(self, timeout: Seconds = CHECK_S) -> None:
-        """The same without blocking the event loop."""
+        """Checks the hub as `check` does, without blocking the event loop."""
         for pause_s in self._lifecycle.look_for_answers(timeout):
             await asyncio.sleep(pause_s)
 
     def stop(self, timeout: Seconds | None = None) -> None:
-        """Say the last words and stop; waits for at most `timeout` seconds (by default `stop_timeout`).
+        """Sends the last reports and stops exchanging; waits at most `timeout` seconds (by default `stop_timeout`).
 
         Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
-        Decisions go on afterwards, and the first of them begins to exchange again, under a new name.
+        Decisions stay possible, and the next one starts exchanges again, under a new node name.
         """
         self._lifecycle.stop(self._settings.stop_timeout if timeout is None else in_seconds(timeout))
 
@@ -710,16 +718,16 @@ class Agent:
             await asyncio.to_thread(self.stop)
 
     async def fleet_usage(self, limiter: Limiter, key: str) -> FleetUsage:
-        """Returns the use of a key on all nodes, by the quota of which least is left; see `fleet_usages`."""
+        """Returns the use of a key on all nodes, for the quota that has the least left; see `fleet_usages`."""
         usages = await self.fleet_usages(limiter, key)
         return min(usages.values(), key=lambda usage: usage.left)
 
     async def fleet_usages(self, limiter: Limiter, key: str) -> dict[str, FleetUsage]:
-        """Asks the hub for the use of a key on all nodes, by quota; in one round trip for each shard.
+        """Asks the hub for the use of a key on all nodes, for each quota; in one round trip for each shard.
 
-        The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
-        hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
-        node knows, as `fleetwide` and `problem` show. Waits for two exchange timeouts at most.
+        The result is the same on every node: the sum of all reports, at most a sync interval old. Nothing is charged,
+        the hub stores nothing new, and no decision waits. If the hub cannot be asked, the result is from this node's
+        memory; `fleetwide` and `problem` show that. Waits for two exchange timeouts at most.
 
         Raises:
             InvalidKey: the key is not a usable string.
@@ -731,12 +739,12 @@ class Agent:
         )
 
     async def fleet_usages_of(self, asked: Sequence[tuple[Limiter, str]]) -> list[FleetUsage]:
-        """Asks the hub about several keys at once, each with its limiter: in one round trip for each shard.
+        """Asks the hub for the use of several keys at once, each with its limiter; one round trip for each shard.
 
-        Keys of one shard are read at one moment. Without the hub, nothing is read.
+        Returns a usage for each pair, for the quota that has the least left. Keys of one shard are read at one moment.
 
         Raises:
-            HubUnavailable: the hub does not answer, keeps no keys, or shows them to no reader.
+            HubUnavailable: the hub does not answer, keeps no keys, or does not let keys be read.
             InvalidKey, InvalidSetting: as `fleet_usages` does.
         """
         pairs: list[tuple[Table, str]] = []
@@ -752,25 +760,25 @@ class Agent:
         ]
 
     def _check_own(self, limiter: Limiter) -> None:
-        """Raise InvalidSetting for an object that is no limiter of this agent."""
+        """Raises InvalidSetting for an object that is no limiter of this agent."""
         if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
             raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass one that agent.limit returned")
 
     async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
-        """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.
+        """Erases all data of an identity: on this node, on all other nodes and at the hub, with its usage.
 
-        The identity is a customer or another thing that limits count by: every key that is its name goes, and every key
-        of a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds
-        until none of them has the identity any more, and the result counts the remainder.
+        The identity is a customer or another thing that limits count by: every key that is its name is erased, and
+        every key of a contract that has it among its facts. This sends an order to all nodes, and waits at most `wait`
+        seconds until none of them has the identity any more. The result shows what is left.
 
-        The use of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
-        requests first; while they go on it stays known, and what it uses goes on to count. Usage that was not exported
-        is not billed. Contracts are kept elsewhere; see `Book.forget`.
+        The use of limits is erased, too, as by a reset: if the identity comes again it begins anew. So end its requests
+        first; while they go on, the identity stays, and its use counts. Usage that was not exported is not billed.
+        Contracts are not erased; see `Book.forget`.
 
         Raises:
             InvalidKey: that is no identity.
-            HubUnavailable: the hub does not answer, may not be searched, or is none from which anything can be erased.
-                The order stays; do it again.
+            HubUnavailable: the hub does not answer, does not permit a search, or cannot erase anything. The order
+                stays; repeat the call.
         """
         return await self._erasing.forget(
             plain_identity(identity),
@@ -780,30 +788,30 @@ class Agent:
         )
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
-        """Calls a bound method when an identity is erased, as long as its object lives.
+        """Registers a bound method that is called when an identity is erased, as long as its object lives.
 
-        It gets a function that returns whether a name is to be erased; it must not wait, nor fail.
+        The method gets a function that returns whether a name is to be erased. It must neither wait nor raise.
         """
         self._erasing.listen(method)
 
     @property
     def in_doubt(self) -> str:
-        """Returns the default of integrations for a request that memory cannot settle."""
+        """Returns the default of integrations for a request that memory cannot decide for certain."""
         return self._in_doubt
 
     @property
     def namespace(self) -> str:
-        """Returns the namespace, which it shares with the agents of its fleet and with no other."""
+        """Returns the namespace, which all agents of a fleet share."""
         return self._settings.namespace
 
     @property
     def clock(self) -> Clock:
-        """Where time comes from."""
+        """The agent's source of time."""
         return self._clock
 
     @property
     def answers(self) -> int:
-        """How many exchanges the hub has answered in this process."""
+        """The number of exchanges that the hub has answered in this process."""
         return self._lifecycle.exchanges.answered
 
     @property
@@ -813,17 +821,17 @@ class Agent:
 
     @property
     def requires_hub(self) -> bool:
-        """Whether it was made with `require_hub`."""
+        """Whether the agent was made with `require_hub`."""
         return self._required.required
 
     @property
     def ready(self) -> bool:
-        """Whether the hub has answered, and not so long ago that the allowances are void."""
+        """Whether the hub has answered so recently that the node's allowances are still valid."""
         now_ns = self._clock.monotonic_ns()
         return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
 
     def stats(self) -> AgentStats:
-        """A snapshot of decisions and exchanges."""
+        """Returns a copy of the counters of decisions and exchanges."""
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
         limiters = list(self._limiters.values())
@@ -848,25 +856,28 @@ class Agent:
         )
 
     def health(self) -> Health:
-        """How well it can decide now, for a readiness probe: true while it can be sent requests."""
+        """Returns the agent's health, for a readiness probe: it is true while the process can be sent requests."""
         return health_of(self.stats(), keys_max=self._kernel.keys_max)
 
     def snapshot(self) -> NodeSnapshot:
-        """How this node stands, as a console shows it: `stats`, and the keys that have used most."""
+        """Returns this node's state as a console shows it: its `stats`, and the keys that have used most."""
         return self._publishing.snapshot(self)
 
     def load_snapshot(self) -> LoadSnapshot | None:
-        """Returns this process's load, as a console shows it; None if there is none."""
+        """Returns this process's load as a console shows it: its stacks and waiting requests.
+
+        None if it has neither.
+        """
         return self._publishing.load()
 
     def hide_from_consoles(self) -> None:
-        """Leave no snapshots at the hub: this agent is part of a console, and none of the fleet that it shows."""
+        """Stops sending snapshots to the hub, because this agent is part of a console and not of the fleet it shows."""
         self._publishing.hidden = True
 
     async def ask_hub(self, question: Callable[[Hub], Awaitable[T]]) -> T:
-        """Put a question to the hub, over this agent's connections; waits for two exchange timeouts at most.
+        """Calls `question` with the hub, over this agent's connections, and returns its result.
 
-        Raises HubUnavailable: the hub does not answer, or there is none.
+        Waits at most two exchange timeouts. Raises HubUnavailable if the hub does not answer, or there is none.
         """
         if self._kernel.alone:
             raise HubUnavailable("unsupported", f"{self._hub_name} is no hub that nodes share; name one", applied=False)
@@ -878,7 +889,7 @@ class Agent:
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts in the hub's answers beside the allowances."""
+        """Returns the facts from the hub's answers beside the allowances, such as durations and near keys."""
         return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
@@ -886,21 +897,21 @@ class Agent:
         self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
-        """Send no more events to them."""
+        """Stops reporting events to `hooks`."""
         self._hook_dispatcher.remove(hooks)
 
     def look(self) -> None:
-        """Send the hooks now all events since the last look."""
+        """Reports to the hooks, now, what has happened since the last look."""
         self._hook_dispatcher.look()
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
 
     def follow(self, make: Callable[[Clock, Callable[[], int]], AnyFollower]) -> AnyFollower:
-        """Reads something else at the hub that all nodes share, once in an interval and beside the exchanges.
+        """Adds a follower, which reads something else at the hub once in an interval, beside the exchanges.
 
-        `make` is handed the agent's clock, and what says how long the interval is, in nanoseconds; what it makes is
-        returned. Raises InvalidSetting for an agent without a hub.
+        `make` gets the agent's clock and a function that returns the interval in nanoseconds, and makes the follower.
+        Returns the follower. Raises InvalidSetting for an agent without a hub.
         """
         if self._lifecycle.hub is None:
             raise InvalidSetting(
@@ -909,13 +920,13 @@ class Agent:
         follower = make(self._clock, self._pacing.shortest_ns)
         self._lifecycle.followers.append(follower)
         if self._lifecycle.running:
-            self._lifecycle.wake()  # it may sleep for longer, as it had nothing to read
+            self._lifecycle.wake()  # the runner may sleep for longer, as it had nothing to read
         return follower
 
     def wake_followers(self) -> None:
-        """Makes followers look now, as far as they are due. Never waits, and may be called from any thread.
+        """Makes the followers that are due look now. Never waits, and may be called from any thread.
 
-        For what makes a follower due ahead of time; unlike a decision it begins no exchanges.
+        Call it when a follower has become due ahead of time. Unlike a decision it starts no exchanges.
         """
         if self._lifecycle.running:
             self._lifecycle.wake()
@@ -923,21 +934,21 @@ class Agent:
     # ------------------------------------------------------------ what the process does to it
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: the allowances, the counts and the connections are the parent's."""
+        """Begins anew in a forked child: drops the allowances, the counts and the connections of the parent."""
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
             limiter.control.start_over()
         self._erasing.begin()
         self._lifecycle.begin()
-        if self._reader is not None:  # another thread of the parent's may have been about to obey
+        if self._reader is not None:  # another thread of the parent may have been about to apply settings
             self._pacing.forget_published()
             self._apply(self._reader.in_force)
         self._hook_dispatcher.start_over()
-        self._publishing.begin()  # after that: the parent's thread may hold what the hooks wait with
+        self._publishing.begin()  # after the hooks, which may wait with a lock that the parent's thread holds
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Say the last words; the process ends, and no further decision brings the exchanges back."""
+        """Sends the last reports when the process ends; later decisions do not start exchanges again."""
         self._lifecycle.ended = True
         self.stop(timeout_s)
         self._hook_dispatcher.stop()
@@ -952,5 +963,5 @@ class Agent:
 
 
 def _parts_of(parent: RateLimiter | None) -> tuple[Any, ...] | None:
-    """Returns the tables of a parent. Raises InvalidSetting for a value that is no limiter, such as the name of one."""
+    """Returns the tables of a parent limiter. Raises InvalidSetting if `parent` is no limiter, for example a name."""
     return None if parent is None else checked_kind("parent", parent, RateLimiter).control.tables

@@ -27,19 +27,19 @@ from reconverge.published.settings_reader import SettingsReader
 from reconverge.settings import AgentSettings
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
-"""The kernels of `memory://NAME`, which all agents of that name in this process decide with."""
+"""The kernels of `memory://NAME`, by name and namespace; all agents of one name in this process share a kernel."""
 
 
 class Parts(NamedTuple):
     """The hub that a node exchanges with, and the kernel that it decides with."""
 
     hub: Hub | None
-    """None for memory://, which has no hub."""
+    """The hub; None for memory://."""
     hub_name: str
-    """The hub's name where others see it."""
+    """The hub's name for messages and statistics, without passwords."""
     kernel: Kernel
     hasher: KeyHasher | None
-    """Hashes the keys that the hub sees, if there is a secret."""
+    """Hashes keys before the hub sees them; None without a secret."""
 
 
 def assemble(
@@ -52,7 +52,7 @@ def assemble(
     region_share: float,
     key_secret: str | bytes | None,
 ) -> Parts:
-    """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
+    """Opens the hubs, without connecting, and makes the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
     hasher = hasher_of(key_secret, namespace=settings.namespace)
     opened = open_hubs(
         hub,
@@ -90,9 +90,9 @@ def assemble(
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
-    """Makes the hasher of the keys that the hub sees, if there is a secret.
+    """Makes the hasher of keys from a secret, by default that of the environment; None if neither is set.
 
-    Raises InvalidSetting for one that is none.
+    Raises InvalidSetting for an invalid secret.
     """
     if secret is not None:
         return KeyHasher(secret, namespace=namespace)
@@ -109,9 +109,9 @@ def reader_of(
     interval_ns: Callable[[], int],
     apply: Callable[[FleetSettings | None], None],
 ) -> SettingsReader | None:
-    """The reader of published settings; None without a secret to verify them, or without a hub that keeps them.
+    """Makes the reader of published settings; None without a secret to verify them, or without a hub.
 
-    Raises InvalidSetting for a secret that is none, and for a hub at which nothing can be published.
+    Raises InvalidSetting for an invalid secret, and for a hub that cannot store settings.
     """
     name = "settings_secret" if secret else VARIABLE
     secret = secret or os.environ.get(VARIABLE)
@@ -127,7 +127,7 @@ def reader_of(
 
 
 def _check_needs_no_hub(*, require_hub: bool, region_share: float) -> None:
-    """Raise InvalidSetting for what a node without a hub cannot do."""
+    """Raises InvalidSetting for settings that need a hub."""
     for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
         if value != none:
             raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")

@@ -1,7 +1,7 @@
-"""The environment's variables for agents, and those among them that are misspelt.
+"""Reads the environment's variables for agents, and logs variables that are misspelt or have no effect.
 
 A variable that no part of this package reads has no effect, so it is logged once in each process. Kubernetes sets
-variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
+variables for every service, so a service named `reconverge` causes some that begin as ours do; they are ignored.
 
 Most variables are read by `reconverge.integrations.config.load` alone, and not by an `Agent` that a program makes
 itself. That is logged, too, unless `load` has made an agent in the same process: then they have their effect.
@@ -79,7 +79,7 @@ OF_AGENT: Final = frozenset(
         "WIDE_HUB",
     )
 )
-"""Those that have their effect without `load`."""
+"""The variables that have an effect without `load`."""
 _FOREIGN: Final = re.compile(
     r"RECONVERGE_(TEST_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
@@ -90,9 +90,9 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """The hub that a program names, or else the environment; memory://, with a warning, if neither does.
+    """Returns the program's hub, or else the environment's URL; memory://, with a warning, if neither is set.
 
-    Raises InvalidSetting for a value of the environment, by the name of the variable.
+    Raises InvalidSetting, with the name of the variable, for an invalid value in the environment.
     """
     if hub is not None:
         return hub
@@ -110,15 +110,15 @@ def hub_as_said(hub: H | str | None) -> H | str:
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that no part of this package reads, each with the one that it may have meant."""
+    """Returns the variables that no part of this package reads, each with the known one of a similar name, or None."""
     unread = (name for name in environment if name.startswith(PREFIX) and name not in KNOWN)
-    words = {name.removeprefix(PREFIX): name for name in KNOWN}  # what all have in common tells nothing
+    words = {name.removeprefix(PREFIX): name for name in KNOWN}  # without the common prefix
     found = {name: nearest(name.removeprefix(PREFIX), words) for name in unread if not _FOREIGN.fullmatch(name)}
     return {name: None if word is None else words[word] for name, word in found.items()}
 
 
 def log_misspelt_variables() -> None:
-    """Warn of each variable that is not read, the first time in this process. Its value is not shown."""
+    """Logs a warning for each variable that is not read, the first time in this process, without its value."""
     for name, meant in misspelt(os.environ).items():
         if name not in _said:
             _said.add(name)
@@ -127,18 +127,18 @@ def log_misspelt_variables() -> None:
 
 
 def variables_are_read() -> None:
-    """All variables have their effect in this process, so that none of those which `load` reads is logged."""
+    """Suppresses the warnings about variables that only `load` reads, because `load` has read them in this process."""
     _said.update(KNOWN - OF_AGENT)
 
 
 def log_variables() -> None:
-    """Warn of variables without effect on an agent that is being made, each once in this process."""
+    """Logs a warning for variables without effect on an agent that is being made, each once in this process."""
     log_misspelt_variables()
     _log_unread_variables()
 
 
 def _log_unread_variables() -> None:
-    """Warn of the variables that only `load` reads, the first time in this process that an agent is made without it."""
+    """Logs a warning for variables that only `load` reads, the first time that an agent is made without it."""
     unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
     _said.update(unread)
     if unread:
@@ -150,7 +150,7 @@ def _log_unread_variables() -> None:
 
 
 def log_no_hub() -> None:
-    """Warn that an agent was given no hub, the first time in this process."""
+    """Logs a warning that an agent was given no hub, the first time in this process."""
     if HUB not in _said:
         _said.add(HUB)
         logger.warning(NO_HUB, HUB)

@@ -1,4 +1,7 @@
-"""Erases an identity: the order to all nodes, and what this node does when it reads one. See `hub/erasing.py`."""
+"""Erases an identity: sends the order to all nodes, and carries out orders that this node reads at the hub.
+
+The port to the hub is in `hub/erasing.py`.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,21 @@ logger = logging.getLogger("reconverge")
 T = TypeVar("T")
 
 WAIT_S: Final = 10.0
-"""For so long `Agent.forget` waits for all nodes: each looks once in a second, and then needs some exchanges."""
+"""The seconds that `Agent.forget` waits for all nodes: each looks once in a second, and then needs some exchanges."""
 AGAIN_S: Final = 0.25
-"""Between two searches of a hub that keeps keys which nodes have."""
+"""The seconds between two searches of a hub that still keeps keys because nodes have them."""
 ANSWERS: Final = 2
-"""So many times as long as an exchange may take an answer is waited for: the runner may be in the midst of one."""
+"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
-"""How often a node looks for orders that has no keys."""
+"""The nanoseconds between two looks for orders of a node that has no keys."""
 IN_USE_NS: Final = 60 * SECOND_NS
-"""For so long a node tries to have a key go that requests are made for; then it stays, which is logged."""
+"""The nanoseconds for which a node tries to drop a key that is in use; then the key stays, which is logged."""
 KEYS_AT_ONCE: Final = 1000
-"""So many keys are compared with orders before the loop does something else: about a millisecond."""
+"""The number of keys that are compared with orders before the loop does something else: about a millisecond."""
 STEPS_MAX: Final = 1_000_000
-"""After so many steps something is wrong: a hub would have a thousand million keys."""
+"""The most steps of a search; more would mean a thousand million keys at the hub, and so a fault."""
 Names = Callable[[str], bool]
-"""Whether an identity is one of those that are to be erased."""
+"""A function that returns whether an identity is to be erased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +53,25 @@ class Forgotten:
     """The result of the order to forget an identity."""
 
     cells: int
-    """Keys of limits that were found at the hub and taken from it; without a hub, from this node.
+    """The number of keys of limits that were removed from the hub; without a hub, from this node.
 
-    Nodes take the keys that they have let go of from the hub themselves, and may be faster.
+    Nodes remove their dropped keys from the hub themselves, and may do so before this search.
     """
     kept: int
-    """Keys of limits that the hub keeps, because nodes that may still use them have not let go of them."""
+    """The number of keys of limits that stay at the hub, because nodes still have them."""
     rows: int
-    """Rows and events of usage that were taken from the hub."""
+    """The number of rows and events of usage that were removed from the hub."""
     problem: str = ""
-    """The part that could not be done, in a sentence; empty if all was."""
+    """The part that could not be done, in a sentence; empty if all was done."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left of the identity at the hub, as far as it could be looked for."""
+        """Whether nothing is left of the identity at the hub, as far as the search could find out."""
         return not (self.kept or self.problem)
 
 
 class Erasing:
-    """The orders that one node has heard, and the keys that are on their way out. See `Follower`."""
+    """Carries out orders to erase identities on one node, and sends such orders. It is a `Follower`."""
 
     def __init__(
         self, kernel: Kernel, clock: Clock, *, namespace: str, hasher: KeyHasher | None, interval_ns: Callable[[], int]
@@ -81,34 +84,37 @@ class Erasing:
         self._logged = LoggedOnce()
         self._listeners: list[WeakMethod[Callable[[Names], None]]] = []
         self.forget_keys: Callable[[set[tuple[str, str]]], None] = lambda _keys: None
-        """Called with keys that go, each after its limit."""
+        """Called with the keys that were dropped, as pairs of limit and key."""
         self.leaving: dict[tuple[str, str], int] = {}
-        """Keys that are to go, each after its limit, and until when that is tried."""
+        """The keys that are to be dropped, as pairs of limit and key, each with the end of the attempts."""
         self._to_drop: list[tuple[str, str]] = []
-        """Keys that this node has no more, and that are to be dropped at the hub."""
+        """The keys that this node has dropped, and that are to be dropped at the hub, as pairs of limit and key."""
         self._tables: dict[str, Table] = {}
-        """The limits of both, which the node may do without meanwhile."""
+        """The tables of these keys by limit, which are kept here in case that the node drops a limit meanwhile."""
         self.begin()
 
     def begin(self) -> None:
-        """Know nothing, as in a forked child."""
+        """Drops all orders and keys, as at the start and in a forked child."""
         self.leaving.clear()
         self._to_drop.clear()
         self._tables.clear()
         self._marks: set[str] = set()
-        """Of orders that were read, and that no key was compared with yet."""
+        """The marks of orders that were read but not carried out yet."""
         self._hubs = 1
-        """How many there are."""
+        """The number of hubs that can erase."""
         self._began_ns = self._clock.monotonic_ns()
         self._logs: dict[int, OrderLog] = {}
-        """By number of the hub: of two, each has orders of its own."""
+        """The orders that were read, by number of the hub: each of two hubs has orders of its own."""
         self.start_over()
 
     def start_over(self) -> None:
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
-        """Calls a bound method with a test of which identities are to be erased, while its object lives."""
+        """Registers a bound method, which is called at each erasure while its object lives.
+
+        It gets a function that returns whether a name is to be erased.
+        """
         self._listeners = [each for each in self._listeners if each() is not None]
         self._listeners.append(WeakMethod(method))
 
@@ -118,7 +124,7 @@ class Erasing:
     # ------------------------------------------------------------ here
 
     def begin_here(self, is_named: Names) -> int:
-        """Erases all that this node knows of some identities; returns how many keys that are."""
+        """Erases the data of some identities on this node. Returns the number of their keys."""
         keys = [
             (table, key)
             for table in list(self._kernel.tables.values())
@@ -129,7 +135,7 @@ class Erasing:
         return len(keys)
 
     async def _begin_slowly(self, marks: frozenset[str]) -> None:
-        """The same for orders that were read, which takes a hash of each key."""
+        """Erases the identities of orders that were read at the hub. It has to hash each key to find them."""
 
         def is_named(name: str) -> bool:
             return self._mark(name) in marks
@@ -175,9 +181,9 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Whether a look is short.
+        """Whether the next look for orders is short: there is one hub, and nothing to erase.
 
-        A second hub may be the one that does not answer, and must not hold up the first.
+        Of two hubs, one may not answer, and must not delay exchanges with the other.
         """
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
 
@@ -199,7 +205,7 @@ class Erasing:
             with contextlib.suppress(HubUnavailable, TimeoutError):
                 await asyncio.wait_for(self._look(number, each), timeout_s)
         if was_brief and not self.brief:
-            self._next_ns = now_ns  # what takes longer is done beside exchanges
+            self._next_ns = now_ns  # longer work is done beside exchanges
             return
         if self._marks:
             marks = frozenset(self._marks)
@@ -216,7 +222,7 @@ class Erasing:
         self._marks |= await log.news(hub, self._clock.monotonic_ns())
 
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
-        """Drop at the hub what this node has no more. Raises HubUnavailable, and tries again later."""
+        """Drops the keys at the hub that this node has dropped. Raises HubUnavailable; then they are tried again."""
         by_shard: dict[int, list[tuple[str, str]]] = {}
         for name, key in self._to_drop:
             shard = self._kernel.shard_of(self._tables[name].reported_as, key)
@@ -264,15 +270,15 @@ class Erasing:
 
 
 class HubQuestion(Protocol):
-    """Has a hub answer a question. Raises HubUnavailable."""
+    """A function that calls `question` with a hub and returns its result. Raises HubUnavailable."""
 
     def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
-        """Puts a question to the hub."""
+        """Calls `question` with the hub and returns its result."""
         ...
 
 
 def plain_identity(identity: object) -> str:
-    """The identity as a plain string. Raises InvalidKey for a value that can be none."""
+    """Returns the identity as a plain string. Raises InvalidKey for a value that cannot be an identity."""
     return plain_key(identity, NAME_BYTES_MAX)
 
 
@@ -285,9 +291,9 @@ async def erase_at(
     hasher: KeyHasher | None,
     wait_s: float,
 ) -> Forgotten:
-    """Order an identity to be erased, and search the hubs until no key of it is left, for `wait_s` seconds or once.
+    """Sends the order to erase an identity to the hubs, and searches them until none of its keys is left.
 
-    Raises HubUnavailable.
+    It ends after `wait_s` seconds, but searches once at least. Raises HubUnavailable.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
@@ -306,7 +312,7 @@ async def erase_at(
 
 
 async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
-    """Go through a hub once, shard by shard and step by step. Raises HubUnavailable."""
+    """Searches a hub once, shard by shard, and erases an identity there. Raises HubUnavailable."""
     names, done = names_of(identity), Erased(0, 0, 0, 0)
     for shard in range(shards):
         cursor = 0
@@ -317,7 +323,7 @@ async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
             if cursor == 0:
                 break
         else:
-            raise HubUnavailable("protocol", f"the hub's keys have no end after {STEPS_MAX} steps")
+            raise HubUnavailable("protocol", f"the search of the hub's keys did not end after {STEPS_MAX} steps")
     return done
 
 

@@ -1,4 +1,4 @@
-"""Asks the hub for the whole fleet's use of a key, or else answers as far as this node knows."""
+"""Asks the hub for the whole fleet's use of a key; without an answer, takes it from this node's memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from reconverge.policies import STRICT
 
 SECOND_US: Final = 1_000_000
 KEY_BYTES_MAX: Final = 1 << 12
-"""Of a key that is read and counted nowhere here."""
+"""The longest key in bytes that is read at the hub by a program that counts no keys."""
 ANSWERS: Final = 2
-"""So many times as long as an exchange may take the answer is waited for: the runner may be in the midst of one."""
+"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,21 @@ class FleetUsage:
     """How much of one quota a key has used on all nodes together."""
 
     used: int
-    """Cost that still counts, as far as the nodes have reported it, and what departed nodes may have used; rounded up.
-    """
+    """The cost that still counts, rounded up: by all nodes' reports, and the most that departed nodes may have used."""
     left: int
-    """The rest of the limit, some of which may be in use on allowances already."""
+    """The rest of the limit; nodes may have used a part of it already, by their allowances."""
     allowances: int
-    """The rest of live nodes' allowances, as of the same moment; it is part of `left`."""
+    """The sum of what is left of live nodes' allowances, as of the same moment; a part of `left`."""
     limit: int
     """The quota (for a bucket: its capacity), with what `soft` adds; the smallest of all live nodes."""
     nodes: int
-    """How many live nodes have the key."""
+    """The number of live nodes that have the key."""
     next_free: float
     """Seconds until a cost of 1 fits if nothing more is charged; 0.0 if it fits now."""
     learning: float
-    """Seconds for which the hub grants nothing more of this key: it has lost data, and knows less than it did."""
+    """Seconds for which the hub still grants nothing of this key, because it has lost data; 0.0 as a rule."""
     fleetwide: bool
-    """Whether the hub has answered; if not, all this is as far as this node knows, and `problem` has the reason."""
+    """Whether the hub has answered; if not, the values are from this node's memory, and `problem` has the reason."""
     problem: str = ""
     """Why the hub has not answered, in a sentence; empty if it has."""
 
@@ -55,7 +54,7 @@ class FleetUsage:
 async def fleet_usages(
     limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> dict[str, FleetUsage]:
-    """Asks the hub for the use of a key, by quota, as `Agent.fleet_usages` describes."""
+    """Asks the hub for the use of a key for each quota of a limiter, as `Agent.fleet_usages` describes."""
     key = limiter.control.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
@@ -71,7 +70,7 @@ async def fleet_usages(
 async def ask_fleet(
     asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> list[FleetUsage]:
-    """Reads keys at the hub by the runner of a node. Raises HubUnavailable."""
+    """Reads the use of keys at the hub, in the loop of a node's exchanges. Raises HubUnavailable."""
 
     async def read(hub: Hub) -> list[FleetUsage]:
         return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
@@ -83,7 +82,7 @@ async def ask_fleet(
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """Reads keys at a hub, each with the table that it is counted in; `kernel` need be no node's.
+    """Reads the use of keys at a hub, each with its table. `kernel` may be one of a program that is no node.
 
     Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """
@@ -103,7 +102,7 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
 
 
 def asking_kernel(namespace: str, hub: Hub) -> Kernel:
-    """A kernel that decides nothing: it knows how limits are asked about at that hub."""
+    """Makes a kernel that decides nothing, and only declares limits in order to read their keys at that hub."""
     return Kernel(
         SystemClock(),
         namespace=namespace,
@@ -116,9 +115,9 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """Reads a key of quotas that other nodes declare, by the name of each. Raises HubUnavailable.
+    """Reads the use of a key for quotas that other nodes declare, by the quota's name. Raises HubUnavailable.
 
-    Leaves out a quota that cannot stand beside the others: no node declares such a one.
+    Leaves out quotas that conflict with others, which no node can have declared.
     """
     kernel = asking_kernel(namespace, hub)
     tables: dict[str, Table] = {}

@@ -1,11 +1,11 @@
-"""Looks at an agent's counters now and then, and sends its hooks events about the changes."""
+"""Compares an agent's counters once a second, and calls its hooks with the changes."""
 
-# Nothing is called when something happens: a call for each decision would put foreign code on the hot path, or a queue
-# in between that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are
-# hooks compares counters with those of its last look. Which keys it were is known where keys pass by anyway, in the
-# reports and answers of exchanges. So decisions know nothing of it, events are numbers with some keys, and they come up
-# to PACE_S late. A key counts as near its end once for each time that it comes near, on each node that exchanges about
-# it: sums over nodes count it as often as nodes know of it.
+# Decisions do not call hooks: a call for each decision would put foreign code on the hot path, or a queue in between
+# that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are hooks compares
+# counters with those of its last look. The keys of events are taken from the reports and answers of exchanges. So
+# decisions are not slowed down, events are numbers with some keys, and they come up to PACE_S late. A key counts as
+# near its end once for each time that it comes near, on each node that exchanges about it: a sum over nodes counts it
+# once for each of them.
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 PACE_S: Final = 1.0
-"""Between two looks."""
+"""The seconds between two looks."""
 
 
 class WatchedAgent(Protocol):
-    """An agent, as far as this file is concerned."""
+    """The part of an agent that the dispatcher uses."""
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts that this agent's exchanges have shown."""
+        """Returns the facts from the hub's answers, such as the keys that were refused or are near their end."""
         ...
 
     def stats(self) -> AgentStats: ...
@@ -51,30 +51,30 @@ class WatchedAgent(Protocol):
 
 
 class HookDispatcher:
-    """Looks at an agent's counters and sends its hooks events about the changes; does nothing until there are hooks."""
+    """Compares an agent's counters on a thread and calls its hooks with the changes; does nothing without hooks."""
 
     def __init__(self, agent: WatchedAgent) -> None:
         self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
-        """Exceptions that hooks have raised, and looks."""
+        """The number of exceptions that hooks and looks have raised."""
         self._lock = new_lock()  # a hook may ask for a look
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child, whose parent's thread and counts are not there: begin anew."""
+        """Begins anew, also in a forked child, which has neither the thread nor the counts of its parent."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
         self._refused, self._near = _Keys(), _Keys()
         self._state: str = STARTING
         self._version = 0
-        """Of the published settings that were in force."""
+        """The version of the published settings that were in force at the last look."""
         if self._hooks:
             self._begin()
 
     def add(self, hooks: Hooks) -> None:
-        """Send events to `hooks` from now on. Raises InvalidSetting for a class in the place of an object."""
+        """Reports events to `hooks` from now on. Raises InvalidSetting for a class in place of an object."""
         if isinstance(hooks, type):
             raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
         if not self._hooks:
@@ -82,7 +82,7 @@ class HookDispatcher:
         self._hooks = (*self._hooks, hooks)
 
     def remove(self, hooks: Hooks) -> None:
-        """Send no more events to them."""
+        """Stops reporting events to `hooks`."""
         self._hooks = tuple(each for each in self._hooks if each is not hooks)
         agent = self._agent()
         if not self._hooks and agent is not None:
@@ -90,7 +90,7 @@ class HookDispatcher:
             self._end.set()
 
     def stop(self) -> None:
-        """Send the events until now, and stop looking."""
+        """Reports the events until now to the hooks, and ends the thread."""
         if self._hooks and self._lock.acquire(
             timeout=PACE_S
         ):  # a hook that hangs must not keep the process from ending
@@ -101,7 +101,7 @@ class HookDispatcher:
         self._end.set()
 
     def look(self) -> None:
-        """Send the events since the last look. Raises nothing."""
+        """Reports to the hooks what has changed since the last look. Raises nothing."""
         agent = self._agent()
         if agent is None:
             return
@@ -153,7 +153,7 @@ class HookDispatcher:
         self._thread.start()
 
     def _new(self, what: str, name: str, total: int) -> int:
-        """By how much a number has risen since the last look."""
+        """Returns by how much a counter has risen since the last look."""
         risen = total - self._seen[what, name]
         self._seen[what, name] = total
         return max(0, risen)
@@ -193,19 +193,19 @@ class HookDispatcher:
 
 
 def _taken(queue: deque[Any]) -> Iterator[Any]:
-    """Empties a queue that others fill meanwhile; as far as it is full now, so that it comes to an end."""
+    """Takes the present entries out of a queue that other threads fill meanwhile; later entries stay."""
     for _ in range(len(queue)):
         yield queue.popleft()  # only this thread takes anything out
 
 
 class _Keys:
-    """Keys with events, until their counts are reported."""
+    """The keys of events by limit, until the events are reported."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}
 
     def add(self, pairs: deque[tuple[str, str]]) -> None:
-        """Take in what the exchanges have noted, each key once; of each limit no more than can be reported."""
+        """Takes pairs of limit and key from a queue of the exchanges; keeps each key once, and a limit's last few."""
         for limit, key in _taken(pairs):
             keys = self._keys.setdefault(limit, {})
             keys.pop(key, None)
@@ -214,12 +214,12 @@ class _Keys:
                 del keys[next(iter(keys))]
 
     def of(self, limit: str) -> tuple[str, ...]:
-        """Those of a limit, which are reported now."""
+        """Removes and returns the keys of a limit, which are reported now."""
         return tuple(self._keys.pop(limit, ()))
 
 
 def _keep_looking(reference: weakref.ref[HookDispatcher], end: threading.Event) -> None:
-    """The thread's whole life; it ends with the dispatcher."""
+    """Looks every PACE_S until `end` is set or the dispatcher is garbage: the function of the dispatcher's thread."""
     while not end.wait(PACE_S):
         dispatcher = reference()
         if dispatcher is None:

@@ -1,9 +1,8 @@
-"""Finding out whether the hub answers, for a program that would rather not start than run without it.
+"""Checks whether the hub answers, for programs that must not start without it.
 
 A node decides from its memory whether the hub answers or not, so a wrong password or host looks like an outage that
 does not end. A check asks for one exchange of each shard, on the connections that the agent uses afterwards, and ends
-with the answers or with the cause. A cause that lies in a setting ends it at once; anything else may pass, and is
-waited for.
+with the answers or with the cause. A wrong setting ends it at once; any other cause may pass, so the check waits.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from reconverge.hub.registry import advice_about
 from reconverge.settings import check_truth
 
 CHECK_S: Final = 5.0
-"""How long a hub is waited for, by default."""
+"""How many seconds a check waits for the hub, by default."""
 _POLL_S: Final = 0.005
 
 logger = logging.getLogger("reconverge")
 
 
 class RequiredHub:
-    """Whether an agent must have the answer of its hub before it begins.
+    """Holds whether an agent must have the answer of its hub before it begins, and whether that was checked.
 
     Args:
         required: see `Agent(require_hub=...)`.
@@ -42,13 +41,13 @@ class RequiredHub:
         self._unheeded = required
 
     def checks(self) -> None:
-        """A check begins. Raises InvalidSetting when there is none to check."""
+        """Notes that a check of the hub begins. Raises InvalidSetting if no hub is named."""
         if not self._named:
-            raise InvalidSetting("hub", None, f"is not set, so there is none to check; pass one, or set {HUB}")
+            raise InvalidSetting("hub", None, f"is not set, so there is no hub to check; pass one, or set {HUB}")
         self._unheeded = False
 
     def begins_unchecked(self) -> None:
-        """A decision has the exchanges begin; it waits for no hub, with a warning if no check was made before."""
+        """Notes that a decision starts the exchanges without a check; logs an error if a check was required."""
         if self._unheeded:
             self._unheeded = False
             logger.error(
@@ -60,7 +59,7 @@ class RequiredHub:
 def until_answered(
     exchanges: ExchangeDriver, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
 ) -> Iterator[float]:
-    """Ask every shard, and yield how many seconds to sleep before the next look, until all have answered.
+    """Asks every shard of the hub, and yields the seconds to sleep before each next look, until all have answered.
 
     Raises:
         HubUnavailable: a setting keeps the hub from answering, or it has not answered for `timeout_s`.
@@ -68,7 +67,7 @@ def until_answered(
     until_ns = SystemClock.monotonic_ns() + round(timeout_s * SECOND_NS)
     answers = {syncer: syncer.answers for syncer in syncers}
     for syncer in syncers:
-        exchanges.troubles.pop(syncer, None)  # an earlier outage tells nothing about now
+        exchanges.troubles.pop(syncer, None)  # an earlier outage does not matter now
         syncer.speak_up()
     owner = exchanges.owner
     if owner is not None:
@@ -79,7 +78,7 @@ def until_answered(
             if trouble.misconfigured:
                 raise _unavailable(hub_name, trouble, "")
         if SystemClock.monotonic_ns() >= until_ns:
-            silent = HubUnavailable("timeout", "it has said nothing")
+            silent = HubUnavailable("timeout", "no answer came")
             raise _unavailable(hub_name, next(iter(troubles), silent), f" within {timeout_s:g} s")
         yield _POLL_S
 

@@ -1,7 +1,7 @@
-"""The runner of one agent's exchanges: how it begins, is woken, is handed over and ends.
+"""Starts, wakes, replaces and stops the runner of one agent's exchanges.
 
 At any time at most one runner exchanges: a thread (`ThreadRunner`) or a task of a running event loop (`TaskRunner`). A
-decision that has something to say wakes it, or starts a thread when there is none.
+decision that has something to report wakes it, or starts a thread if there is none.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Lifecycle:
 
     Args:
         parts: the hub and the kernel.
-        clock: where time comes from.
+        clock: the source of time.
         timeout_s: seconds that one exchange may take.
         required: whether the agent must have its hub's answer before it begins.
-        register: called before a runner starts, so that the agent is notified of forks and of the process's end.
+        register: called before a runner starts, to register the agent for forks and for the end of the process.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Lifecycle:
         self.followers: list[Follower] = []
         """Other readers at the hub; they stay when the exchanges begin anew."""
         self._refusal = ""
-        """Why no thread may exchange, once that was said."""
+        """Why no thread can exchange in this process, once that was logged."""
         self.runner: ThreadRunner | TaskRunner | None = None
         self.ended = False
-        """The process ends: no further decision brings the exchanges back."""
+        """Whether the process ends, so that decisions do not start exchanges any more."""
         self.begin()
 
     def begin(self) -> None:
-        """Become a node that the hub has never heard of."""
+        """Begins as a new node, with a name that the hub does not know."""
         now_ns = self._clock.monotonic_ns()
         self.runner = None
         self.syncers = [
@@ -91,12 +91,12 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def start(self) -> None:
-        """Begin to exchange on a thread of its own, unless that has begun."""
+        """Starts the exchanges on a thread of their own, unless they run already."""
         if not self._kernel.alone and not self.ended and self.listening is None:
             self.succeed(ThreadRunner)
 
     def stop(self, timeout_s: float) -> None:
-        """Sends the last words, and waits for that for so many seconds at most."""
+        """Stops the exchanges after a last report, and waits at most `timeout_s` seconds for that."""
         self.exchanges.stops += 1
         owner = self.exchanges.owner
         if self.runner is None and owner is None:
@@ -111,7 +111,7 @@ class Lifecycle:
             runner.join(timeout_s)
 
     def hand_over_to_task(self) -> None:
-        """Exchange as a task of the running event loop from now on."""
+        """Moves the exchanges from a thread to a task of the running event loop."""
         if isinstance(self.listening, TaskRunner):
             raise RuntimeError(  # noqa: TRY004  # it is no matter of types
                 "this agent already exchanges in a running loop; use one agent for each loop"
@@ -122,13 +122,13 @@ class Lifecycle:
         self.succeed(TaskRunner)
 
     async def stop_task(self, runner: TaskRunner, timeout_s: float) -> None:
-        """Sends the last words in the running loop."""
+        """Stops the task that exchanges, after a last report, in the running loop."""
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
             await self.succeed(TaskRunner).stop(timeout_s)
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """Checks the hub, as `Agent.check`; yields how many seconds to sleep before the next look."""
+        """Checks the hub as `Agent.check` does, but yields the seconds to sleep before each next look."""
         timeout_s = in_seconds(timeout)
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()
@@ -142,7 +142,7 @@ class Lifecycle:
 
     @property
     def listening(self) -> ThreadRunner | TaskRunner | None:
-        """The runner that goes on exchanging, or is about to begin; None when the next decision has to start one."""
+        """The runner that exchanges, or is about to begin; None if the next decision has to start one."""
         runner = self.runner
         if runner is None or not runner.listening:
             # Of several that were started at the same moment, another one may have got to exchange.
@@ -154,33 +154,33 @@ class Lifecycle:
 
     @property
     def alive(self) -> list[Runner]:
-        """The runner that exchanges and the one that waits for its end, as far as there are any."""
+        """The runner that exchanges and the runner that waits for its end, as far as there are any."""
         runners = dict.fromkeys([self.exchanges.owner, self.runner])
         return [runner for runner in runners if runner is not None and runner.alive]
 
     def succeed(self, kind: Callable[..., AnyRunner]) -> AnyRunner:
-        """Starts another runner, which takes over as soon as the one before it is gone."""
-        # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
+        """Starts another runner, which takes over as soon as the runner before it has ended."""
+        # Stored before it is started: an error in between leaves a runner that never begins, and is soon replaced.
         self.runner = runner = kind(self.exchanges)
         self._register()
         runner.start()
         return runner
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Asks the hub a question by the runner, in its own loop; begins to exchange if need be.
+        """Makes the runner call `question` with the hub, in its own loop; starts the exchanges if needed.
 
-        Raises HubUnavailable when too many questions wait, or the process ends.
+        Returns a future of the result. Raises HubUnavailable if too many questions wait, or the process ends.
         """
         if self.ended:
-            raise HubUnavailable("stopped", "the process ends, and exchanges no more", applied=False)
+            raise HubUnavailable("stopped", "the process is ending, so the agent exchanges no more", applied=False)
         future = self.exchanges.questions.ask(question)
         self.wake()
         return future
 
     def wake(self) -> None:
-        """A cell has something to say: have the runner look, or start one if there is none to hear it.
+        """Wakes the runner because a cell has something to report; starts a runner if there is none.
 
-        Called in the midst of decisions, in signal handlers and finalizers among them; waits for nothing.
+        Called in the middle of decisions, also in signal handlers and finalizers; never waits.
         """
         runner = self.listening
         if runner is not None:
@@ -189,16 +189,16 @@ class Lifecycle:
             self.required.begins_unchecked()
             try:
                 self.start()  # a decision does not wait for the hub, whether it is required or not
-            except RuntimeError as error:  # no thread can be had just now: a later decision will try again
+            except RuntimeError as error:  # no thread can be started now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
                     self._refusal = str(error)  # none ever will
                     logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # the message has all
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
-        """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""
+        """Starts a thread for the last report, because the loop that exchanged was closed without one. Returns it."""
         with contextlib.suppress(RuntimeError):
             return self.succeed(ThreadRunner)
-        runner = ThreadRunner(self.exchanges)  # the interpreter is ending, and no thread can be had any more
+        runner = ThreadRunner(self.exchanges)  # the interpreter is ending, and no thread can be started any more
         runner.request_stop()
         runner.run()
         return runner

@@ -1,4 +1,4 @@
-"""Facts about this installation that an operator should know, logged once."""
+"""Logs, once each, facts about this installation and its limits that an operator should know."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 _logged = LoggedOnce()
-"""In this process, and not by any agent."""
+"""The messages about the installation that were logged in this process, by any agent."""
 
 
 def log_installation() -> None:
-    """Say, once in this process, that Python decides though the environment did not ask for that, and why."""
+    """Logs, once in this process, that decisions run in Python without the compiled kernel, and why."""
     if WITHOUT_LOCK and not PYTHON_IS_ASKED_FOR and _logged.is_new():
         logger.warning(
             "reconverge: this interpreter runs without its global lock, for which the compiled kernel is not written, "
@@ -39,13 +39,13 @@ def log_installation() -> None:
 
 
 class ShortWindows:
-    """Says of which quotas the windows are too short for the interval at which they are exchanged: once they are."""
+    """Logs quotas whose windows are too short for the interval of their exchanges, once for each."""
 
     def __init__(self) -> None:
         self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[Table]) -> None:
-        """Look at these quotas: they are declared, or their pace may have changed."""
+        """Checks quotas that were just declared, or whose interval may have changed; logs those that are too short."""
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
             if short and self._logged.is_new(table.name):
@@ -56,8 +56,8 @@ class ShortWindows:
 
 def _log_short_window(table: Table) -> None:
     logger.warning(
-        "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes when the "
-        "window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
+        "reconverge: %r has a window of %g s, and is exchanged every %g s; a node receives the counts of others when "
+        "the window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
         "window.",
         table.name,
         table.limit.window,
@@ -67,7 +67,7 @@ def _log_short_window(table: Table) -> None:
 
 
 def log_soft(quotas: Mapping[str, Limit]) -> None:
-    """Say of which quotas `soft` adds nothing to, beside others to which it does."""
+    """Logs the quotas of a limit that are so small that `soft` adds nothing to them."""
     for name, limit in quotas.items():
         if limit.soft and limit.capacity == limit.nominal:
             logger.warning(
@@ -81,10 +81,10 @@ def log_soft(quotas: Mapping[str, Limit]) -> None:
 
 
 def log_reentry(name: str) -> None:
-    """Say that a limit was asked in the middle of a decision about it."""
+    """Logs that a limit was asked for a decision in the middle of another decision about it."""
     logger.warning(
         "reconverge: the limit %r was asked in the middle of a decision about it, by a signal handler, a finalizer or "
-        "the like on the same thread. What asks so for admission is refused, because nothing can be charged at that "
-        "moment; agent.stats() counts it as `reentered`. Give the handler a limit of its own if that happens often.",
+        "the like on the same thread. Such a request is refused, because nothing can be charged at that moment; "
+        "agent.stats() counts it as `reentered`. Give the handler a limit of its own if that happens often.",
         name,
     )

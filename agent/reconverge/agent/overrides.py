@@ -1,7 +1,7 @@
-"""Overrides: hands the settings that are published for the fleet to the limits of one agent, and to its pace.
+"""Overrides: applies the settings that are published for the fleet to the limits of one agent, and to its intervals.
 
-It holds the whole document and no `Layered` value: a published setting meets the node's own in `Limiter` and `Pacing`,
-which alone know the latter.
+It holds the whole published document, and no `Layered` value: `Limiter` and `Pacing` combine a published setting with
+the node's own, which only they know.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reconverge.runtime.locks import new_lock
 
 PACE = "sync_interval"
 NOTHING = LimitOverride()
-OF_CONTRACTS = "is a limit of contracts, which published settings switch, and change in no other way; change its plans"
+OF_CONTRACTS = "is a limit of contracts, which published settings can only switch; to change it, change its plans"
 
 
 class Overrides:
-    """The published settings in force on one agent, and which of them cannot be applied there.
+    """The published settings in force on one agent, and those of them that cannot be applied there.
 
-    `take_pace` is called with the name of a limit, or None for the agent's pace, and with the published interval, or
-    None for the node's own; it raises InvalidSetting.
+    `take_pace` is called with the name of a limit, or None for all limits of the agent, and with the published interval
+    in seconds, or None for the node's own. It raises InvalidSetting for an interval that is too long for leases.
     """
 
     def __init__(self, take_pace: Callable[[str | None, float | None], None]) -> None:
@@ -36,7 +36,7 @@ class Overrides:
         """Held while limits are declared or changed."""
 
     def apply(self, fleet_settings: FleetSettings | None, limiters: Iterable[Limiter]) -> None:
-        """Apply these settings to all limiters; with None, the agent's own settings. Raises nothing."""
+        """Applies published settings to all limiters; with None, restores the agent's own. Raises nothing."""
         with self.lock:
             self._fleet_settings = fleet_settings
             self._capped, self._unfit = set(), {}
@@ -48,7 +48,7 @@ class Overrides:
                 self.apply_to(limiter)
 
     def apply_to(self, limiter: Limiter) -> None:
-        """Apply the settings in force to one limiter."""
+        """Applies the published settings in force to one limiter."""
         fleet_settings = self._fleet_settings
         said = {} if fleet_settings is None else fleet_settings.limits
         override = next((said[name] for name in limiter.control.addresses if name in said), NOTHING)
@@ -70,5 +70,5 @@ class Overrides:
             self._unfit[name] = "; ".join(problems)
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
-        """The same statistics, with the limits that were capped, and the settings that cannot be applied, and why."""
+        """Returns `stats` with the limits that were capped, and with the reasons why settings cannot be applied."""
         return replace(stats, capped=tuple(sorted(self._capped)), unfit=dict(self._unfit))

@@ -1,4 +1,4 @@
-"""Drops limits of past quotas once no key is left in them; see `kernel/table/dropping.py`."""
+"""Drops limits of past quotas when no key is left in them; see `kernel/table/dropping.py`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from reconverge.kernel import Kernel
 from reconverge.limiter.faces.limiter import Limiter
 
 LOOK_NS: Final = SECOND_NS
-"""How often it is looked whether a key is left: each look goes through all past limits."""
+"""The nanoseconds between two looks for limits without keys; each look goes through all past limits."""
 
 
 class PastTiers:
-    """The limits that one agent has declared as tiers and needs no more. See `Follower`.
+    """Drops limits that one agent has declared as tiers and does not need any more. It is a `Follower`.
 
-    Tables go in the thread of the exchanges, between two of them; on a node without a hub at once.
+    Tables are dropped in the thread of the exchanges, between two of them; on a node without a hub, at once.
     """
 
     brief = True
-    """The hub is asked nothing."""
+    """True, as the hub is not asked."""
 
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
@@ -48,7 +48,7 @@ class PastTiers:
         self._names.pop(name, None)
 
     def look(self) -> None:
-        """Drop those that have no key."""
+        """Drops the limits that have no key."""
         with self._lock:
             while self._kernel.dropped.back:
                 self._names.setdefault(self._kernel.dropped.back.pop())

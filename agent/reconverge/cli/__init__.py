@@ -16,7 +16,7 @@ TERMINATED_STATUS = 143
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user ends it with a sentence, not with a traceback."""
+    """Runs the command line. A user's mistake ends it with an error message and without a traceback."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """End as an interrupt does: processes that a command has started, and what they share, end with it."""
+    """Ends the command as an interrupt does, so that the processes that it has started end with it."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
     sys.exit(TERMINATED_STATUS)
 

@@ -1,4 +1,4 @@
-"""`python -m reconverge.cli`, for where the command `reconverge` is not on the path."""
+"""Runs `python -m reconverge.cli`, for machines where the command `reconverge` is not on the path."""
 
 from __future__ import annotations
 

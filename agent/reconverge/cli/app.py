@@ -1,4 +1,4 @@
-"""Which commands there are. Only the one that is run is imported."""
+"""The commands of `reconverge`. Only the command that is run is imported."""
 
 # Theory of operation.
 #
@@ -32,17 +32,17 @@ SUMMARY = "Rate limits shared by a whole fleet, decided in each process from its
 
 
 class Deferred(NamedTuple):
-    """A command, or a group of commands, that is imported when it is run."""
+    """A command, or a group of commands, that is imported only when it is run."""
 
     place: str
     """The module and, after a colon, the function or the `typer.Typer`."""
     summary: str
-    """The first paragraph of its help."""
+    """The first paragraph of the command's help."""
     example: str = ""
-    """The end of its help; a group has none."""
+    """The last paragraph of the command's help; a group has none."""
 
     def load(self, name: str) -> Any:
-        """Import it, and return the command that `name` runs."""
+        """Imports the command, and returns it under `name`."""
         module, _, attribute = self.place.partition(":")
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):
@@ -53,9 +53,10 @@ class Deferred(NamedTuple):
 
 
 def _unwrapped(command: Any) -> Any:
-    """The same command, and those in it, with each paragraph of its help in one line.
+    """Returns the command with each paragraph of its help in one line, and likewise the commands in it.
 
-    A terminal wraps it then; the lines of a docstring, which are longer than many terminals, would be broken twice.
+    A terminal then wraps the paragraphs; the lines of a docstring, which are longer than many terminals, would be
+    broken twice.
     """
     if command.help:
         command.help = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help).split("\n\n"))
@@ -81,7 +82,7 @@ class Loaded(Mapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands stand in `deferred`; to be inherited, and given to `typer.Typer` as `cls`."""
+    """A group of commands that are listed in `deferred`; to be inherited, and passed to `typer.Typer` as `cls`."""
 
     deferred: Mapping[str, Deferred] = MappingProxyType({})
 
@@ -90,16 +91,19 @@ class LazyGroup(TyperGroup):
         self.commands: Any = Loaded(self.deferred)
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """The names of all commands, in the order in which help shows them."""
+        """Returns the names of all commands, in the order in which help shows them."""
         return list(self.deferred)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """Returns a command as lists of commands show it; None for a name that no command has."""
+        """Returns a command for lists of commands, with its summary alone; None if no command has that name."""
         deferred = self.deferred.get(cmd_name)
         return None if deferred is None else TyperCommand(cmd_name, help=deferred.summary)
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> tuple[str | None, Any, list[str]]:  # type: ignore[override]
-        """The command that is run, imported; ends with a usage error for a name that no command has."""
+        """Returns the name of the command to run, the imported command, and its arguments.
+
+        Ends with a usage error if no command has that name.
+        """
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed if listed is None else self.commands[listed.name], rest
 
@@ -137,7 +141,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "doctor": _command(
             "doctor.doctor:doctor",
-            "Check whether a hub does for agents with these settings, and say how to mend what does not.",
+            "Check whether a hub suits agents with these settings, and say how to mend what does not.",
             "doctor --hub redis://localhost:6379/0 --namespace shop",
         ),
         "forget": _command(
@@ -193,7 +197,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
             "Plans and customers: in files, rehearsed, and kept at a hub. "
             "What is kept there is signed with what RECONVERGE_SETTINGS_SECRET holds.",
         ),
-        "hub": _group("hub:hub", "Look at the data of a hub, and decide about them."),
+        "hub": _group("hub:hub", "Show the data of a hub, and end its wait after a loss of data."),
         "settings": _group(
             "settings.settings:settings",
             "Settings that every agent of a namespace obeys. "
@@ -205,7 +209,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
 
 
 class Commands(LazyGroup):
-    """All of them."""
+    """The group of all commands of `reconverge`."""
 
     deferred = COMMANDS
 
@@ -217,7 +221,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},  # of all commands: they inherit it
+    context_settings={"help_option_names": ["-h", "--help"]},  # all commands inherit it
 )
 
 

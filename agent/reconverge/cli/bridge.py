@@ -1,4 +1,4 @@
-"""`reconverge bridge`: lends a region what belongs to no region, as the wide hub grants it."""
+"""The command `reconverge bridge`: borrows parts of limits for a region, as the wide hub grants them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from reconverge.settings import MILLION, check_seconds, checked_namespace
 PATIENCE_S: Final = 3.0
 LOAN_INTERVALS_MIN: Final = 3
 WIDE: Final = ":wide"
-"""The suffix of the agents' namespace at the wide hub, so that one server can be both, and rights cover both."""
+"""The suffix of the agents' namespace at the wide hub, so that one Redis can be both hubs, and one set of rights is
+enough."""
 
 
 LocalOption: TypeAlias = Annotated[
@@ -54,8 +55,8 @@ def bridge(
 ) -> None:
     """Lend a region's agents, whose region_share is below 1, more of their limits while other regions need it less.
 
-    Runs until SIGTERM or SIGINT, and gives back then what is free. A second one in the same region stands in for the
-    first, and shares the work meanwhile.
+    Runs until SIGTERM or SIGINT, and then gives back what is free. A second bridge in the same region shares the work,
+    and takes over if the first one fails.
     """
     check_name(region)
     checked_namespace(namespace + WIDE)
@@ -92,14 +93,14 @@ def bridge(
 
 
 def _check_times(interval: float, timeout: float, loan: float) -> None:
-    """Raise InvalidSetting for times that make no sense; a loan has to outlast a few rounds and their answers."""
+    """Raises InvalidSetting for invalid times; a loan has to outlast a few rounds and their answers."""
     check_seconds("interval", interval, 0.01, 60.0)
     check_seconds("timeout", timeout, 0.01, 60.0)
     check_seconds("loan", loan, LOAN_INTERVALS_MIN * interval + 2 * timeout, 3600.0)
 
 
 def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[Region, Hub]:
-    """The region's hub and that of all bridges. Raises InvalidSetting if they are one, or the first cannot lend."""
+    """Opens the region's hub and the hub of all bridges. Raises InvalidSetting if they are the same, or cannot lend."""
     if local == wide:
         raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
     home = _open("local", local, namespace, timeout)

@@ -1,4 +1,4 @@
-"""`reconverge completion`: the script by which a shell completes commands and options of `reconverge`."""
+"""The command `reconverge completion`: prints the script by which a shell completes commands and options."""
 
 # Theory of operation.
 #
@@ -21,11 +21,11 @@ from typer.completion import (  # type: ignore[attr-defined]  # no private modul
 
 NAME: Final = "reconverge"
 VARIABLE: Final = "_RECONVERGE_COMPLETE"
-"""The variable that the script sets when it asks; Typer looks for it under the name of the command."""
+"""The variable that the script sets when a shell asks for completions; Typer derives its name from the command."""
 
 
 class Shell(StrEnum):
-    """The shells for which there is a script."""
+    """The shells for which `completion` can print a script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -44,6 +44,6 @@ def completion(
 
 
 def answer_shells() -> None:
-    """Answers a shell that asks at a Tab."""
+    """Answers a shell that asks for completions because the user has pressed Tab."""
     if VARIABLE in os.environ:
         completion_init()

@@ -1,4 +1,4 @@
-"""`reconverge console`: shows a whole fleet in a browser, from beside it."""
+"""The command `reconverge console`: shows a whole fleet in a browser, from a process of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
 TIMEOUT_S: Final = 3.0
 """How long one answer of the hub may take: longer than for an agent, as no request waits for it."""
 END_S: Final = 5
-"""How long the end of the command waits for responses; a page that is followed ends within a second."""
+"""Seconds for which the command waits for open responses when it ends; a live page ends within a second."""
 
 
 def console(
@@ -54,9 +54,10 @@ def console(
 ) -> None:
     """Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, contracts and switches.
 
-    Without RECONVERGE_CONSOLE_TOKENS, a token is made for this once and printed. With RECONVERGE_SETTINGS_SECRET there
-    are switches for the whole fleet, and its contracts; with RECONVERGE_CUSTOMER_SECRET beside it, customers see their
-    own limits by signed links. Runs until it is interrupted.
+    Without RECONVERGE_CONSOLE_TOKENS, the command makes a token for this run and prints it. With
+    RECONVERGE_SETTINGS_SECRET, the console can switch limits for the whole fleet, and shows its contracts. With
+    RECONVERGE_CUSTOMER_SECRET as well, customers can open their own limits by signed links. Runs until it is
+    interrupted.
     """
     if scheme_of(hub) == MEMORY:
         raise InvalidSetting("hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; name one")
@@ -88,7 +89,7 @@ def console(
 
 
 def _console_maker() -> Callable[..., Any]:
-    """Imports the maker of consoles. Raises MissingExtra, before anything has begun."""
+    """Imports the function that makes a console. Raises MissingExtra, before anything has begun."""
     try:
         import_module("uvicorn")
         from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # it may not be installed
@@ -98,7 +99,7 @@ def _console_maker() -> Callable[..., Any]:
 
 
 def _serve(app: Any, host: str, port: int) -> None:
-    """Answer requests until the command is interrupted."""
+    """Serves the console until the command is interrupted."""
     import uvicorn  # noqa: PLC0415  # it may not be installed
 
     server = uvicorn.Server(
@@ -109,15 +110,17 @@ def _serve(app: Any, host: str, port: int) -> None:
 
 
 def _recorded(path: Path | None, column: str | None) -> Recording | None:
-    """The requests by which changes are predicted. Raises InvalidTrace and InvalidSetting.
+    """Reads the recording of requests by which changes are predicted; None without one.
 
-    One whose times do not count from 1970 is taken to have ended just now.
+    If its times do not count from 1970, its end is taken to be now. Raises InvalidTrace and InvalidSetting.
     """
     from reconverge.integrations.console.contracts import RECORDED_MAX, Recording  # noqa: PLC0415  # needs an extra
 
     if path is None or column is None:
         if path is not None or column is not None:
-            raise InvalidSetting("--recording", str(path), "goes with --customer, which names a column; give both")
+            raise InvalidSetting(
+                "--recording", str(path), "needs --customer with the name of a column, and the reverse; give both"
+            )
         return None
     columns = RecordingColumns(column)
     span = span_of(path, columns)
@@ -131,7 +134,10 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Tokens in the variable, one a line; else one that is made for this once, which comes back beside them."""
+    """Returns the lines of `said`, each with a token, and "".
+
+    Without lines, returns a line with a new token, and the token.
+    """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:
         return lines, ""
@@ -141,14 +147,14 @@ def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenConsole:
-    """A console that is open for as long as another command runs."""
+    """The address and the token of a console that is open while another command runs."""
 
     address: str
     token: str
 
 
 def check_console(part: str) -> None:
-    """Raise MissingExtra if a part of the program cannot open a console."""
+    """Raises MissingExtra if packages that a console needs are not installed; `part` needs the console."""
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise MissingExtra(part, package, "console")
@@ -156,7 +162,7 @@ def check_console(part: str) -> None:
 
 @contextmanager
 def console_beside(hub: str, namespace: str) -> Generator[OpenConsole]:
-    """A console of a namespace on a thread of this process, at a free port of this machine. See `check_console`."""
+    """Runs a console of a namespace on a thread of this process, at a free local port. See `check_console`."""
     import uvicorn  # noqa: PLC0415  # it may not be installed
 
     from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # likewise

@@ -1,4 +1,4 @@
-"""`reconverge demo`: four processes, real traffic, a partition, and what a limiter without a bound does beside it."""
+"""The command `reconverge demo`: four processes with real traffic and a partition, beside a limiter without a bound."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SPEED: Final = 60.0
 LIMIT: Final = "60/minute"
 POLICIES_SHOWN: Final = ("balanced", "naive")
 PHASE_S: Final = 15.0
-"""Healthy, cut, healed: so long each."""
+"""The length of each phase in seconds: healthy, cut, healed."""
 GAP_S: Final = 2.0
-"""The recording is idle for most of each hour; that is not worth watching."""
+"""Longer idle stretches of the recording are shortened to this, in seconds."""
 CROWD: Final = "flash-crowd"
 CROWD_FACTOR: Final = 3.0
-"""The crowd asks for so many times the limit."""
+"""The demand of the crowd, as a multiple of the limit."""
 DIRECTORY: Final = Path("reconverge-demo")
 REFRESHES_PER_S: Final = 8
 PHASES: Final = ("healthy", "two nodes cut off", "healed")
@@ -98,7 +98,7 @@ def demo(
 
 
 def _go_on(console: Console, setup: Setup, opened: OpenConsole) -> None:
-    """Play the recording again and again, so that the console has a fleet to show, until that is interrupted."""
+    """Replays the recording again and again, so that the console has a fleet to show, until the user interrupts it."""
     said = f"The fleet goes on, and so does its console, until Ctrl-C: {opened.address} (token: {opened.token})"
     console.print(said, highlight=False, soft_wrap=True)
     with suppress(KeyboardInterrupt):
@@ -107,7 +107,7 @@ def _go_on(console: Console, setup: Setup, opened: OpenConsole) -> None:
 
 
 def _tell(console: Console, outcome: ReplayOutcome, *, draws: bool, as_json: bool) -> bool:
-    """Say and draw what has come of it; returns whether all promises were kept."""
+    """Prints and draws the outcome. Returns whether all promises were kept."""
     judgements = judge(outcome)
     crowd = Crowd(outcome, CROWD, PHASES, PHASE_S)
     sentences = [crowd.verdict(), *map(verdict_on, judgements)]
@@ -125,7 +125,7 @@ def _tell(console: Console, outcome: ReplayOutcome, *, draws: bool, as_json: boo
 
 
 def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
-    """Sets the demonstration up. Raises InvalidSetting."""
+    """Returns the requests, the limit and the fleet of the demonstration. Raises InvalidSetting."""
     if policy not in POLICIES:
         raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
     limit = Limit.parse(LIMIT)
@@ -143,7 +143,7 @@ def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
 
 
 def _requests(limit: Limit, random: Random) -> list[RecordedRequest]:
-    """The first minutes of the recording, and the crowd."""
+    """Returns the first minutes of the recording, and the requests of the crowd."""
     duration_s = len(PHASES) * PHASE_S * SPEED
     with as_file(files("reconverge.cli") / "access-2015.csv.gz") as path:
         recorded = without_gaps(read_trace(path, Columns(key="client")), GAP_S)
@@ -165,7 +165,7 @@ def _introduction(setup: Setup) -> str:
 
 @contextmanager
 def _live_table(console: Console, setup: Setup) -> Generator[Callable[[Progress], None]]:
-    """A table of the nodes, kept up to date while they run."""
+    """Shows a table of the nodes, and yields the function that updates it while they run."""
     with Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True) as live:
 
         def watch(progress: Progress) -> None:
@@ -189,7 +189,7 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
 
 
 def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
-    """Returns the extra that a picture or a console lacks, if any; the figures need none."""
+    """Returns the error that `check` raises if an extra is missing, or None; the figures need no extra."""
     try:
         check()
     except MissingExtra as error:
@@ -198,7 +198,7 @@ def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
 
 
 def _make_directory() -> None:
-    """Makes the directory of results before a minute is spent on them. Raises InvalidSetting."""
+    """Makes the directory of results, before a minute is spent on them. Raises InvalidSetting."""
     try:
         DIRECTORY.mkdir(exist_ok=True)
     except OSError as error:
@@ -206,7 +206,7 @@ def _make_directory() -> None:
 
 
 def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> list[str]:
-    """Write the picture and the page; returns where they are."""
+    """Writes the picture and the page. Returns their paths."""
     title = f"A crowd asks for {CROWD_FACTOR:g} times the limit, and two of four nodes are cut off for a while"
     chart = crowd.chart(title)
     png, page = DIRECTORY / "admitted.png", DIRECTORY / "admitted.html"

@@ -1,4 +1,4 @@
-"""`reconverge forget`: erases one identity from the hub, from all nodes, and from the contracts that the hub keeps."""
+"""The command `reconverge forget`: erases an identity from the hub, from all nodes, and from the hub's contracts."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def forget(
 ) -> None:
     """Erase all that is known of an identity: its contract, what it has used, its usage that was not exported.
 
-    End its requests first: what an identity uses meanwhile goes on to count, and it stays known. What it has used is
-    forgiven, as by a reset. Events that were exported cannot be recalled. With a RECONVERGE_KEY_SECRET, that has to be
-    set here, too. Ends with status 1 if anything is left, and names it.
+    End its requests first: if the identity goes on to make requests, they are counted and it stays known. What it has
+    used is forgiven, as by a reset. Events that were exported cannot be recalled. If the fleet has a
+    RECONVERGE_KEY_SECRET, set it here, too. Ends with status 1 if anything is left, and names it.
     """
     plain_identity(identity)
     hasher = hasher_of(None, namespace=namespace)
@@ -78,9 +78,9 @@ def forget(
 
 
 async def _forget_contract(hub: ContractStore, namespace: str, identity: str, author: str) -> int | None:
-    """Returns the version of the contracts without the identity; None if no version named it.
+    """Removes an identity from the contracts. Returns their new version; None if they do not name the identity.
 
-    Raises InvalidSetting without the secret.
+    Raises InvalidSetting if the hub keeps contracts and the secret is not set.
     """
     if not os.environ.get(VARIABLE) and await hub.read_index(bytes_max=INDEX_BYTES_MAX) is None:
         return None

@@ -1,4 +1,4 @@
-"""`reconverge hub`: what an operator does to the data of a hub itself."""
+"""The command `reconverge hub`: shows an operator the data of a hub, and ends its wait after a loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 PATIENCE_S: Final = 10.0
-"""How long one answer may take: longer than an agent waits, because keys may have to be looked for."""
+"""Seconds that one answer may take: longer than an agent waits, because the hub may have to search its keys."""
 PROBLEM_STATUS: Final = 1
 SECOND_US: Final = 1_000_000
 PRICE: Final = (
@@ -32,14 +32,14 @@ PRICE: Final = (
 
 hub = typer.Typer(
     name="hub",
-    help="Look at the data of a hub, and decide about them.",
+    help="Show the data of a hub, and end its wait after a loss of data.",
     no_args_is_help=True,
 )
 
 
 @hub.callback()
 def _about() -> None:
-    """Look at the data of a hub, and decide about them."""
+    """Show the data of a hub, and end its wait after a loss of data."""
 
 
 @hub.command(epilog=example("hub adopt --hub redis://localhost --namespace shop"))
@@ -56,7 +56,7 @@ def adopt(
 ) -> None:
     """Let a hub that has lost its data grant again, without waiting until all from before is over.
 
-    Without --generation nothing is changed: the loss is shown, and the cost of adopting it.
+    Without --generation the command changes nothing: it shows the loss, and the cost of adopting it.
     """
     opened = _open(hub, namespace)
     if not isinstance(opened, Adoptable):
@@ -78,11 +78,11 @@ def adopt(
 
 
 def _tell_nothing(_sentence: str) -> None:
-    """In place of sentences there is JSON."""
+    """Ignores a sentence, because the command prints JSON instead."""
 
 
 async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
-    """Look at one shard, and adopt its loss if its data are named. Returns how it stands, as JSON has it."""
+    """Looks at one shard, and adopts its loss if its data are in `named`. Returns the state of the shard for JSON."""
     data = await opened.data(shard)
     stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}
     tell(f"shard {shard}: {_shown(data)}")
@@ -116,14 +116,14 @@ def _shown(data: HubData) -> str:
 
 
 def _open(url: str, namespace: str) -> Hub:
-    """The hub of that URL. Raises InvalidSetting for one that is no place outside of a process."""
+    """Opens the hub of that URL. Raises InvalidSetting for `memory://`, which exists in one process only."""
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", redacted(url), "is no hub that nodes share, so it has no data to adopt; name one")
     return open_hub(url, HubSettings(namespace, PATIENCE_S))
 
 
 async def _closing(opened: Hub | Adoptable, run: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of `run`, and lets go of the hub's connections."""
+    """Returns the result of `run`, and closes the hub."""
     try:
         return await run()
     finally:

@@ -1,4 +1,4 @@
-"""`reconverge simulate`: a fleet under virtual time, policies side by side."""
+"""The command `reconverge simulate`: simulates a fleet under virtual time, with several policies side by side."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ NODES_MAX: Final = 1000
 WINDOWS: Final = 30
 WINDOWS_MAX: Final = 100_000
 LEASE_MIN: Final = 3.0
-"""An agent insists on three times the second after which a node gives up an exchange."""
+"""The shortest lease in seconds: an agent requires three times its timeout of one second."""
 LEASE_MAX: Final = 86_400.0
 SEEDS_MAX: Final = 100_000
 ROUNDED_FROM: Final = 10.0
 
 Result: TypeAlias = tuple[dict[str, Figures], dict[str, list[RunFigures]]]
-"""The result of `run`: by policy, the figures over all seeds, and those of every run."""
+"""The result of `run`: the figures by policy over all seeds, and the figures of every run."""
 
 LimitOption: TypeAlias = Annotated[
     str, typer.Option(help="The limit, such as '1000/10s', or several quotas: '10/s; 100/minute'.", metavar="LIMIT")
@@ -169,7 +169,7 @@ def simulate(
 
 
 def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str, lease_ttl: float | None) -> Fleet:
-    """The fleet that is simulated. Raises InvalidSetting for times that no agent would accept."""
+    """Returns the fleet to simulate. Raises InvalidSetting for times that an agent would not accept."""
     limit, *further = quotas
     interval_ns = _checked_ns("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     lease_min = max(LEASE_INTERVALS_MIN * sync_interval, LEASE_MIN)
@@ -184,25 +184,28 @@ def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str
 
 
 def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
-    """The same fleet with requests that ask, if they are to. Raises InvalidSetting, also where none would ever ask."""
+    """Returns the fleet with requests that ask, if `in_doubt` says so.
+
+    Raises InvalidSetting, also if none would ever ask.
+    """
     within_ns = asks_within_ns(in_doubt, policies=policies, round_trip_ns=fleet.round_trip_ns)
     return replace(fleet, asks=AskSettings(within_ns)) if within_ns else fleet
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:
-    """The same experiment for each quota of the limit, by which it is judged."""
+    """Returns the experiment once for each quota of the limit, to be judged by that quota."""
     return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
 
 
 def _run(experiment: Experiment, policies: list[Policy], seeds: range, processes: int) -> list[Result]:
-    """Run everything, and say how far it is; the results by quota."""
+    """Runs all simulations, and shows the progress. Returns the results by quota."""
     judged = _by_quota(experiment)
     with progress_bar(len(judged) * len(policies) * len(seeds), processes) as advance:
         return [run(each, policies, seeds, processes=processes, watch=advance) for each in judged]
 
 
 def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json: bool) -> None:
-    """The figures of every quota, as tables that say what their columns mean, or as JSON."""
+    """Prints the figures of every quota, as tables that explain their columns, or as JSON."""
     if as_json:
         print(json.dumps(_as_json(experiment.fleet, results), indent=2))
         return
@@ -215,7 +218,7 @@ def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json
 
 
 def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, object]:
-    """The figures of every policy; of several quotas, in the order in which they were written."""
+    """Returns the figures of every policy; of several quotas, in the order in which they were written."""
     every = [{name: each.as_json() for name, each in figures.items()} for figures in results]
     if len(every) == 1:
         return {"policies": every[0]}
@@ -238,7 +241,7 @@ def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]
 def _traffic(
     pattern: str, fleet: Fleet, demand: float, keys: int, cost_max: int, windows: int | None
 ) -> tuple[Traffic | tuple[SimulatedArrival, ...], int]:
-    """The pattern of that name, or the requests in the file of that name, and for how many windows."""
+    """Returns the traffic, which is a named pattern or the requests in a file, and the number of windows."""
     limit = fleet.limit
     if pattern in PATTERNS:
         if cost_max > limit.capacity:
@@ -257,7 +260,7 @@ def _traffic(
 
 
 def _check(experiment: Experiment, seed: int) -> None:
-    """Raise InvalidSetting, before anything is run, for a warmup or a fault that the windows have no room for."""
+    """Raises InvalidSetting if the warm-up or a fault lies outside the windows; called before anything is run."""
     if experiment.warmup >= experiment.windows:
         raise InvalidSetting(
             "warmup",
@@ -278,7 +281,7 @@ def _checked_ns(name: str, value: float, least: float, most: float) -> int:
 
 @contextmanager
 def progress_bar(total: int, processes: int) -> Generator[Callable[[], None]]:
-    """Shows how many of so many runs are done."""
+    """Shows how many of `total` runs are done. Yields the function to call after each."""
     done = count(1)
     with progress_shown(f"simulating {total} runs on {min(processes, total)} processes", MofNCompleteColumn()) as show:
         show("simulating", 0, total)
@@ -300,12 +303,12 @@ _ASK_COLUMNS: Final[_Columns] = (
     ("asked", lambda each: f"{each.asked_pct:.1f}"),
     ("waited median/99th/max", lambda each: joined(each.waited_median_ms, each.waited_p99_ms, each.waited_max_ms)),
 )
-"""Of requests that ask; in a table of their own, since one of both would be too wide."""
+"""The columns about requests that ask, in a table of their own, as one table would be too wide."""
 _ASKED: Final = " asked: waited for the hub's answer, in % of all requests; waited: so long, in ms."
 
 
 def joined(*values: float) -> str:
-    """Several figures of the same kind, as they stand in a table."""
+    """Returns several figures of the same kind as one cell of a table."""
     return " / ".join(f"{value:.2f}" if value < ROUNDED_FROM else f"{value:.0f}" for value in values)
 
 
@@ -335,7 +338,7 @@ def _table(columns: _Columns, figures: dict[str, Figures]) -> Table:
 
 
 def _explanation(experiment: Experiment) -> str:
-    """Explains the columns."""
+    """Returns the explanation of the columns."""
     limit, windows = list(experiment.fleet.quotas.values())[experiment.judged], experiment.judged_windows
     return (
         f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
@@ -348,7 +351,7 @@ def _explanation(experiment: Experiment) -> str:
 
 
 def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, RunFigures], seed: int) -> Chart:
-    """Charts the admissions of every policy in the first run, of the key that was asked about most often."""
+    """Charts the admissions of every policy in the first run, for the key with the most requests."""
     limit, arrivals = experiment.fleet.limit, experiment.arrivals(seed)
     key = next(iter(runs.values())).busiest
     several = f", key {key!r}" if len({arrival.key for arrival in arrivals}) > 1 else ""
@@ -380,7 +383,7 @@ def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, R
 
 
 def _save_first_run(path: Path, experiment: Experiment, policies: Sequence[Policy], result: Result, seed: int) -> None:
-    """Draw what every policy did with the first seed."""
+    """Draws the first run of every policy."""
     figures, runs = result
     first = {name: each[0] for name, each in runs.items()}
     columns = _COLUMNS if experiment.fleet.asks is None else (*_COLUMNS, *_ASK_COLUMNS)
@@ -388,7 +391,7 @@ def _save_first_run(path: Path, experiment: Experiment, policies: Sequence[Polic
 
 
 def _save(path: Path, chart: Chart, columns: _Columns, figures: dict[str, Figures], sentence: str) -> None:
-    """Write the chart. Raises InvalidSetting when it cannot be written."""
+    """Writes the chart into a file. Raises InvalidSetting if that fails."""
     try:
         if path.suffix == ".png":
             picture.save_png(chart, path)

@@ -1,4 +1,4 @@
-"""`reconverge tune`: the longest sync interval that keeps a bound, and what it costs."""
+"""The command `reconverge tune`: finds the longest sync interval that keeps a bound, and its cost."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def tune(
 ) -> None:
     """Find the longest sync interval, and the policy, that keep a bound for these numbers.
 
-    Simulates steady traffic, crowds, nodes that come and go, and a tenfold
-    surge, and takes the worst of them for each figure.
+    Simulates steady traffic, crowds, nodes that come and go, and a tenfold surge, and reports the worst of them for
+    each figure.
 
     Ends with status 1 if nothing keeps the bound.
     """
@@ -126,7 +126,7 @@ def tune(
 
 
 def _weigh(deployment: Deployment, seeds: range, processes: int) -> list[Option]:
-    """Simulate every policy with every interval, and say how far that is."""
+    """Simulates every policy with every interval, and shows the progress. Returns the options."""
     with progress_bar(len(trials(deployment, POLICIES, seeds)), processes) as advance:
         return weigh(deployment, POLICIES, seeds=seeds, processes=processes, watch=advance)
 
@@ -145,11 +145,11 @@ def _print(deployment: Deployment, options: list[Option], chosen: Option | None,
 
 _HEADINGS: Final = ("policy", "interval", "over mean/max", "declared", "refused", "messages/s", "Redis")
 ASKED: Final = "asked"
-"""Stands after the last heading, where requests ask."""
+"""The last column, if requests ask."""
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
-    """Returns the heads of the columns, and a row for each option."""
+    """Returns the column heads of the table, and a row for each option."""
     head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
     return [head, *(_row(option)[: len(head)] for option in options)]
 
@@ -184,7 +184,7 @@ def _table(options: list[Option], chosen: Option | None, *, asking: bool) -> Tab
 
 
 def _explanation(deployment: Deployment) -> str:
-    """Explains the columns."""
+    """Returns the explanation of the columns."""
     several = ", at most" if deployment.hot_keys > 1 or deployment.cold_keys else ""
     asked = " asked: of the requests for a hot key, in %." if deployment.asks_within_ns else ""
     limit = deployment.limit
@@ -227,7 +227,7 @@ def _advice(
 
 
 def _load(option: Option) -> str:
-    """Describes the load on the hub, and whether one of them can bear it."""
+    """Returns a sentence about the load on the hub, and whether a single hub can bear it."""
     both = option.hub_in_bytes_per_s + option.hub_out_bytes_per_s
     text = f"The Redis then hears and says {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."
     if option.hubs > 1:
@@ -283,21 +283,21 @@ def _save(path: Path, frontier: Frontier, advice: str, options: list[Option]) ->
 
 MARKERS: Final = "os^"
 LINES: Final = ("-", "--", ":")
-"""Different ones, as policies that do equally well lie upon each other."""
+"""The line styles, which differ because the lines of equally good policies cover each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Over-admission, false refusals and traffic against the sync interval."""
+    """A chart of over-admission, false refusals and traffic by sync interval."""
 
     title: str
     interval_s: Sequence[float]
     over_max_pct: Mapping[str, Sequence[float]]
-    """The worst window's over-admission by policy, for every interval."""
+    """The over-admission of the worst window by policy, for every interval."""
     refused_pct: Mapping[str, Sequence[float]]
     """False refusals by policy, for every interval."""
     messages_per_s: Mapping[str, Sequence[float]]
-    """Of the whole fleet, by policy, for every interval."""
+    """Messages of the whole fleet by policy, for every interval."""
     allowed_pct: float
     chosen_s: float | None
     """The interval that was chosen, if one was."""

@@ -1,4 +1,4 @@
-"""Questions to contracts and their answers: a decision of all limits, what holds for a customer, and keys."""
+"""The decision on a request by all limits of a contract, a customer's limiters, and keys made of facts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 SEPARATOR: Final = "|"
-"""Between the facts of a key; within a fact it is written as %7C."""
+"""Separates the facts in a key; within a fact the same character is written as %7C."""
 
 
 class UsageMeter(Protocol):
@@ -35,7 +35,7 @@ class UsageMeter(Protocol):
         refused: bool = False,
         address: str | None = None,
     ) -> None:
-        """Count one request that several limits were charged for, each with its cost."""
+        """Counts one request of a customer; `charges` has the name of each limit with the cost charged to it."""
 
 
 @runtime_checkable
@@ -43,34 +43,37 @@ class ErasableMeter(Protocol):
     """A meter that can forget identities; `reconverge.usage.Meter` is one."""
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forget the identities that are named."""
+        """Forgets all identities for which `is_named` returns True."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContractDecision:
-    """Whether a request may go on by all limits of its customer's contract. True when allowed."""
+    """The decision on a request by all limits of its customer's contract. It is true if the request is allowed."""
 
     allowed: bool
     customer: str
     plan: str
-    """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
+    """The customer's plan; "refused" for an unknown customer, if unknown customers are refused."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """The decision of each limit, by name; one that still holds beside its successor has "(former" in its name."""
+    """The decision of each limit, by its name; a former limit that is still in force has "(former" in its name."""
     refused_by: str | None = None
-    """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
+    """The limit that refuses the request: of several, the one to wait for longest.
+
+    None if the request is allowed, or the customer has no contract.
+    """
     pending: bool = False
-    """Whether it is not known yet what the contracts say of the customer: its page is being fetched."""
+    """Whether the decision is provisional, as the customer's page of the contracts is still being fetched."""
 
     @property
     def known(self) -> bool:
-        """Whether there is a contract for the customer, or a plan for those that are not named."""
+        """Whether the customer has a contract, or unknown customers have a plan."""
         return self.plan != REFUSED
 
     @property
     def retry_after(self) -> float:
         """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer.
 
-        A second at most while `pending`: what holds is known by then.
+        It is a second at most while `pending`, as the customer's page has come by then.
         """
         if self.allowed:
             return 0.0
@@ -85,7 +88,7 @@ class ContractDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One limit of a contract, as one request asks it."""
+    """One limit of a contract, with its limiter, the key of one request, and its switch for that key."""
 
     term: Term
     limiter: Limiter
@@ -94,18 +97,18 @@ class Asked:
 
     @property
     def shadow(self) -> bool:
-        """Whether the contract has it in shadow, so that it refuses nothing."""
+        """Whether the contract has switched the limit to shadow, so that it refuses nothing."""
         return self.switch == "shadow"
 
     @property
     def label(self) -> str:
-        """The name under which a decision shows the limit's answer."""
+        """Returns the limit's name in `ContractDecision.decisions`."""
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
-        """Returns the cost of a request here: so many of a kind, if the limit has costs by kind.
+        """Returns the cost and the kind to charge to this limit: the kind only if the limit has costs by kind.
 
-        A former limit that is smaller than the request is needed as a whole.
+        If the cost exceeds a former limit, the whole of that limit is charged.
         """
         if self.limiter.control.has_costs:
             return cost, kind
@@ -114,35 +117,35 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A customer's terms, with the limiters that keep them."""
+    """A customer's terms, with the limiter of each."""
 
     plan: str
     parts: tuple[tuple[Term, Limiter], ...]
     until: float
     plain: RateLimiter | None
-    """The one limiter of a contract that counts by the customer alone and is switched on."""
+    """The limiter, if the contract has only one that counts by the customer alone and is switched on; else None."""
     pending: bool = False
-    """Whether it is what holds until the customer's page is there."""
+    """Whether these terms are provisional, until the customer's page has come."""
 
     def kind(self, kind: str | None) -> str | None:
-        """The kind of a request as the one limiter takes it: none, if it has no costs by kind."""
+        """Returns the kind to pass to the contract's only limiter; None if that has no costs by kind."""
         return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
 def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
-    """The key under which a limit counts a request."""
+    """Returns the key under which a limit counts a request, made of the facts that `by` names."""
     if len(by) == 1:
         return customer if by[0] == CUSTOMER else facts[by[0]]
     return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
 
 
 def missing_fact(term: Term, facts: Mapping[str, str]) -> str | None:
-    """The first fact that a limit counts by and a request does not name; None if it names all."""
+    """Returns the name of the first fact by which the limit counts and that `facts` lacks; None if it lacks none."""
     return next((fact for fact in term.by if fact != CUSTOMER and fact not in facts), None)
 
 
 def check_facts(term: Term, facts: Mapping[str, object]) -> None:
-    """Raise InvalidKey if a fact by which a limit counts is no text, or is empty: no key can be made of it."""
+    """Raises InvalidKey if a fact by which the limit counts is no text, or is empty: it cannot be part of a key."""
     for fact in term.by:
         value = facts[fact] if fact != CUSTOMER else fact
         if not isinstance(value, str):
@@ -152,11 +155,11 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
                 " into text first"
             )
         if not value:
-            raise InvalidKey(f"the fact {fact!r}, by which the limit {term.name!r} counts, is empty: name what it is")
+            raise InvalidKey(f"the fact {fact!r}, by which the limit {term.name!r} counts, is empty: pass its value")
 
 
 def hub_name(term: Term) -> str:
-    """The name by which the hub knows the limit: what counts by other facts has other keys, and so another name."""
+    """Returns the limit's name at the hub. It contains the facts by which the limit counts, as they define its keys."""
     if term.by == (CUSTOMER,):
         return term.name
     name = f"{term.name}/{'.'.join(term.by)}"
@@ -166,12 +169,12 @@ def hub_name(term: Term) -> str:
 
 
 def cells_name(term: Term) -> tuple[object, ...]:
-    """Returns a name that is equal for limits that share their cells, and so their keys."""
+    """Returns a tuple that is equal for limits that share their cells, and so their keys."""
     return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 
 def identity_in(by: Sequence[str], key: str) -> str:
-    """The customer in a key; empty if the key does not name one."""
+    """Returns the customer that a key names; an empty string if the key does not name one."""
     if CUSTOMER not in by:
         return ""
     parts = key.split(SEPARATOR) if len(by) > 1 else [key]
@@ -182,22 +185,22 @@ def identity_in(by: Sequence[str], key: str) -> str:
 
 
 def written(fact: str) -> str:
-    """A fact as it stands in a key with others."""
+    """Returns a fact with the separator escaped, for use in a key of several facts."""
     return fact.replace("%", "%25").replace(SEPARATOR, "%7C") if "%" in fact or SEPARATOR in fact else fact
 
 
 def unwritten(text: str) -> str:
-    """The fact that was written so."""
+    """Returns the fact that `written` has escaped."""
     return text.replace("%7C", SEPARATOR).replace("%25", "%")
 
 
 def label_of(term: Term) -> str:
-    """Returns the name under which a decision shows a limit's answer."""
+    """Returns the limit's name in a decision; that of a former limit contains "(former" and its quota."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 
 def tier_name(limit: Limit) -> str:
-    """Returns a name that distinguishes limits of one name: the limit string, and a hash of their other fields."""
+    """Returns a name that distinguishes limits of one name: the limit string, and a hash of further fields if set."""
     said = said_of_limit(limit)
     if isinstance(said, str):
         return said.replace(" ", "_")

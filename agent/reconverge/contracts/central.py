@@ -1,16 +1,16 @@
-"""One central limiter that goes by a contracts document, at whatever moment the recording is that it decides about."""
+"""A central limiter that decides recorded requests by a contracts document, each at its own recorded moment."""
 
 # Theory of operation.
 #
-# It is a lone node: the kernel that runs in production, on a clock that stands where the recording is.
+# It is a single node: the kernel that runs in production, on a clock that shows the time of the recording.
 #
 # A table of the kernel counts a limit by one quota, for all customers that have that quota. A customer whose plan ends
 # within the recording has tables of its own, which are changed when the plan ends as a limit in use is: what was used
 # stays in the counts (`same_cells`).
 #
-# All limits of a contract are charged in one moment or none is. The compiled kernel tells in one call that all have
-# room. Where one refuses the others are looked at, as callers want to know all limits that refuse. A limit in shadow is
-# charged for what the others admit, and refuses nothing, as in an application.
+# All limits of a contract are charged in one moment or none is. One call of the compiled kernel charges all, if all
+# have room. If one refuses, the others are tested, too, as callers want to know all limits that refuse. A limit in
+# shadow is charged for requests that the others admit, and refuses nothing, as in an application.
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import STRICT
 
 NO_CONTRACT: Final = "no contract"
-"""Stands for a limit where a customer is refused for being unknown; no limit can be called so."""
+"""Stands in place of a limit's name when a customer is refused as unknown; no limit can have this name."""
 EVERY_LIMIT: Final = "*"
-"""In place of a limit's name: all limits without an amount of their own."""
+"""Stands in place of a limit's name for all limits that have no column of their own."""
 KEYS_MAX: Final = 1 << 40
-"""No key of a recording leaves for want of room: a reader of the file runs out of memory sooner."""
+"""The most keys of the kernel: so many that none is ever evicted, as the machine runs out of memory sooner."""
 KEY_BYTES_MAX: Final = 1 << 20
-"""Far more than eight facts of a request have."""
-UNREPORTED: Final = "which the recording does not tell; name the column that does, as in {fact}=COLUMN"
+"""The longest key in bytes: far longer than a key of eight facts."""
+UNREPORTED: Final = "which the recording does not contain; name the column that has it, as in {fact}=COLUMN"
 INTERVAL_NS: Final = SECOND_NS
-"""A kernel has an interval, and one that is alone never exchanges."""
+"""The sync interval, without effect: a kernel needs one, but a single node never exchanges."""
 
 
 class CustomerRequest(NamedTuple):
-    """One request of a recording. What its tuples are about is in the `Shape` of the recording."""
+    """One request of a recording. The recording's `Shape` names the entries of the tuples."""
 
     moment_ns: int
-    """Since 1970; never before that of the request before."""
+    """Nanoseconds since 1970; never earlier than the moment of the previous request."""
     customer: str
     facts: tuple[str, ...] = ()
     costs: tuple[int, ...] = ()
     settles: tuple[int, ...] = ()
-    """The cost that is added once the request is over."""
+    """The costs that are added when the request is over."""
     kind: str | None = None
 
 
@@ -64,19 +64,19 @@ class Shape:
     """The columns of a recording, beside the moment and the customer of each request."""
 
     facts: tuple[str, ...] = ()
-    """Their names, in the order of `CustomerRequest.facts`."""
+    """The names of the facts, in the order of `CustomerRequest.facts`."""
     costs: tuple[str, ...] = ()
-    """The limits that `CustomerRequest.costs` are of, or EVERY_LIMIT; a request costs 1 of all others."""
+    """The limit of each of `CustomerRequest.costs`, or EVERY_LIMIT; for all other limits a request costs 1."""
     settles: tuple[str, ...] = ()
-    """Likewise; of all others nothing is added afterwards."""
+    """The limit of each of `CustomerRequest.settles`, or EVERY_LIMIT; for all other limits nothing is added."""
     settle_after_ns: int = 0
-    """How long a request takes."""
+    """The duration of a request in nanoseconds, after which `CustomerRequest.settles` are added."""
     ends_ns: int = NEVER_NS
-    """The moment of the last request, since 1970."""
+    """The moment of the last request, in nanoseconds since 1970."""
 
 
 class _RecordedTime:
-    """A clock that stands where the recording is."""
+    """A clock that shows the recorded moment of the request that is being decided."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -90,21 +90,21 @@ class _RecordedTime:
 
 @dataclass(frozen=True, slots=True)
 class _CentralAsk:
-    """The part of a request that one limit of its customer's contract looks at."""
+    """One limit of a customer's contract, and the places in a request where its facts and its cost are found."""
 
     term: Term
     table: Table
     facts: tuple[int, ...] | None
-    """Where the facts stand by which it counts, -1 being the customer; None if it counts by the customer alone."""
+    """The places of the facts by which the limit counts; -1 is the customer. None if it counts by customer alone."""
     cost: int
-    """Where its cost stands; -1 if a request costs 1."""
+    """The place of the cost in `CustomerRequest.costs`; -1 if a request costs 1."""
     settle: int
-    """Where that stands which comes on top; -1 if nothing does."""
+    """The place of the later cost in `CustomerRequest.settles`; -1 if none is added later."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Contract:
-    """The terms of a customer for a while."""
+    """The limits of one customer, in force until `until_ns`."""
 
     refused: bool
     until_ns: float
@@ -114,7 +114,7 @@ class _Contract:
 
 
 class _CentralClaim(NamedTuple):
-    """The claim of one request on one limit."""
+    """The key and the cost that one request charges to one limit, and the cost that is added later."""
 
     asked: _CentralAsk
     key: str
@@ -133,7 +133,7 @@ class _Settlement:
 
 
 class CentralLimiter:
-    """Decides the requests of a recording, one after the other, by what a document says at the moment of each."""
+    """Decides the requests of a recording, one after the other, by the contracts in force at each one's moment."""
 
     def __init__(self, document: Document, shape: Shape) -> None:
         self._document = document
@@ -150,15 +150,15 @@ class CentralLimiter:
         )
         self._contracts: dict[str, _Contract] = {}
         self._unknown: _Contract | None = None
-        """Of all customers that the document does not name."""
+        """The contract of all customers that the document does not name."""
         self._tables: dict[tuple[object, ...], Table] = {}
         self._settlements: deque[_Settlement] = deque()
-        """In the order of their moments, as all requests take equally long."""
+        """Costs to be added later, in the order of their moments, as all requests take equally long."""
 
     def decide(self, request: CustomerRequest) -> tuple[str, ...]:
-        """The names of the limits that refuse a request; none if it is admitted, and charged to all.
+        """Decides a request. Returns the names of the limits that refuse it; if none does, all limits are charged.
 
-        Raises MissingFact, and UnknownKind for a kind of which a limit that has costs by kind knows none.
+        Raises MissingFact, and UnknownKind if a limit has costs by kind but none for the request's kind.
         """
         self._be_at(request.moment_ns)
         if not self._tables:
@@ -183,19 +183,19 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans when the recording begins: a paced one stores permits from then on."""
+        """Declares the limits of all plans at the recording's beginning, from when on paced limits store permits."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Lets time pass until a moment, and settles the requests that are over by then."""
+        """Sets the clock to a moment, and charges the later costs of all requests that are over by then."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
             self._clock.now_ns = over.due_ns
-            over.table.correct(over.key, 0, over.amount)  # which window it was charged in matters to what is given back
+            over.table.correct(over.key, 0, over.amount)  # the window of the charge matters only to a refund
         self._clock.now_ns = moment_ns
 
     def _contract_of(self, customer: str, moment_ns: int) -> _Contract:
@@ -238,7 +238,7 @@ class CentralLimiter:
         )
 
     def _places_of(self, term: Term) -> tuple[int, ...] | None:
-        """Finds the places of the facts, as `_CentralAsk.facts` has them. Raises MissingFact."""
+        """Returns the places of a limit's facts, in the form of `_CentralAsk.facts`. Raises MissingFact."""
         if term.by == (CUSTOMER,):
             return None
         for fact in term.by:
@@ -247,7 +247,10 @@ class CentralLimiter:
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
-        """The table of a limit: of all customers with that quota, or of one alone, which is changed where it can be."""
+        """Returns the kernel's table of a limit. It is shared by all customers with that quota if `customer` is None.
+
+        Else it is the customer's own, and is changed to the present quota where that is possible.
+        """
         if customer is None:
             return self._table((term.name, term.limit), term.name, term.limit)
         counted = tuple(getattr(term.limit, each) for each in COUNTED_BY)
@@ -259,7 +262,7 @@ class CentralLimiter:
         return table
 
     def _table(self, place: tuple[object, ...], name: str, limit: Limit) -> Table:
-        """The table in that place, declared if there is none."""
+        """Returns the table in that place; declares the limit if there is no table yet."""
         table = self._tables.get(place)
         if table is None:
             table = self._tables[place] = self._kernel.table(f"{name}#{len(self._tables)}", limit, STRICT)
@@ -280,27 +283,27 @@ class CentralLimiter:
 
 
 def _place(names: Sequence[str], limit: str) -> int:
-    """Where the amount stands that is of a limit, or else of every limit; -1 if none is."""
+    """Returns the index of a limit in `names`, else that of EVERY_LIMIT, else -1."""
     wanted = limit if limit in names else EVERY_LIMIT
     return names.index(wanted) if wanted in names else -1
 
 
 def _key_of(facts: Sequence[str]) -> str:
-    """The key under which a limit counts by those facts."""
+    """Returns the key under which a limit counts requests with those facts."""
     if len(facts) == 1:
         return facts[0]
     return SEPARATOR.join(map(written, facts))
 
 
 def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_CentralClaim], list[_CentralClaim]]:
-    """The claims on limits that are on, and on those in shadow."""
+    """Returns two lists: the claims on limits that are on, and the claims on limits in shadow."""
     words = [switch_at(claim.asked.term, claim.key, moment_ns / SECOND_NS) for claim in claims]
     pairs = list(zip(words, claims, strict=True))
     return [claim for word, claim in pairs if word == "on"], [claim for word, claim in pairs if word == "shadow"]
 
 
 def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
-    """The names of the limits that refuse; none if all admit, and each has charged its cost in that moment."""
+    """Charges all limits at once, or none if any refuses. Returns the names of the limits that refuse."""
     if not claims:
         return ()
     try:
@@ -320,9 +323,9 @@ def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
 
 
 def _has_room(claim: Claimed, refusing: Claimed) -> bool:
-    """Whether a limit has room for a request that another one, or the same, refuses for certain; charges nothing.
+    """Whether a limit has room for a request that is refused by `refusing`, which may be the same; charges nothing.
 
-    The compiled kernel tells a refusal in a fraction of the time that a closer look takes.
+    The compiled kernel detects a refusal in a fraction of the time that the full test takes, so it is asked first.
     """
     if claim is refusing or hit_at_once([claim, refusing], certain=False) == 0:
         return False
@@ -330,7 +333,7 @@ def _has_room(claim: Claimed, refusing: Claimed) -> bool:
 
 
 def _would_admit(table: Table, key: str, cost: int) -> bool:
-    """As `Table.test`, without the grounds, which take longer than the answer."""
+    """Whether a table would admit a cost now. Faster than `Table.test`, as it makes no decision with its grounds."""
     try:
         return table.lock.run(_foreseen, table, key, cost * table.unit, table.now_ns())
     except CostExceedsQuota:
@@ -343,5 +346,5 @@ def _foreseen(table: Table, key: str, cost: int, now_ns: int) -> bool:
 
 
 def _names(claims: Sequence[_CentralClaim], admitted: Sequence[bool]) -> tuple[str, ...]:
-    """The names of those that do not admit, each once: a limit may hold beside what it was formerly."""
+    """Returns the names of the limits that do not admit; each once, as a limit and its former limit share a name."""
     return tuple(dict.fromkeys(claim.asked.term.name for claim, fits in zip(claims, admitted, strict=True) if not fits))

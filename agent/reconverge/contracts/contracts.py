@@ -1,12 +1,12 @@
-"""Decides by the contracts of customers: all limits of a contract must hold, and are charged in one moment."""
+"""Decides requests by the contracts of customers: all limits of a contract must admit, and are charged at once."""
 
 # Theory of operation.
 #
-# A document says what each customer may use (`document.py`), and `terms.py` what of that holds at a moment. Here terms
-# meet an agent. Each limit of a plan becomes a limiter, made by `Agent.tier`: those of one name that are counted alike
-# share their cells, and a customer is in one of them at a time, so what it has used stays when its plan changes.
-# What holds for a plan is worked out once, and what holds for a customer when it is met: customers on plans cost what
-# their keys cost.
+# A document has the limits of each customer (`document.py`), and `terms.py` finds those in force at a moment. This file
+# makes limiters of them. Each limit of a plan becomes a limiter, made by `Agent.tier`: limiters of one name that are
+# counted alike share their cells, and a customer is in one of them at a time, so its use stays when its plan changes.
+# The limiters of a plan are made once. The standing of a customer (its terms and limiters) is made at its first
+# request, and a customer that has nothing but a plan shares the plan's limiters.
 #
 # A request names the customer and further facts. Most contracts have one limit, which is one call of its limiter. With
 # several, all are charged in one moment or none is (`limiter/joint.py`). A limit that is off is not asked. One in
@@ -16,9 +16,8 @@
 # request: until each node has reported a larger quota, the smaller one is in force on all nodes. Which keys a
 # customer has by further facts is found among the keys of the node.
 #
-# No decision waits for a change: what takes long is done before the new document comes into force and after it. The
-# lock that decisions take as well is held for the step between. A decision that began by the former document ends by
-# it.
+# No decision waits for a change: long work is done before the new document comes into force and after it. The lock that
+# decisions take, too, is held only for the step between. A decision that began by the former document ends by it.
 #
 # A node may have caps, beyond which no document can raise a limit, and where it has one, none can switch the limit off.
 
@@ -84,31 +83,33 @@ from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
-"""So long an operator's word about a customer waits for what the contracts say of the customer."""
+"""How long `meet` and `reset` wait for the page of a customer, in seconds."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
 IN_A_GUARD: Final = (
-    "would take a slot that nothing gives back; have a guard decide, which sees when the response has ended: "
+    "would take a slot that nothing gives back; decide by a guard, which gives it back when the response has ended: "
     "Rule(limits=contracts)"
 )
-NOTHING_TO_RESET: Final = "would change nothing: what is in progress counts until it ends, and no other limit is there"
+NOTHING_TO_RESET: Final = (
+    "would change nothing: work in progress counts until it ends, and the contract has no other limit"
+)
 STANDINGS_MAX: Final = 100_000
-"""Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
+"""The most customers whose terms and limiters are cached; they are made again in microseconds."""
 
 
 class Contracts:
-    """The contracts of a fleet, as one agent keeps them.
+    """The contracts of a fleet in one agent: decides requests by them, and explains and resets customers' use.
 
     Args:
-        agent: counts; its policy says how far a node may go by itself, unless `policy` does.
-        document: what customers may use, as `checked` returns it, or a table such as a file has.
+        agent: the agent that counts. Its policy is used if `policy` is None.
+        document: the contracts, as `checked` returns them, or a table as read from a file.
         policy: "strict", "balanced" and so on, as for `Agent.limit`.
-        caps: by the name of a limit, a limit string over the same window that no document can raise it beyond.
-        meter: a `reconverge.usage.Meter`, which counts what each customer is charged by `hit`, `ask` and
-            `ask_blocking`, by limit. A guard whose rules are by these contracts has to have the same meter, and counts
-            in it what requests are charged, with their routes and settlements.
+        caps: for a limit's name, a limit string over the same window, beyond which no document can raise the limit.
+        meter: a `reconverge.usage.Meter`, which counts the charges of each customer by `hit`, `ask` and
+            `ask_blocking`, for each limit. A guard whose rules are by these contracts must have the same meter, and
+            counts the charges of its requests there, with their routes and settlements.
 
     Raises:
-        InvalidContracts: the document makes no sense.
+        InvalidContracts: the document is invalid.
         InvalidSetting: a cap does not fit a limit.
     """
 
@@ -125,22 +126,22 @@ class Contracts:
         self.meter = meter
         """The meter that counts each request, if there is one."""
         self.reader: ContractsReader | None = None
-        """Reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` shows its work."""
+        """The reader of the contracts at the hub, which `follow_hub` sets and whose `stats()` has its counters."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()
-        """Held while another document comes into force, by what brings it; no decision takes it."""
+        """Held by the thread that puts another document in force; no decision takes it."""
         self._lock = new_lock(whole=True)
-        """Held for a step or two, however many customers there are: decisions take it as well."""
+        """Held for a step or two, however many customers there are, as decisions take it, too."""
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
         """Standings by former documents; those that were made without a page still count."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
-        """The names of all limiters that were declared, and are not to go."""
+        """The names of all limiters that were declared and not dropped since."""
         self.version = 0
-        """Of the document in force."""
+        """The version of the document in force."""
         self.replace(document)
         agent.on_forget(self._forget)
 
@@ -152,11 +153,12 @@ class Contracts:
         return self._document
 
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
-        """Puts another document in force from the next decision on; what was used stays used.
+        """Puts another document in force from the next decision on. The use of customers stays.
 
-        A limit that is counted otherwise begins anew, unless the document names the former one, as those of a book do.
+        A limit that is counted otherwise begins anew, unless the document names the former limit. Documents of a book
+        do.
 
-        Raises InvalidContracts, and changes nothing, for a document that cannot be in force on this node.
+        Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
         if not isinstance(document, Document):
             document = checked(dict(document))
@@ -172,22 +174,23 @@ class Contracts:
             self._drop_past()
 
     def terms(self, customer: str) -> Terms:
-        """Returns the terms of a customer now."""
+        """Returns the plan and the limits that are in force for a customer now."""
         return terms_met(self._document, customer, self._now_s())[0]
 
     # ------------------------------------------------------------ deciding
 
     def hit(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
-        """Whether the customer may use `cost` now; if so it is charged to all limits of its contract. Never waits.
+        """Decides whether the customer may use `cost` now; if so, charges all limits of its contract. Never waits.
 
-        `facts` name what else limits count by, such as `user="ada"`.
+        `facts` are further facts by which limits count, such as `user="ada"`.
 
         Raises:
             MissingFact: a limit counts by a fact that is not named.
             InvalidContracts: the customer is no text, is empty or too long, or holds NUL.
             InvalidKey: a fact is no text, or is empty.
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
-            NeedsSlot: the contract limits what is in progress, which a guard has to see the end of: `Rule(contracts)`.
+            NeedsSlot: the contract limits what is in progress, so a guard has to decide, which sees when a request
+                ends: `Rule(limits=contracts)`.
         """
         standing = self.standing(customer)
         if standing.plain is not None:
@@ -199,7 +202,7 @@ class Contracts:
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
     def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
-        """Answers as `hit` would now; nothing is charged."""
+        """Returns the decision that `hit` would return now; charges nothing."""
         standing = self.standing(customer)
         asked = self.asked(customer, standing, facts)
         decisions = {each.label: _decision_of(each, each.limiter.test, cost, kind) for each in asked}
@@ -208,7 +211,7 @@ class Contracts:
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
+        """Decides as `hit` does, but in doubt asks the hub about all limits; waits at most `within` seconds for it."""
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -229,7 +232,7 @@ class Contracts:
     def ask_blocking(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """As `ask`, for a thread; where it must not wait, memory answers."""
+        """Decides as `ask` does, but blocks the calling thread. Where that must not wait, decides from memory."""
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -247,29 +250,29 @@ class Contracts:
     # ------------------------------------------------------------ looking
 
     def usages(self, customer: str, **facts: str) -> dict[str, Usage]:
-        """How much the customer has used of each limit, by name, as far as this node knows."""
+        """Returns the customer's use of each limit, by the limit's name, as far as this node knows."""
         standing = self.standing(customer)
         return {
             each.label: each.limiter.usage(each.key) for each in self.asked(customer, standing, facts, lenient=True)
         }
 
     async def meet(self, customer: str, *, within: Seconds = MEETING_S) -> bool:
-        """Wait until this node knows what the contracts say of a customer; returns whether it does.
+        """Waits until the contract of a customer is on this node. Returns whether it is.
 
-        It does at once, but for a customer that is fetched on demand and was not met before.
+        It waits only for a customer whose page is fetched on demand and is not there yet.
         """
         if self.standing(customer).pending:
             await wait_for_page(self._document, customer, in_seconds(within))
         return not self.standing(customer).pending
 
     def reset(self, customer: str, **facts: str) -> None:
-        """Forget what the customer has used: here at once, on all other nodes with their next exchange.
+        """Resets the use of the customer: on this node at once, on all other nodes with their next exchange.
 
-        Of a limit that counts by further facts, only what was counted by those that are named. What is in progress goes
-        on, and counts: a limit on that is left as it is, and NeedsSlot raised if the contract has no other.
+        For a limit that counts by further facts, only the use under the named `facts` is reset. Limits on what is in
+        progress stay as they are. Raises NeedsSlot if the contract has no other limit.
 
-        Raises HubUnavailable if it is not known which limits the customer has, as its page is not there within
-        MEETING_S. On an event loop, where nothing may wait, `await meet(customer)` before.
+        Raises HubUnavailable if the customer's limits are unknown because its page has not come within MEETING_S. On an
+        event loop, which must not wait, `await meet(customer)` before.
         """
         standing = self.standing(customer)
         if standing.pending:
@@ -285,19 +288,19 @@ class Contracts:
             limiter.reset(key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
-        """Erase all that limits and usage know of a customer, on all nodes and at the hub; see `Agent.forget`.
+        """Erases all counts and usage of a customer, on all nodes and at the hub, as `Agent.forget` does.
 
-        Its contract is kept elsewhere, and is erased there: `Book.forget`. Without that it is a customer as before,
-        of which nothing was used.
+        The customer's contract is not erased: `Book.forget` does that. Without it the customer may go on as before,
+        with no use.
 
         Raises InvalidContracts, and InvalidKey and HubUnavailable as `Agent.forget` does.
         """
         return await self.agent.forget(check_identity(customer, "customer"), wait=wait)
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """Whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
+        """Explains whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
 
-        As far as this node knows; `explain_fleet` asks the hub. Raises MissingFact.
+        The explanation is from this node's memory; `explain_fleet` asks the hub. Raises MissingFact.
         """
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
@@ -305,9 +308,9 @@ class Contracts:
         return explained(customer, standing.plan, [in_memory(each) for each in places], problem=problem)
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
-        """As `explain`, by what all nodes have used: the same on each of them, at most a sync interval old.
+        """Explains as `explain` does, but from the use of all nodes, which is at most a sync interval old.
 
-        Where the hub cannot be asked, as far as this node knows, which the sentence says. Raises MissingFact.
+        If the hub cannot be asked, the explanation is from this node's memory, and says so. Raises MissingFact.
         """
         if not await self.meet(customer):
             return self.explain(customer, **facts)
@@ -323,7 +326,7 @@ class Contracts:
         return explained(customer, standing.plan, standings, fleetwide=True)
 
     def standing(self, customer: str) -> Standing:
-        """Returns the terms of a customer now, with its limiters."""
+        """Returns the present terms of a customer with their limiters, from the cache if they are still valid."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
         if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
@@ -332,9 +335,9 @@ class Contracts:
     def asked(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """Lists the claims of a request with these facts on each limit that is not off. Raises MissingFact.
+        """Returns the limits that a request with these facts is decided by, except those that are off.
 
-        With `lenient`, limits that count by other facts are left out.
+        Raises MissingFact. With `lenient`, limits that count by a fact that is not named are left out.
         """
         return [each for each in self._places(customer, standing, facts, lenient=lenient) if each.switch != "off"]
 
@@ -343,7 +346,7 @@ class Contracts:
     def _places(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """As `asked`, with the limits that are off."""
+        """Returns the limits as `asked` does, but includes those that are off."""
         places = []
         for term, limiter in standing.parts:
             missing = missing_fact(term, facts)
@@ -368,9 +371,9 @@ class Contracts:
         cost: int,
         kind: str | None,
     ) -> ContractDecision:
-        """Returns the outcome of the limits that charge together, or refuse; the others refuse nothing.
+        """Makes the decision of a contract from the `answers` of the `joined` limits; only they can refuse.
 
-        After them those in shadow charge, if the request is admitted.
+        All other limits of `asked`, such as those in shadow, are charged here if the request is admitted, else tested.
         """
         decisions = {each.label: decision for each, (decision, _) in zip(joined, answers, strict=True)}
         allowed = all(decision.allowed for decision, _ in answers)
@@ -404,11 +407,11 @@ class Contracts:
         return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
-        """Returns the decision of a contract's only limit."""
+        """Wraps the decision of a contract's only limit as the decision of the contract."""
         return self._answer(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
-        """Returns the same answer, after it has reported the charges to the meter."""
+        """Reports the charges of a decision to the meter, if there is one. Returns the decision unchanged."""
         if self.meter is not None and answer.known:
             # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
             said = answer.decisions
@@ -442,7 +445,7 @@ class Contracts:
         )
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
-        """Forget what was worked out, and counted, of customers that are to be erased."""
+        """Drops the standings, on-demand entries and metered usage of all customers for which `is_named` is true."""
         for customer in [each for each in self._names_of_standings() if is_named(each)]:
             self._let_go_of(customer)
         customers = self._document.customers
@@ -453,7 +456,7 @@ class Contracts:
             meter.erase(is_named)
 
     def _stand(self, customer: str) -> Standing:
-        """Work out what holds for a customer, and remember it."""
+        """Makes the standing of a customer, which is its terms with their limiters, and caches it."""
         check_identity(customer, "customer")
         while True:
             with self._lock:
@@ -478,7 +481,7 @@ class Contracts:
         *,
         was_pending: bool,
     ) -> Standing:
-        """Returns the terms of a customer by a document and the limiters of its plans."""
+        """Makes the standing of a customer from a document and the limiters of the document's plans."""
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())
         if [term for term, _ in parts] != list(terms.terms):
@@ -496,7 +499,7 @@ class Contracts:
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Keep only what counts of what was worked out before."""
+        """Drops all former standings except the provisional ones, which are needed when their page comes."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):
@@ -506,7 +509,7 @@ class Contracts:
                 self._formerly = (kept,) if kept else ()
 
     def _let_go_of(self, customer: str) -> None:
-        """Forget what was worked out for a customer."""
+        """Drops the standings of a customer, so that they are made again."""
         for standings in (self._standings, *self._formerly):
             standings.pop(customer, None)
 
@@ -527,7 +530,7 @@ class Contracts:
         return tuple((term, self._limiter(term)) for term in terms)
 
     def _limiter(self, term: Term) -> Limiter:
-        """The limiter of a term. Raises InvalidContracts if this node cannot have it."""
+        """Declares the limiter of a term, within this node's cap. Raises InvalidContracts if the agent rejects it."""
         limit = term.limit
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
@@ -543,7 +546,7 @@ class Contracts:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """Moves the use of customers with them, as when a plan changes."""
+        """Moves the use of customers to their real limits when their page has come, as when a plan changes."""
         with self._changing:
             identities = hold()
             if self._document.customers is not customers:
@@ -552,7 +555,7 @@ class Contracts:
             for identity in identities:
                 if keep_what_held(self._document, customers, identity, now_s):
                     named.append(identity)
-                self._let_go_of(identity)  # then: what is worked out from here on knows what is kept
+                self._let_go_of(identity)  # only now, so that its next standing includes the former limits
             self._take_over(named)
 
     def forget_standings(self) -> None:
@@ -565,11 +568,11 @@ class Contracts:
         return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
 
     def _move(self, before: Document, after: Document) -> None:
-        """Moves the keys of customers that have other quotas than before to these."""
+        """Moves the keys of customers whose quotas have changed to the tables of their new quotas."""
         self._take_over(customers_changed(before, after, self._met))
 
     def _take_over(self, changed: Collection[str]) -> None:
-        """Moves the keys of these customers to their present quotas."""
+        """Moves the keys of these customers to the tables of their present quotas."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -586,7 +589,7 @@ class Contracts:
                             target.control.take_over(key)
 
     def _drop_past(self) -> None:
-        """Drops the limiters of past quotas; one that a customer has all the same is declared again when it comes."""
+        """Drops the limiters of past quotas. If a customer still needs one, its next request declares it again."""
         standing = [each.parts for known in (self._standings, *self._formerly) for each in list(known.values())]
         needed = {limiter.name for parts in (*self._plans.values(), *standing) for _, limiter in parts}
         past = self._declared - needed
@@ -594,12 +597,12 @@ class Contracts:
         self.agent.drop_tiers(past)
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
-        """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""
+        """Returns one limiter for each limit that counts by other facts; it finds all keys of its shared cells."""
         found = {hub_name(term): (term, limiter) for term, limiter in self._all_parts()}
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
-        """The customers that this node has cells of."""
+        """Returns the names of the customers that this node has cells of."""
         met = dict[str, None]()
         for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
             for key in limiter.control.keys_beside() if CUSTOMER in term.by else ():
@@ -612,7 +615,7 @@ class Contracts:
         return (part for parts in self._plans.values() for part in parts)
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
-        """Raise InvalidContracts if a cap of this node does not fit what a customer has in place of a plan's limit."""
+        """Raises InvalidContracts if a cap of this node does not fit a customer's own limit."""
         for identity, customer in customers if self._caps else ():
             for name, override in customer.limits.items():
                 cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
@@ -627,12 +630,12 @@ class Contracts:
 
 
 def _joined(asked: Sequence[Asked]) -> list[Asked]:
-    """Those that charge together, or refuse."""
+    """Returns the limits that are decided and charged in one moment: those that are on, without slots and bans."""
     return [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
 
 
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
-    """The same. Raises NeedsSlot before anything is charged if one of them limits what is in progress."""
+    """Returns the limits unchanged. Raises NeedsSlot, before any charge, if one limits what is in progress."""
     for each in asked:
         if isinstance(each.limiter, SlotLimiter):
             raise NeedsSlot(each.label, method, IN_A_GUARD)

@@ -13,10 +13,10 @@ from reconverge.limit.limit import Limit
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is said otherwise."""
+    """One entry that differs between two documents."""
 
     path: tuple[str, ...]
-    """To the plan, the customer, or a field of one of them."""
+    """The path to the plan, the customer, or a field of one of them."""
     before: Any
     """The first document's entry, as `table_of` writes it; None if it has none."""
     after: Any
@@ -31,12 +31,12 @@ class Difference:
 
 
 def differences(before: Document, after: Document) -> list[Difference]:
-    """All that the second document says otherwise than the first; 60/minute and 60/PT1M are the same."""
+    """Returns all entries that differ between two documents; 60/minute and 60/PT1M count as equal."""
     return list(_between((), _table(before), _table(after)))
 
 
 def _table(document: Document) -> dict[str, Any]:
-    """A document with all limit strings written in one way."""
+    """Returns a document as a table in which all limit strings have one form."""
     table = table_of(document)
     for customer in table["customers"].values():
         limits = customer.get("limits", {})
@@ -53,7 +53,7 @@ def _between(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Differe
 
 
 def _written(said: Any) -> str:
-    """A value in one line, with its fields in braces."""
+    """Writes a value in one line, with its fields in braces."""
     if isinstance(said, Mapping):
         return "{" + ", ".join(f"{field_at([name])}: {_written(each)}" for name, each in said.items()) + "}"
     if isinstance(said, list):

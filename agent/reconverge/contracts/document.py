@@ -1,10 +1,10 @@
-"""Reads a contracts document: makes plans and customers of its tables, and checks what is about several fields."""
+"""Reads a contracts document: makes plans and customers of its tables, and checks rules about several fields."""
 
 # Theory of operation.
 #
 # A document is data, and the same on every node, in a file and at the hub. It names *plans*, each of which has any
-# number of *limits*: how much of what in what time. A *customer* is on one plan, with limits of its own where it was
-# promised something else. All limits of a contract must hold, and a request charges all of them or none.
+# number of *limits*. A *customer* is on one plan, with limits of its own where it was promised something else. All
+# limits of a contract must admit a request, and a request charges all of them or none.
 #
 # A limit counts by the customer, unless its `by` names other facts of a request: `by: [customer, user]` gives each
 # user of a customer a count of its own. A limit whose `by` leaves the customer out counts several customers together.
@@ -12,11 +12,12 @@
 #
 # When a contract changes, what was used stays in the counts, as long as the limit is counted as before: by the same
 # algorithm over the same window (`same_cells`). A limit that is counted otherwise has other counts, which are empty. So
-# the former limit goes on holding beside the new one for as long as its use may still count: `former` in a customer's
-# entry, which whatever changes the document writes. No change forgives use.
+# the former limit stays in force beside the new one for as long as its use may still count: it is listed as `former` in
+# the customer's entry by the program that changes the document. No change forgives use.
 #
-# `checked` is the only way in for what comes from outside, and `table_of` the only way out. How a document is written
-# stands in `format.py`; here is what that means, and what is about several fields. Moments are seconds since 1970, UTC.
+# `checked` is the only way to read a document from outside, and `table_of` the only way to write one. `format.py`
+# describes the fields and their types; this file gives them their meaning, and checks the rules about several fields.
+# Moments are seconds since 1970, UTC.
 
 from __future__ import annotations
 
@@ -52,17 +53,19 @@ if TYPE_CHECKING:
     from reconverge.contracts import format as written
 
 NAMES_SHOWN_MAX: Final = 20
-"""In a message; a document can have a thousand plans."""
+"""The most names that an error message lists; a document can have a thousand plans."""
 
 
 def checked(said: object) -> Document:
-    """The document that a table describes, as JSON, YAML and TOML readers make one. Raises InvalidContracts."""
+    """Reads a document from a table, as JSON, YAML and TOML readers return it. Raises InvalidContracts."""
     from reconverge.contracts import format as written  # noqa: PLC0415  # programs without contracts need no pydantic
 
     table = written.read(written.Document, said)
     plans = {name: _plan(each, "plans", name) for name, each in table.plans.items()}
     if REFUSED in plans:
-        raise InvalidContracts(f"{REFUSED!r} stands for no plan at all; give the plan another name", "plans", REFUSED)
+        raise InvalidContracts(
+            f"{REFUSED!r} is reserved for customers without a plan; give the plan another name", "plans", REFUSED
+        )
     for name, plan in plans.items():
         if plan.then is not None:
             _check_plan(plan.then, plans, "plans", name, "then")
@@ -84,7 +87,7 @@ def checked(said: object) -> Document:
 
 
 def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) -> Customer:
-    """The contract of one customer that a table, or the name of a plan alone, describes. Raises InvalidContracts."""
+    """Reads the contract of one customer from a table, or from the name of a plan alone. Raises InvalidContracts."""
     from reconverge.contracts import format as written  # noqa: PLC0415  # likewise
 
     name = check_identity(identity, "customers")
@@ -135,7 +138,7 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
 
 @lru_cache(PLANS_MAX)
 def on_plan(plan: str) -> Customer:
-    """The contract that says a plan and nothing else, of nearly all customers: those of a plan share it."""
+    """Returns the contract that has a plan and nothing else; all customers of the plan share this object."""
     return Customer(plan)
 
 
@@ -173,7 +176,7 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
 
 
 def _at_fault(text: str, given: Mapping[str, Any]) -> Iterable[str]:
-    """The path to what a limit stops making sense with, when one field is said after the other."""
+    """Returns the path to the first invalid field of a limit, found by adding one field after the other."""
     said: dict[str, Any] = {}
     if not _makes_sense(text, said):
         return ("limit",)
@@ -196,10 +199,11 @@ def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
 
 
 def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
-    """A customer's limit in place of a plan's. Text over the same window changes quota and burst alone."""
+    """Reads a customer's own limit. Text over the same window as the plan's limit changes only quota and burst."""
     if CUSTOMER not in plan_limit.by:
         raise InvalidContracts(
-            f"counts by {', '.join(plan_limit.by)}, which other customers share, so one customer cannot have its own",
+            f"counts by {', '.join(plan_limit.by)}, which other customers share; remove it, as one customer cannot "
+            "have a limit of its own there",
             *path,
         )
     if not isinstance(said, str):
@@ -217,25 +221,21 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
 
 
 def _check_ends(plans: Mapping[str, Plan]) -> None:
-    """Raise InvalidContracts if plans follow each other in a circle, or too many do."""
+    """Raises InvalidContracts if plans follow each other in a circle, or a chain of plans is too long."""
     for name in plans:
         seen, at = {name}, plans[name].then
         while at is not None:
             path = ("plans", name, "then")
             if at in seen:
-                raise InvalidContracts(
-                    f"leads back to the plan {at!r}; the last plan must be one that does not end", *path
-                )
+                raise InvalidContracts(f"leads back to the plan {at!r}; the last plan must have no `then`", *path)
             if len(seen) > FOLLOWING_MAX:
-                raise InvalidContracts(
-                    f"is followed by more than {FOLLOWING_MAX} plans; end with one that does not end sooner", *path
-                )
+                raise InvalidContracts(f"is followed by more than {FOLLOWING_MAX} plans; make the chain shorter", *path)
             seen.add(at)
             at = plans[at].then
 
 
 def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
-    """Raise InvalidContracts if two plans give one count two quotas, or one name two meanings."""
+    """Raises InvalidContracts if limits of one name count by other facts, or share counts with another quota."""
     first: dict[str, tuple[str, PlanLimit]] = {}
     for plan_name, plan in plans.items():
         for name, each in plan.limits.items():
@@ -254,7 +254,7 @@ def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
 
 
 def _following(plan: Plan, then: str | None, plans: Mapping[str, Plan]) -> list[Plan]:
-    """The plans that a customer of a plan comes to be on without a change, by which its own limits must make sense."""
+    """Returns the plans that follow a customer's plan; the customer's own limits must be valid under each of them."""
     following = [] if then is None else [plans[then]]
     while plan.then is not None:
         plan = plans[plan.then]

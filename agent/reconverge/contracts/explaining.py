@@ -1,12 +1,11 @@
-"""Why a customer may go on or not, and when, as values and in a sentence of plain English."""
+"""Explains whether a customer may go on, why not, and when: as values, and in a sentence of plain English."""
 
 # Theory of operation.
 #
 # A customer that was refused asks its supplier why. A decision has the answer, of one limit and in the words of a
-# program; a contract has several limits, some of which have room. What the customer wants to know is which one is used
-# up, how much of it there is, and when it can go on. So this file turns what each limit says into one `Explanation`,
-# whose sentence can be pasted into an answer as it is: it names no node, no key and no number that is not the
-# customer's own.
+# program; a contract has several limits, some of which have room. The customer needs to know which one is used up, how
+# large it is, and when it can go on. So this file turns the decisions of all limits into one `Explanation`, whose
+# sentence can be pasted into an answer as it is: it names no node, no key and no number that is not the customer's own.
 #
 # Everything here is pure. What limits say comes from outside: as `Limiter.test` has it, out of the memory of one node,
 # or as the hub has it, for the whole fleet (`fleet.py`). Neither charges anything, so an explanation costs the customer
@@ -28,23 +27,23 @@ from reconverge.errors import ReconvergeError, shown
 from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
 SENTENCE_LIMITS_MAX: Final = 3
-"""A sentence names so many limits, and only counts the others; all of them are in `Explanation.limits`."""
+"""The most limits that a sentence describes; it only counts the others. `Explanation.limits` has all of them."""
 IN_DOUBT: Final = "as far as this server knows"
 NOT_MET: Final = "the contract of this customer is not here yet, as its page is being fetched"
-"""Why a node explains a customer as an unknown one; see `on_demand/customers.py`."""
+"""The reason that is shown when a node explains a customer as an unknown one; see `on_demand/customers.py`."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
 _WINDOWS: Final = {1: "a second", _MINUTE_S: "a minute", _HOUR_S: "an hour", _DAY_S: "a day", 7 * _DAY_S: "a week"}
 _WAITS: Final = ((2 * _DAY_S, _DAY_S, "days"), (2 * _HOUR_S, _HOUR_S, "hours"), (2 * _MINUTE_S, _MINUTE_S, "minutes"))
-"""From how many seconds on a time is given in which unit: no sentence names one of a unit."""
+"""For each unit: the least time that is written in it, the unit's seconds, and its name in the plural."""
 _TENTHS_BELOW_S: Final = 10
 
 
 class MissingFact(ReconvergeError, ValueError):
     """Raised when a request does not name a fact by which one of the customer's limits counts.
 
-    `advice` says what does not name it, and how it can be named; by default that is a call in a program.
+    `advice` ends the message: where the fact is missing, and how to add it; by default, as an argument of a call.
     """
 
     def __init__(self, limit: str, fact: str, advice: str = "") -> None:
@@ -56,7 +55,7 @@ class MissingFact(ReconvergeError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LimitStanding:
-    """How a customer stands with one limit of its contract: what holds, what a request would be answered, and use."""
+    """The state of one limit for one customer: the limit, the decision that a request would get, and the use."""
 
     term: Term
     decision: Decision
@@ -67,11 +66,11 @@ class LimitStanding:
     off: bool = False
     """Whether the limit is off for this customer, so that it does not even count."""
     lines: int = 0
-    """The allowances of nodes, if these are known; they are part of `remaining`."""
+    """The sum of the nodes' allowances, if they are known; a part of `remaining`."""
 
     @property
     def refuses(self) -> bool:
-        """Whether the next request is refused for this limit."""
+        """Whether this limit refuses the next request."""
         return not self.decision.allowed and not self.shadow and not self.off
 
     @property
@@ -87,7 +86,7 @@ class LimitStanding:
 
 @dataclass(frozen=True, slots=True)
 class LimitExplained:
-    """One limit of a customer's contract, with what is used of it."""
+    """One limit of a customer's contract, with its use."""
 
     name: str
     allowed: bool
@@ -95,30 +94,29 @@ class LimitExplained:
     quota: int
     """The cost that a window admits, or the slots in use at once."""
     window_s: float
-    """0 of a limit on what is in progress, which has no window."""
+    """The window in seconds; 0 for a limit on what is in progress, which has no window."""
     at_once: int
     """The cost that one moment admits: the quota, or the burst of a bucket."""
     in_force: int
-    """The part of `at_once` that nodes admit now: less, if a node caps it, or has yet to hear of a larger quota."""
+    """The part of `at_once` that nodes admit now: less than all, if a node caps it or does not know a new quota yet."""
     used: int
     """The cost that all nodes have charged and that still counts; may exceed the quota, as `soft` and debts do."""
     remaining: int
-    """The rest, as far as it is known; 0 or more."""
+    """The cost that may still be used, as far as it is known; 0 or more."""
     lines: int
-    """The part of it in nodes' allowances: other nodes may refuse it for a moment. 0 if it is
-    not known."""
+    """The part of `remaining` in nodes' allowances, which other nodes may refuse for a moment; 0 if not known."""
     refill_s: float
-    """Seconds between two moments at which something of it comes back; 0 where no time does that."""
+    """Seconds between two moments at which a part of the quota comes back; 0 if no time brings it back."""
     wait_s: float
     """Seconds until the next request may go on; 0.0 if it may now, infinite if no moment is known."""
     by: tuple[str, ...]
-    """The facts of a request by which it is counted."""
+    """The names of the request's facts by which the limit counts."""
     switch: str
     """How the limit is switched: "on", "shadow" or "off"."""
     certain: bool
-    """Whether no word of the hub would change `allowed`."""
+    """Whether `allowed` is certain: no answer of the hub would change it."""
     former: bool
-    """Whether it is of the contract before the present one, and holds until its use has stopped counting."""
+    """Whether the limit is from a former contract, and is in force until its use has stopped counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class Explanation:
 
     customer: str
     plan: str
-    """The name of the plan that it is on; `REFUSED` if it has no contract, and customers without one are refused."""
+    """The name of the customer's plan; `REFUSED` if it has no contract, and customers without one are refused."""
     allowed: bool
     refused_by: tuple[str, ...]
     """The names of the limits that refuse, the one to wait for longest first."""
@@ -136,31 +134,31 @@ class Explanation:
     limits: tuple[LimitExplained, ...]
     """All limits of the contract, in its order."""
     sentence: str
-    """The same in plain English, to be pasted into an answer to the customer."""
+    """The explanation in plain English, to be pasted into an answer to the customer."""
     fleetwide: bool = False
-    """Whether use is what the hub has of all nodes, at most a sync interval old; else it is what one node knows."""
+    """Whether the use is that of all nodes, from the hub and at most a sync interval old; else one node's view."""
     problem: str = ""
-    """Why the hub has not answered, if it was asked; names no host."""
+    """Why the hub has not returned the use, if it was asked; names no host."""
 
 
 @runtime_checkable
 class Explainer(Protocol):
-    """Explains how customers stand with their contracts, and resets their use.
+    """Explains the state of customers' contracts, and resets their use.
 
     Promises: explaining charges nothing and does not wait. A customer that the contracts do not name is on the plan for
     unknown customers, as in decisions.
-    Does not promise: that the next request is answered as explained; other requests come in between.
+    Does not promise: that the next request is decided as explained; other requests may come in between.
     """
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """How a customer stands now; `facts` are those of a request by which limits count, such as `user="ada"`.
+        """Explains whether a customer may go on now. `facts` are the facts by which limits count, as in `user="ada"`.
 
         Raises MissingFact if a limit counts by a fact that is not named, and InvalidKey for one that cannot be a key.
         """
         ...
 
     def reset(self, customer: str, **facts: str) -> None:
-        """Forget what a customer has used: here at once, on all other nodes with their next exchange.
+        """Resets the use of a customer: on this node at once, on all other nodes with their next exchange.
 
         Limits that count by facts that are not named stay as they are. Raises InvalidKey as `explain` does.
         """
@@ -171,21 +169,21 @@ class Explainer(Protocol):
 class FleetExplainer(Explainer, Protocol):
     """An `Explainer` that can ask the hub what all nodes have charged.
 
-    Promises: what `Explainer` promises, but that it waits; all nodes answer alike, as of the moment that the hub is
-    asked; where the hub cannot be asked, the answer is what this node knows, and says so.
+    Promises: as `Explainer`, except that it waits; all nodes give the same answer, as of the moment that the hub is
+    asked; if the hub cannot be asked, the answer is by this node's memory, and says so.
     """
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
-        """As `explain`, by the use of the whole fleet. Raises as `explain` does."""
+        """Explains as `explain` does, but by the use of the whole fleet. Raises as `explain` does."""
         ...
 
 
 def explained(
     customer: str, plan: str, standings: Sequence[LimitStanding], *, fleetwide: bool = False, problem: str = ""
 ) -> Explanation:
-    """Explain how a customer stands, from what each limit of its contract says. Pure: it charges and asks nothing.
+    """Makes the explanation for a customer from the state of each limit of its contract; charges nothing.
 
-    `fleetwide`, `problem`: see `Explanation`. With a problem the sentence says that it is what one server knows.
+    `fleetwide`, `problem`: see `Explanation`. With a problem the sentence says that one server's view was used.
     """
     limits = tuple(map(_explained_limit, standings))
     refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)
@@ -205,9 +203,9 @@ def explained(
 
 
 def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *, one_server: bool = False) -> str:
-    """How a customer stands, in plain English: "acme may send 50 requests a second and has sent 50; ...".
+    """Writes a customer's state in plain English: "acme may send 50 requests a second and has sent 50; ...".
 
-    `one_server`: whether one server alone was asked, although others may have charged the customer, too.
+    `one_server`: whether only one server was asked, although others may have charged the customer, too.
     """
     name = printable(customer)
     if not standings:
@@ -229,7 +227,7 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *,
 
 
 def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as JSON, in which a time without an end is null."""
+    """Returns an explanation as a table for JSON, in which an infinite time is null."""
     said = asdict(explanation)
     for each in (said, *said["limits"]):
         each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
@@ -237,7 +235,10 @@ def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def refill_s(limit: Limit) -> float:
-    """Seconds between two moments at which something of a limit comes back; of a log, on average; 0 of slots."""
+    """Returns the seconds between two moments at which a part of the quota comes back: for a log, on average.
+
+    For slots it is 0.
+    """
     if limit.slots:
         return 0.0
     window_s = limit.window_ns / SECOND_NS
@@ -250,12 +251,12 @@ def refill_s(limit: Limit) -> float:
 
 
 def printable(customer: str) -> str:
-    """A customer's name as a sentence may have it: what moves the cursor or turns the writing is shown."""
+    """Returns a customer's name for use in a sentence, with control characters and the like escaped."""
     return customer if customer.isprintable() else shown(customer)
 
 
 def written_wait(seconds: float) -> str:
-    """A time to wait, as a reader says it, rounded up: `0.4 s`, `37 s`, `12 minutes`, `3 days`."""
+    """Writes a time to wait for human readers, rounded up: `0.4 s`, `37 s`, `12 minutes`, `3 days`."""
     for least_s, unit_s, name in _WAITS:
         if seconds > least_s:
             return f"{_up(seconds / unit_s)} {name}"
@@ -286,7 +287,7 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
 
 
 def _clause(standing: LimitStanding, subject: str) -> str:
-    """Writes how much a customer may use of one limit, and has used."""
+    """Writes how much a customer may use of one limit, and how much it has used."""
     term, used = standing.term, standing.usage.total
     limit = term.limit
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
@@ -314,7 +315,7 @@ def _in_force(standing: LimitStanding) -> int:
 
 
 def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding], *, doubts: bool) -> str:
-    """When a customer can go on; `doubts`: whether the sentence has yet to say that it is not certain."""
+    """Writes when a customer can go on. `doubts`: whether this part of the sentence has to mention uncertainty."""
     if not refusing:
         if any(each.would_refuse for each in in_force):
             return "the limit is only tried out (in shadow), so it can go on now"
@@ -333,18 +334,18 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
 
 
 def _wait_s(standing: LimitStanding) -> float:
-    """Until a limit that refuses lets the next request go on; infinite of slots, as nothing shows when work ends."""
+    """Returns the seconds until a limit that refuses admits again; infinite for slots, whose work has no known end."""
     return inf if standing.term.limit.slots else standing.decision.retry_after
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """By what a list of limits is sorted that has the tightest first; what would refuse comes before all else."""
+    """Returns a sort key that puts the tightest limit first; limits that would refuse come before all others."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 
 
 def _window(limit: Limit) -> str:
-    """For how long a quota lasts."""
+    """Writes the window of a limit, as in "a minute", "in 5 hours" or "in progress at once"."""
     if limit.slots:
         return "in progress at once"
     if limit.calendar is not None:
@@ -363,5 +364,5 @@ def _listed(facts: Sequence[str]) -> str:
 
 
 def _up(number: float) -> int:
-    """`number` rounded up, without what floating point has added to a whole number."""
+    """Returns `number` rounded up, where a floating-point error beyond six digits does not count."""
     return ceil(round(number, 6))

@@ -1,17 +1,17 @@
-"""How customers stand in the whole fleet: on a node, and for a reader that is none, such as a command."""
+"""The state of customers' limits in the whole fleet, for a node and for a program that is no node, as a command."""
 
 # Theory of operation.
 #
-# What holds for a customer follows from the contracts, which are the same everywhere; what it has used is at the hub,
-# where all nodes tell it. So a program that has both, and the secret with which keys are hashed if they are, says what
-# a node would say, and need be no node: it reports nothing, and the hub begins to keep nothing.
+# A customer's limits follow from the contracts, which are the same everywhere; its use is at the hub, to which all
+# nodes report it. So a program that has both, and the secret with which keys are hashed if they are, can explain as a
+# node does without being a node: it reports nothing, and the hub stores nothing for it.
 #
-# A reader declares the limits as a node does, in a kernel that never exchanges, because the hub finds a key by what a
-# node says of the limit: its name there, how it is counted, over which window. Where keys are counted, and in which
-# shard they are, is said in one place for both.
+# A reader declares the limits as a node does, in a kernel that never exchanges, because the hub finds a key by the
+# properties of its limit: the name at the hub, the algorithm and the window. Nodes and readers use the same code to
+# find the place and the shard of a key.
 #
-# By the hub's word a customer may go on if less than the quota is used. A node may refuse it for a moment all the same,
-# while other nodes hold what is left: `lines` says how much that is.
+# By the hub's total a customer may go on if less than the quota is used. A node may refuse it for a moment all the
+# same, while other nodes have the rest in their allowances: `lines` is the sum of those.
 
 from __future__ import annotations
 
@@ -35,28 +35,31 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.policies import choose
 
 KEY_BYTES_MAX: Final = 256
-"""The longest key of an agent that says nothing else."""
+"""The longest key in bytes, as an agent has it by default."""
 INTERVAL_NS: Final = SECOND_NS
-"""A kernel has an interval, and this one never exchanges."""
-UNSUPPORTED: Final = "the hub does not tell what all servers have counted"
+"""The sync interval, without effect: a kernel needs one, but this one never exchanges."""
+UNSUPPORTED: Final = "the hub cannot return the counts of all servers"
 
 
 def in_memory(asked: Asked) -> LimitStanding:
-    """How a customer stands with one limit, as far as this node knows."""
+    """Returns the state of one limit for a customer, from this node's memory."""
     limiter, key = asked.limiter, asked.key
     decision, usage = limiter.test(key), limiter.usage(key)
     return LimitStanding(asked.term, decision, usage, shadow=asked.shadow, off=asked.switch == "off")
 
 
 def by_hub(asked: Asked, usage: FleetUsage) -> LimitStanding:
-    """How a customer stands with one limit by what the hub knows, and as this node has switched it."""
+    """Returns the state of one limit for a customer, from the hub's use and this node's switch."""
     switched = asked.limiter.switched
     shadow, off = asked.shadow or switched == "shadow", "off" in (asked.switch, switched)
     return replace(standing_with(asked.term, asked.limiter.limit, usage), shadow=shadow, off=off)
 
 
 def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
-    """How a customer stands with one limit by what the hub knows; `limit` is what was asked about, maybe capped."""
+    """Returns the state of a term from the hub's use.
+
+    `limit` is the limit that the hub was asked about, maybe capped.
+    """
     in_force = limit.nominal * min(usage.limit, limit.capacity) // limit.capacity
     allowed, certain = usage.left > 0, usage.learning <= 0
     wait_s = 0.0 if allowed else usage.next_free
@@ -66,9 +69,9 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Foresees the rest of a limit that not all nodes go by yet: the hub knows the rest of the former one.
+    """Returns the fleet's use under a new limit that is not in force on all nodes yet, from the use under the former.
 
-    Where that leaves something and the limit does not, nothing shows when one is free: after a window at the latest.
+    If the former limit has room and the new one has none, the time until one is free is unknown: a window is assumed.
     """
     left = max(0, limit.capacity - usage.used)
     later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS
@@ -76,26 +79,26 @@ def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
 
 
 def why_unknown(error: HubUnavailable) -> str:
-    """Why the fleet's use is unknown: the kind of the failure alone, as the rest may name hosts and users."""
+    """Writes why the hub has not returned the fleet's use. Only the error's kind is shown: the rest may name hosts."""
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 
 def own_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Those limits that count by the customer and nothing else: of others each fact stands for itself, or for many."""
+    """Returns the limits that count by the customer and nothing else."""
     return tuple(term for term in terms if term.by == (CUSTOMER,))
 
 
 class HubExplainer:
-    """Explains how customers stand from what a hub has, in a program that is no node.
+    """Explains the state of customers' limits from the use at a hub, in a program that is no node.
 
     Args:
-        hub: answers readers of keys (`reconverge.hub.KeyReader`). Where nodes hash keys, one that hashes them likewise.
-        hub_name: what it may be called in messages.
-        namespace: the fleet's.
+        hub: a hub that is a `reconverge.hub.KeyReader`. If nodes hash keys, it must hash them in the same way.
+        hub_name: the hub's name in messages.
+        namespace: the fleet's namespace.
         document: the contracts in force.
-        clock: decides which plan holds.
-        foreseen: the contracts are not in force yet; explain how customers would stand once all nodes go by them.
-        own: explain those limits alone that count by the customer and by nothing else.
+        clock: the clock by which plans begin and end.
+        foreseen: whether the contracts are not in force yet; then explains the state once all nodes have them.
+        own: whether to explain only limits that count by the customer and nothing else.
     """
 
     def __init__(
@@ -127,10 +130,10 @@ class HubExplainer:
         )
 
     async def explain(self, customer: str, **facts: str) -> Explanation:
-        """How a customer stands by the use of the whole fleet. Switches and caps of single nodes are not known here.
+        """Explains whether a customer may go on, by the fleet's use.
 
-        Raises MissingFact; InvalidKey for a fact that is no text, or empty; InvalidContracts for what no customer can
-        be called; HubUnavailable.
+        Switches and caps of single nodes are unknown here. Raises MissingFact; InvalidKey for a fact that is no text,
+        or empty; InvalidContracts for an invalid customer name; HubUnavailable.
         """
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
@@ -147,7 +150,10 @@ class HubExplainer:
         return explained(customer, terms.plan, standings, fleetwide=True)
 
     def _place(self, term: Term, customer: str, facts: dict[str, str]) -> tuple[Table, str]:
-        """Where a limit counts a customer. Raises MissingFact, InvalidKey and InvalidContracts."""
+        """Returns the table and the key under which a limit counts a customer.
+
+        Raises MissingFact, InvalidKey and InvalidContracts.
+        """
         missing = missing_fact(term, facts)
         if missing is not None:
             raise MissingFact(term.name, missing)
@@ -163,6 +169,6 @@ class HubExplainer:
 
 
 def _switched(standing: LimitStanding, customer: str, facts: dict[str, str], now_s: float) -> LimitStanding:
-    """The same, as the contract has switched the limit."""
+    """Returns the state of a limit with the switch that the contract sets for this customer."""
     word = switch_at(standing.term, key_of(standing.term.by, customer, facts), now_s)
     return replace(standing, shadow=word == "shadow", off=word == "off")

@@ -1,4 +1,4 @@
-"""Has the contracts of a node be those that its hub keeps."""
+"""Puts the contracts that the hub keeps in force on a node."""
 
 from __future__ import annotations
 
@@ -40,25 +40,31 @@ def follow_hub(
 ) -> ContractsReader:
     """Puts the contracts in force that the agent's hub keeps, from the next exchange on.
 
-    Until the hub has been read, the document that they were made with is in force, or what `file` has.
+    Until the hub has been read, the document in `file` is in force, or else the one that `contracts` was made with.
 
     Args:
-        contracts: of an agent with a hub.
-        secret: what contracts are signed with; by default what `RECONVERGE_SETTINGS_SECRET` holds.
-        file: where the last contracts are kept for a start while the hub is away.
-        hold: "all" customers, or "on-demand": the pages of those that are met. "auto" holds all up to 32 pages,
-            2 MiB as the hub keeps them, and fetches more on demand if `cachetools` is installed.
-        meanwhile: how a customer is decided whose page is being fetched: as one that is "unknown", or "refused".
-        page_bytes: how much memory pages that are held on demand may take, about; by default 32 MiB.
-        hints: whether to listen for what the hub says of changes, with a connection and a thread of its own.
+        contracts: the contracts of an agent with a hub.
+        secret: the secret that contracts are signed with; by default the value of `RECONVERGE_SETTINGS_SECRET`.
+        file: the path of a copy of the last contracts, which is read at a start while the hub is away.
+        hold: "all" keeps all customers in memory; "on-demand" keeps the pages of customers that have sent requests.
+            "auto" keeps all up to 32 pages, 2 MiB in the hub's form, and fetches more on demand if `cachetools` is
+            installed.
+        meanwhile: how a customer is decided while its page is being fetched: as an "unknown" one, or "refused".
+        page_bytes: about how many bytes of memory the pages held on demand may take; by default 32 MiB.
+        hints: whether to listen for the hub's hints of changes, with a connection and a thread of its own.
 
-    Returns what reads them, with `stats()`. Raises InvalidSetting if there is no secret, it is too short, the agent has
-    no hub, or a setting makes no sense; MissingExtra if pages are to be on demand and `cachetools` is not installed.
+    Returns the reader of the contracts, which has `stats()`. Raises InvalidSetting if there is no secret, the secret is
+    too short, the agent has no hub, or a setting is invalid; MissingExtra if pages shall be held on demand and
+    `cachetools` is not installed.
     """
     on_demand = _on_demand(contracts, hold, meanwhile, page_bytes)
     said = secret if secret is not None else os.environ.get(VARIABLE)
     if not said:
-        raise InvalidSetting("secret", "***", f"is not given, and {VARIABLE} is not set; contracts are signed with it")
+        raise InvalidSetting(
+            "secret",
+            "***",
+            f"is not given, and {VARIABLE} is not set; set one to the secret that contracts are signed with",
+        )
     secrets = Secrets(said, name="secret" if secret is not None else VARIABLE)
     agent = contracts.agent
     verifier = Verifier(INDEX, agent.namespace, secrets, minimum=minimum_as_said())

@@ -1,14 +1,15 @@
-"""The format of contracts: files and requests are read by it, the JSON Schema and the HTTP API are made of it."""
+"""The format of contracts: pydantic models that read files and requests, and define the JSON Schema and HTTP API."""
 
 # Theory of operation.
 #
-# A table, as readers of YAML, JSON and TOML make one, is read by the models below: types, ranges, which fields there
-# are and which must be there. `document.py` makes of them what they mean, and judges what is about several fields:
-# whether a plan exists, or a burst goes with the algorithm. So whatever the JSON Schema refuses is refused, too.
+# A table, as readers of YAML, JSON and TOML make one, is read by the models below: they check types, ranges, known
+# fields and required fields. `document.py` makes plans and customers of them, and checks the rules about several
+# fields: whether a plan exists, or a burst fits the algorithm. So all that the JSON Schema refuses is refused by a
+# node, too.
 #
 # Pydantic is needed where contracts are read, and nowhere else: nodes decide by the plain classes of `model.py`.
 #
-# A field that may be left out may be null, too: an empty value in YAML is null, and says nothing.
+# A field that may be left out may be null, too: an empty value in YAML is null, and counts as left out.
 
 from __future__ import annotations
 
@@ -67,9 +68,9 @@ _LIMIT_STRING: Final = (
     r"^\s*[0-9]+\s*((/|[Pp][Ee][Rr])\s*[0-9A-Za-z]|[Ii][Nn]\s+[Ff][Ll][Ii][Gg][Hh][Tt]|[Cc][Oo][Nn][Cc][Uu][Rr])"
 )
 _FACT: Final = r"^[^\x00-@\[-\^`{-\x7f][^\x00-/:-@\[-\^`{-\x7f]*$"
-"""Of ASCII letters, digits and underlines alone; letters beyond ASCII are as Python has them."""
+"""The pattern of a fact's name: ASCII letters, digits and underlines, and any letters beyond ASCII."""
 _PROBLEMS: Final = {
-    "contracts": "{problem}",  # of the functions below
+    "contracts": "{problem}",  # raised by the functions below
     "missing": "is missing",
     "dict_type": "must be a table, not {input}",
     "model_type": "must be a table, not {input}",
@@ -91,7 +92,7 @@ NO_FIELDS: Final[dict[str, str]] = dict.fromkeys(
 
 
 def wrong(problem: str) -> PydanticCustomError:
-    """A mistake, for the functions that read values."""
+    """Returns the pydantic error to raise for a value with that problem."""
     return PydanticCustomError("contracts", "{problem}", {"problem": problem})
 
 
@@ -173,12 +174,12 @@ def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
 
 
 def _text_or(said: object, table: Callable[[object], Any]) -> Any:
-    """Text stays text: of a customer it says how much alone, and a table says all of a limit."""
+    """Reads a customer's limit: text is returned unchanged, anything else is read as a table."""
     return said if isinstance(said, str) else table(said)
 
 
 def _text(pattern: str, **more: Any) -> Any:
-    """Of text: what the JSON Schema says of it, where code knows more."""
+    """Returns the JSON Schema of a text with that pattern, for a value that code checks more closely."""
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 
 
@@ -217,13 +218,13 @@ Kind = Annotated[str, Field(min_length=1)]
 
 
 class Table(BaseModel):
-    """A table of which all fields are known."""
+    """The base of all tables: unknown fields are errors, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LimitTable(Table):
-    """A limit, with what no limit string can say."""
+    """A limit string, with settings that a limit string cannot express."""
 
     limit: LimitString
     algorithm: Annotated[str, Field(json_schema_extra={"enum": [*KNOWN_ALGORITHMS]})] | None = None
@@ -242,11 +243,11 @@ class LimitTable(Table):
 
 
 class SwitchTable(Table):
-    """To what something is switched, for how many of its keys, and for how long."""
+    """The switch of a limit or a contract: its state, the percentage of keys that have that state, and its end."""
 
     to: ReadWord
     percent: Annotated[float, Field(ge=0, le=100)] | None = Field(None, description="Of keys, by hash; others are on.")
-    until: Moment | None = Field(None, description="When it is on again.")
+    until: Moment | None = Field(None, description="The moment at which it is on again.")
 
 
 Switch = TypeAliasType("Switch", Annotated[
@@ -255,7 +256,7 @@ Switch = TypeAliasType("Switch", Annotated[
 
 
 class PlanLimit(LimitTable):
-    """A limit of a plan."""
+    """A limit of a plan, with the facts by which it counts and its switch."""
 
     by: Facts | None = Field(None, description=f"The facts of a request by which it counts; by default [{CUSTOMER}].")
     switch: Switch | None = None
@@ -273,15 +274,17 @@ else:
 
 
 class Plan(Table):
-    """Limits that many customers have."""
+    """A set of limits that many customers share."""
 
     limits: Annotated[dict[Name, LimitOfPlan], Field(min_length=1, max_length=LIMITS_MAX)]
-    lasts: Duration | None = Field(None, description="Seconds, or ISO 8601: P14D. From a customer's `since` on.")
-    then: PlanName | None = Field(None, description="The plan after that.")
+    lasts: Duration | None = Field(
+        None, description="How long it lasts from a customer's `since`: seconds, or ISO 8601 as in P14D."
+    )
+    then: PlanName | None = Field(None, description="The name of the plan that follows when this one ends.")
 
 
 class Former(LimitTable):
-    """A limit of a contract that has changed, which holds until its use has stopped counting."""
+    """A limit from before a contract changed, which stays in force until its use has stopped counting."""
 
     name: Name
     until: Moment
@@ -293,19 +296,21 @@ class Customer(Table):
 
     plan: PlanName
     limits: Annotated[dict[Name, LimitOfCustomer], Field(max_length=LIMITS_MAX)] | None = Field(
-        None, description="What this customer has in place of the plan's limits of these names."
+        None, description="The customer's own limits in place of the plan's limits of these names."
     )
-    since: Moment | None = Field(None, description="When the plan began; a plan that lasts needs it.")
+    since: Moment | None = Field(None, description="When the plan began; required if the plan has `lasts`.")
     until: Moment | None = Field(None, description="When the contract ends, and the plan `then` begins.")
     then: PlanName | None = None
-    switch: Switch | None = Field(None, description="Of the whole contract.")
+    switch: Switch | None = Field(None, description="The switch of the whole contract.")
     switches: Annotated[dict[Name, Switch], Field(max_length=LIMITS_MAX)] | None = Field(
-        None, description="Of single limits."
+        None, description="The switches of single limits, by the limit's name."
     )
     former: Annotated[list[Former], Field(max_length=FORMER_MAX)] | None = Field(
-        None, description="Limits that have changed and still hold; what changes contracts writes them."
+        None, description="Former limits that are still in force; programs that change contracts write them."
     )
-    note: Annotated[str, Field(max_length=NOTE_LENGTH_MAX)] | None = Field(None, description="For people.")
+    note: Annotated[str, Field(max_length=NOTE_LENGTH_MAX)] | None = Field(
+        None, description="A comment for human readers."
+    )
 
 
 Contract = TypeAliasType("Contract", Annotated[
@@ -323,7 +328,7 @@ class Document(Table):
     customers: SkipValidation[
         Annotated[dict[Identity, Contract], Field(max_length=CUSTOMERS_MAX)] | None
     ] = Field(None, description="Contracts by the identity of the customer.")  # fmt: skip
-    """Each is read by itself."""
+    """The contracts, which are read one by one afterwards."""
     unknown: PlanName | None = Field(
         None,
         description=f"The plan of customers that are not named; by default {REFUSED!r}: their requests are refused.",
@@ -334,7 +339,10 @@ T = TypeVar("T", bound=Table)
 
 
 def read(table: type[T], said: object, *path: str) -> T:
-    """Reads the value at a path as a table of that kind. Raises InvalidContracts for its first mistake."""
+    """Reads a value as a table of that kind.
+
+    Raises InvalidContracts for the first mistake; `path` leads to the value.
+    """
     try:
         return table.model_validate(said)
     except ValidationError as error:
@@ -342,7 +350,7 @@ def read(table: type[T], said: object, *path: str) -> T:
 
 
 def mistake_in(error: ValidationError, table: type[Table], *path: str) -> InvalidContracts:
-    """The first mistake that pydantic has found in a table at a path: where it is, and what to say instead."""
+    """Converts the first mistake that pydantic has found to InvalidContracts, with its path and a remedy."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":  # if a field is misspelt, the error names that one
         others = [
@@ -364,13 +372,13 @@ def mistake_in(error: ValidationError, table: type[Table], *path: str) -> Invali
 
 
 def problem_of(mistake: Mapping[str, Any]) -> str:
-    """Words the problem with a value, of a mistake that pydantic has found."""
+    """Returns the message for a mistake that pydantic has found, in the words of this product."""
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
     return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])})
 
 
 def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
-    """The kind of the table at a path below one of that kind."""
+    """Returns the class of the table at the path `loc` inside a table of the class `table`."""
     names = iter(loc)
     for name in names:
         annotation = table.model_fields[str(name)].annotation
@@ -381,7 +389,7 @@ def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
 
 
 def _table_in(annotation: Any) -> tuple[type[Table], bool]:
-    """The kind of table in an annotation, and whether it is that of entries with names or numbers."""
+    """Returns the class of table in an annotation, and whether it is that of a dictionary's or list's entries."""
     if isinstance(annotation, TypeAliasType):
         return _table_in(annotation.__value__)
     if isinstance(annotation, type) and issubclass(annotation, Table):
@@ -396,5 +404,5 @@ class _Schema(GenerateJsonSchema):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a whole document, for editors and for programs that write one."""
+    """Returns the JSON Schema (2020-12) of a whole document, for editors and for programs that write one."""
     return {"$schema": DIALECT, **Document.model_json_schema(schema_generator=_Schema)}

@@ -1,4 +1,4 @@
-"""The terms of a customer that is met before its page is there, and their way to the real ones."""
+"""The provisional terms of a customer whose page is not fetched yet, and the change to its real terms."""
 
 # Theory of operation.
 #
@@ -6,9 +6,9 @@
 # It is decided at once, as that of a customer that the contracts do not name, or it is refused; requests that may wait
 # do so for the page, within the time that they wait for the hub anyway.
 #
-# What was charged meanwhile moves with the customer when the page is there, as when its plan changes. Where the plan of
-# unknown customers counts otherwise, its limits hold on as former ones until none of that use counts any more; no other
-# node knows of them, as no other has charged them.
+# The use that was charged meanwhile moves with the customer when the page is there, as when its plan changes. If the
+# plan of unknown customers counts otherwise, its limits stay in force as former ones until none of that use counts any
+# more. No other node knows these former limits, as no other has charged them.
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
-    """Returns the terms of a customer, and whether they are provisional: its page may not be there.
+    """Returns the terms of a customer, and whether they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether it was for want of it when the customer was decided last; then what was charged is kept.
+    `was_pending`: whether the customer's last terms were provisional; then limits that were charged by them are kept.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
@@ -46,7 +46,7 @@ def terms_met(document: Document, customer: str, now_s: float, *, was_pending: b
 
 
 async def wait_for_page(document: Document, customer: str, within_s: float) -> float:
-    """Wait for the page of a customer that was met without it; returns what is left of the time."""
+    """Waits for the page of a customer, for at most `within_s` seconds. Returns the seconds that are left of them."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers):
         arrival = customers.arrival(customer)
@@ -59,7 +59,7 @@ async def wait_for_page(document: Document, customer: str, within_s: float) -> f
 
 
 def wait_for_page_blocking(document: Document, customer: str, within_s: float) -> float:
-    """The same on the calling thread; where that must not wait, it does not."""
+    """Waits as `wait_for_page` does, but blocks the calling thread; does not wait on an event loop or in a handler."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers) and not (has_a_loop() or in_a_handler()):
         arrival = customers.arrival(customer)
@@ -73,9 +73,9 @@ def wait_for_page_blocking(document: Document, customer: str, within_s: float) -
 
 
 def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
-    """The page of a customer has come: have limits hold on that were charged without it and count otherwise.
+    """Keeps limits in force that were charged before a customer's page came, if the page's limits count otherwise.
 
-    Returns whether the customer stands on the page.
+    Returns whether the page has the customer.
     """
     customer = customers.peek(identity)
     if customer is None:
@@ -88,28 +88,28 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 
 
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
-    """Whether what was worked out for a customer holds no more: its time is over, or its page has come."""
+    """Whether the standing of a customer is out of date: its time is over, or the customer's page has come."""
     customers = document.customers
     came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
     return came or now_s >= standing.until
 
 
 def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
-    """Those that were worked out without the page.
+    """Returns those standings that were made without the customer's page.
 
-    They are the memory of what has to be kept when the page comes; whatever else stands there is quickly found again.
+    They are needed when the page comes, to keep their limits in force; all other standings can be made again quickly.
     """
     return {identity: each for identity, each in list(standings.items()) if each.pending}
 
 
 def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
-    """The customers that are at hand, without noting of any page that it is in use."""
+    """Returns the customers in memory with their contracts, without marking any page as used."""
     customers = document.customers
     return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
 
 
 def customers_changed(before: Document, after: Document, met: Callable[[], list[str]]) -> list[str]:
-    """The customers for which another quota may hold than before; `met` are those that this node has cells of."""
+    """Returns the customers whose quotas may have changed. `met` returns the customers that this node has cells of."""
     was, now = before.customers, after.customers
     if before.plans != after.plans or before.unknown != after.unknown:
         return met()

@@ -14,28 +14,28 @@ from reconverge.limit.limit import DRAINED, SLIDING_WINDOW, Limit
 PLANS_MAX: Final = 1000
 CUSTOMERS_MAX: Final = 1_000_000
 LIMITS_MAX: Final = 100
-"""Of one plan. Each is decided about in every request of a customer."""
+"""The most limits of one plan. Every request of a customer is decided by each of them."""
 FORMER_MAX: Final = 100
-"""Of one customer. A plan that is changed once a minute has no more that still count."""
+"""The most former limits of one customer. Even if its plan changes once a minute, no more than these still count."""
 FOLLOWING_MAX: Final = 16
-"""So many plans follow a plan, one after the other. What a customer has of its own is read once for each of them."""
+"""The most plans that follow a plan, one after the other. A customer's own limits are checked once against each."""
 FACTS_MAX: Final = 8
-"""A limit counts by so many facts of a request at most."""
+"""The most facts of a request by which one limit counts."""
 IDENTITY_BYTES_MAX: Final = 512
 NOTE_LENGTH_MAX: Final = 1000
 LASTS_MAX_S: Final = 100 * 366 * 86_400
-"""Of a plan: a hundred years. Beyond that arithmetic with moments overflows, and nothing is meant by it."""
+"""The longest time that a plan lasts: a hundred years. Arithmetic with moments overflows beyond that."""
 CUSTOMER: Final = "customer"
-"""The fact by which a limit counts unless it says otherwise, and by which contracts are looked up."""
+"""The fact by which a limit counts if it has no `by`, and by which contracts are looked up."""
 REFUSED: Final = "refused"
-"""In place of a plan for unknown customers: their requests are refused."""
+"""Stands in place of a plan for unknown customers, whose requests are then refused."""
 
 Word: TypeAlias = Literal["on", "shadow", "off"]
 WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}
 
 
 class InvalidContracts(ReconvergeError, ValueError):
-    """Raised when a contracts document makes no sense. `path` leads to the field, as in `("plans", "free", "then")`."""
+    """Raised when a contracts document is invalid. `path` leads to the field, as in `("plans", "free", "then")`."""
 
     def __init__(self, problem: str, *path: str) -> None:
         self.problem = problem
@@ -44,19 +44,19 @@ class InvalidContracts(ReconvergeError, ValueError):
 
 
 def field_at(path: Sequence[str]) -> str:
-    """A path to a field as one word, in which no name can break the line or command the terminal."""
+    """Returns the path to a field as one word. Names in it can neither break the line nor control the terminal."""
     return ".".join(part if part.isprintable() and len(part) <= SHOWN_MAX else shown(part) for part in path)
 
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """To what something is switched, for how many of its keys, and for how long."""
+    """The switch of a limit or a contract: its state, the percentage of keys that have that state, and its end."""
 
     to: Word
     percent: float = 100
-    """Of the keys, by their hash: the same keys on all nodes. The other keys are on."""
+    """The percentage of keys, chosen by their hash: the same keys on all nodes. The other keys are on."""
     until: float | None = None
-    """When it is on again; None: until that is said."""
+    """The moment at which it is on again, in seconds since 1970; None: until the document changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +65,24 @@ class PlanLimit:
 
     limit: Limit
     by: tuple[str, ...] = (CUSTOMER,)
-    """The facts of a request by which it is counted."""
+    """The names of the request's facts by which the limit counts."""
     switch: Switching | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Limits that many customers have."""
+    """A set of limits, by name, that many customers share."""
 
     limits: Mapping[str, PlanLimit]
     lasts: float | None = None
-    """For how many seconds from a customer's `since` it holds; None: until the customer changes."""
+    """The seconds that the plan lasts, from a customer's `since`; None: until the customer's entry changes."""
     then: str | None = None
-    """The plan after that."""
+    """The name of the plan that follows when this one ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A limit of a contract that has changed, which holds until all of its use has stopped counting."""
+    """A limit from before a contract changed. It stays in force until all of its use has stopped counting."""
 
     name: str
     limit: Limit
@@ -96,19 +96,19 @@ class Customer:
 
     plan: str
     limits: Mapping[str, str | Limit] = field(default_factory=dict[str, "str | Limit"])
-    """Its own limits in place of the plan's, by name; text gives quota and burst, and all else is as in the plan."""
+    """The customer's own limits in place of the plan's, by name. Text sets quota and burst; the plan sets the rest."""
     since: float | None = None
-    """When the plan began; plans that last need it."""
+    """When the plan began, in seconds since 1970; required by plans that last for a time."""
     until: float | None = None
-    """When the contract ends, and the plan `then` begins."""
+    """When the contract ends and the plan `then` begins, in seconds since 1970."""
     then: str | None = None
     switch: Switching | None = None
-    """Of the whole contract."""
+    """The switch of the whole contract."""
     switches: Mapping[str, Switching] = field(default_factory=dict[str, Switching])
-    """Of single limits."""
+    """The switches of single limits, by the limit's name."""
     former: tuple[Former, ...] = ()
     note: str = ""
-    """For people."""
+    """A comment for human readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,28 +117,28 @@ class Document:
 
     plans: Mapping[str, Plan]
     customers: Mapping[str, Customer] = field(default_factory=dict[str, Customer])
-    """By identity."""
+    """The contracts, by the customer's identity."""
     unknown: str = REFUSED
-    """The plan of customers that are not named, or `REFUSED`."""
+    """The plan of customers that have no entry, or `REFUSED`."""
 
 
 PLAIN_LIMIT_FIELDS: Final = tuple(
     each.name for each in fields(Limit) if each.name not in ("quota", "window", "burst", "name", "warmup")
 )
-"""Settings of a limit beside the limit string: each a field of `Limit` by its own name."""
+"""The settings of a limit that the limit string does not contain; each is a field of `Limit` under the same name."""
 COUNTED_BY: Final = tuple(
     each.name for each in fields(Limit) if each.name not in ("quota", "burst", "name", "soft", "max_debt", "costs")
 )
-"""The fields of `Limit` that say how it is counted; the others say how much it admits."""
+"""The fields of `Limit` that define how requests are counted; the other fields define how much is admitted."""
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
-    """Whether two limits of one name share their counts: they differ in how much they admit, and in nothing else."""
+    """Whether two limits of one name share their counts: they differ at most in how much they admit."""
     return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)
 
 
 def counts_for_s(limit: Limit) -> float:
-    """For how many seconds a charge to such a limit may still count."""
+    """Returns the number of seconds for which a charge to the limit may still count."""
     window_s = limit.window_ns / SECOND_NS
     if limit.counts_as in DRAINED:
         return window_s * max(1.0, limit.capacity / limit.quota)
@@ -146,7 +146,7 @@ def counts_for_s(limit: Limit) -> float:
 
 
 def overridden(limit: Limit, override: str | Limit) -> Limit:
-    """The limit with a customer's quota and burst in place of its own; all of it, if that is over another window."""
+    """Returns the limit with a customer's own quota and burst; text over another window replaces the whole limit."""
     if isinstance(override, Limit):
         return override
     quota = parse_quotas(override)[0]
@@ -156,9 +156,10 @@ def overridden(limit: Limit, override: str | Limit) -> Limit:
 
 
 def says_how_much(quota: Quota, limit: Limit) -> bool:
-    """Whether what a limit string says differs from a limit in how much it admits alone, and not in how it is counted.
+    """Whether a parsed limit string changes only how much the limit admits, and not how requests are counted.
 
-    It is over the same window then, or limits what is in progress, too, with the same lease or without a word of it.
+    So it does if both have the same window and warmup; or if both limit what is in progress, and the string has the
+    same lease or none.
     """
     if quota.slots or limit.slots:
         lease_ns = limit.window_ns if quota.lease_s is None else _in_ns(quota.lease_s)
@@ -167,19 +168,23 @@ def says_how_much(quota: Quota, limit: Limit) -> bool:
 
 
 def _in_ns(seconds: float) -> int:
-    """A time that a limit string says, as a limit has it."""
+    """Returns a time from a limit string in nanoseconds, rounded to microseconds as a limit rounds it."""
     return round(seconds * 1_000_000) * MICROSECOND_NS
 
 
 def check_identity(identity: object, *path: str) -> str:
-    """Return `identity` if it can name a customer. Raises InvalidContracts."""
+    """Returns `identity` if it is a valid name of a customer. Raises InvalidContracts if not."""
     if not isinstance(identity, str):
         kind = type(identity).__name__
         raise InvalidContracts(
-            f"{shown(identity)} names no customer: a customer is text, not {kind}; put it into quotes", *path
+            f"{shown(identity)} is no name of a customer: a name is text, not {kind}; put it into quotes", *path
         )
     if not identity or "\x00" in identity:
-        raise InvalidContracts(f"{shown(identity)} names no customer: a customer is text without NUL", *path)
+        raise InvalidContracts(
+            f"{shown(identity)} is no name of a customer: a name is text that is not empty, without NUL", *path
+        )
     if len(identity.encode("utf-8", "surrogatepass")) > IDENTITY_BYTES_MAX:
-        raise InvalidContracts(f"{shown(identity)} is longer than {IDENTITY_BYTES_MAX} bytes", *path)
+        raise InvalidContracts(
+            f"{shown(identity)} is too long: a customer's name has at most {IDENTITY_BYTES_MAX} bytes", *path
+        )
     return identity

@@ -1,17 +1,17 @@
-"""A change of contracts, rehearsed: which requests of a recording it would newly refuse, or newly admit."""
+"""Rehearses a change of contracts: finds the requests of a recording that it would newly refuse or newly admit."""
 
 # Theory of operation.
 #
-# The problem. A quota is halved in a file, and a reviewer has to know which customers that refuses before it is made.
-# Averages do not tell: two customers that ask for as much in a day may differ in every minute.
+# The problem. A quota is halved in a file, and a reviewer has to know, before the change is made, which customers it
+# would refuse. Averages do not show that: two customers with equal use in a day may differ in every minute.
 #
 # How it works. Two central limiters decide every request of a recording at its own moment: one by the contracts that
 # hold now, one by those that may follow. They share nothing. What only one of them admits is charged there alone, so
 # later requests find what they would have found. A rehearsal does not show what a fleet adds to that: its nodes learn
 # of each other's use now and then, and `reconverge replay` measures what comes of it.
 #
-# Requests come in the order of their moments, so counting the hour that is under way finds the busiest one, and what is
-# remembered grows with the customers and not with the requests.
+# Requests come in the order of their moments, so counting the current hour is enough to find the busiest one, and
+# memory grows with the customers and not with the requests.
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a change on requests of one customer that the same limits refuse."""
+    """The effect of a change on those requests of one customer that the same set of limits refuses."""
 
     customer: str
     limits: tuple[str, ...]
-    """All those that refuse, by name."""
+    """The names of all limits that refuse these requests."""
     requests: int
     first_ns: int
-    """Since 1970, as all moments here."""
+    """The moment of the first of them, in nanoseconds since 1970, as all moments here."""
     last_ns: int
     busiest_ns: int
-    """When the hour began in which most of them came; the first, if there are several."""
+    """The beginning of the hour with most of these requests; the first such hour, if there are several."""
     in_busiest: int
     asked: int
-    """All requests of that customer."""
+    """The number of all requests of that customer."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class LimitEffect:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOutcome:
-    """The effect of a change on a recording. The effects are sorted, those on most requests first."""
+    """The effect of a change on a whole recording. The effects on most requests come first."""
 
     requests: int
     customers: int
@@ -64,18 +64,18 @@ class RehearsalOutcome:
     newly_admitted: int
     refused_by_both: int
     refused: Sequence[Effect]
-    """Newly; they add up to all that are."""
+    """The effects on newly refused requests; their requests sum to `newly_refused`."""
     admitted: Sequence[Effect]
-    """Likewise."""
+    """The effects on newly admitted requests; their requests sum to `newly_admitted`."""
     limits: Mapping[str, LimitEffect]
-    """Those that refuse anything, by name, in alphabetical order."""
+    """The effects on limits that refuse any request, by the limit's name, in alphabetical order."""
 
 
 class Rehearsal:
-    """Decides a recording by the contracts that hold now, and by those that may follow."""
+    """Decides each request of a recording twice: by the present contracts, and by the candidate contracts."""
 
     def __init__(self, current: Document | None, candidate: Document, shape: Shape) -> None:
-        """Without contracts that hold now, everything is admitted now."""
+        """Prepares both limiters. If `current` is None, the present contracts admit every request."""
         self._now = None if current is None else CentralLimiter(current, shape)
         self._then = CentralLimiter(candidate, shape)
         self._asked: dict[str, int] = {}
@@ -85,7 +85,7 @@ class Rehearsal:
         self._by_both = 0
 
     def see(self, request: CustomerRequest) -> None:
-        """Decide the next request. Raises MissingFact, and UnknownKind for a kind that has no cost."""
+        """Decides the next request and counts the result. Raises MissingFact, and UnknownKind for an unknown kind."""
         customer = request.customer
         self._asked[customer] = self._asked.get(customer, 0) + 1
         now = () if self._now is None else self._now.decide(request)
@@ -110,7 +110,7 @@ class Rehearsal:
         tally.add(request.moment_ns)
 
     def outcome(self) -> RehearsalOutcome:
-        """Returns the outcome of the requests so far."""
+        """Returns the effects of the change on all requests so far."""
         refused, admitted = self._effects(self._refused), self._effects(self._admitted)
         return RehearsalOutcome(
             requests=sum(self._asked.values()),
@@ -141,7 +141,7 @@ class Rehearsal:
 
 
 class _RehearsalTally:
-    """Counts requests, which come in the order of their moments, and remembers the busiest hour so far."""
+    """Counts requests, which come in the order of their moments, and keeps the busiest hour so far."""
 
     __slots__ = ("_hour", "_in_hour", "busiest", "first_ns", "in_busiest", "last_ns", "requests")
 
@@ -152,7 +152,7 @@ class _RehearsalTally:
         self._in_hour = self.in_busiest = 0
 
     def add(self, moment_ns: int) -> None:
-        """One more."""
+        """Counts one more request, at a moment in nanoseconds since 1970."""
         hour = moment_ns // HOUR_NS
         if hour != self._hour:
             self._hour, self._in_hour = hour, 0

@@ -1,4 +1,4 @@
-"""The terms of one customer at one moment: by the document, with its end, and below a node's cap."""
+"""The terms of one customer at one moment: its limits by the document, when they end, and caps of a node."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from reconverge.limit.limit import Limit
 from reconverge.published.caps import capped
 
 NO_ENTRY: Final = Customer(plan="")
-"""In place of the entry of a customer that has none."""
+"""Stands for the contract of a customer that has no entry."""
 _HASH_RANGE: Final = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One limit that holds for the requests of a customer."""
+    """One limit that is in force for the requests of a customer."""
 
     name: str
     limit: Limit
@@ -40,20 +40,20 @@ class Term:
     tier: str
     """The origin of the quota: the name of the plan, or "own" for a customer's own in place of the plan's."""
     switches: tuple[Switching, ...] = ()
-    """Those of the plan's limit, of the contract and of the contract's limit, as far as there are any."""
+    """The switches of the plan's limit, of the contract and of the customer's own limit, as far as there are any."""
     former: bool = False
-    """Whether it holds for a while only, beside the one that has taken its place."""
+    """Whether it is a former limit, which is in force for a while beside the limit that has replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """All that holds for one customer at one moment."""
+    """The plan and all limits that are in force for one customer at one moment."""
 
     plan: str
-    """`REFUSED` if unknown customers are refused, and this is one; there are no terms then."""
+    """The plan's name; `REFUSED`, with no terms, if unknown customers are refused and this is one."""
     terms: tuple[Term, ...]
     until: float = inf
-    """When something else holds, in seconds since 1970; infinite if nothing is planned."""
+    """When these terms end, in seconds since 1970; infinite if no end is planned."""
 
 
 def terms_of(document: Document, identity: str, now_s: float) -> Terms:
@@ -72,7 +72,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
 
 
 def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
-    """The plans that a customer was on, each with its end, and last the one that it is on; plans that end follow."""
+    """Returns the plans of a customer so far, each with its end in seconds since 1970; the present one is the last."""
     name, since = customer.plan, customer.since
     end = inf if customer.until is None else customer.until
     passed: list[tuple[str, float]] = []
@@ -90,7 +90,7 @@ def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[
 
 
 def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[tuple[str, float]]) -> list[Former]:
-    """The limits of plans that have ended, each until its use has stopped counting."""
+    """Returns the limits of plans that have ended, each with the moment at which its use stops counting."""
     return [
         Former(term.name, term.limit, term.by, end + counts_for_s(term.limit))
         for name, end in ended
@@ -99,9 +99,9 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 
 
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
-    """Those that count beside what holds now: a limit that has its name, and is counted otherwise.
+    """Returns the former limits to keep: those with a present limit of the same name that is counted otherwise.
 
-    Of two that are counted alike, one is needless that admits no less than the other, and ends no later.
+    Of two former limits that are counted alike, one is left out if it admits no less than the other and ends no later.
     """
     apart: list[Former] = []
     for each in formers:
@@ -122,7 +122,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Of those that are counted alike the one that admits the least: they share their counts."""
+    """Returns, of former limits that are counted alike, only the one that admits the least: they share their counts."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):
@@ -131,7 +131,7 @@ def _tightest(formers: Sequence[Former]) -> list[Former]:
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:
-    """To what a limit is switched for one key: of all switches that hold, to the one that refuses least."""
+    """Returns the switch of a limit for one key: if several are in force, the one that refuses least."""
     words: list[Word] = [
         each.to
         for each in term.switches
@@ -141,7 +141,10 @@ def switch_at(term: Term, key: str, now_s: float) -> Word:
 
 
 def is_among(key: str, limit_name: str, percent: float) -> bool:
-    """Whether a key is among that part of all keys; the same on all nodes, and a larger part holds the smaller one."""
+    """Whether a key is among `percent` of all keys, by its hash: the same on all nodes.
+
+    A larger percentage has all keys of a smaller one.
+    """
     if percent >= 100:  # all of them
         return True
     hashed = blake2b(f"{limit_name}\x00{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -160,16 +163,18 @@ def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
 
 
 def cap_as_said(name: str, text: str) -> Limit:
-    """The cap of the limit of that name. Raises InvalidSetting."""
+    """Reads a node's cap for the limit `name` from a limit string. Raises InvalidSetting."""
     try:
         return Limit.parse(text)
     except InvalidLimit as error:
-        raise InvalidSetting("caps", text, f"is no cap for {name!r}: {error.problem}") from None
+        raise InvalidSetting("caps", text, f"is no valid cap for the limit {name!r}: {error.problem}") from None
 
 
 def within_cap(limit: Limit, cap: Limit, name: str) -> Limit:
-    """The limit, or what the cap leaves of it. Raises InvalidContracts for a cap over another window."""
+    """Returns the limit, reduced to the cap if it is higher. Raises InvalidContracts for a cap over another window."""
     if cap.slots != limit.slots or (cap.window_ns != limit.window_ns and not cap.slots):
-        raise InvalidContracts(f"is {limit}, and the cap of this node is over another window: {cap}", name)
+        raise InvalidContracts(
+            f"is {limit}, and the cap of this node, {cap}, is over another window; give both the same window", name
+        )
     burst = cap.burst if limit.burst is not None else None
     return capped(limit, replace(limit, quota=cap.quota, burst=burst))

@@ -1,4 +1,4 @@
-"""Writes a contracts document as a table, without what it does not say; `checked` reads it back."""
+"""Writes a contracts document as a table of plain values, without unset fields; `checked` reads it back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconverge.contracts.model import (
 from reconverge.limit.limit import SLOT_LEASE_S, Limit
 
 TEXTS_MAX: Final = 1024
-"""Of so many limit strings it is remembered which limits they mean: plans have a few, each of them many times."""
+"""The number of limit strings whose parsed limits are cached: plans use a few strings, each of them many times."""
 
 
 def table_of(document: Document) -> dict[str, Any]:
@@ -57,13 +57,13 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
 
 
 def _whole(limit: Limit) -> dict[str, Any]:
-    """A limit in place of all of a plan's: as text it would say quota and burst alone."""
+    """Writes a customer's limit that replaces the plan's as a whole: as a table, as text sets only quota and burst."""
     said = said_of_limit(limit)
     return {"limit": said} if isinstance(said, str) else said
 
 
 def said_of_limit(limit: Limit) -> str | dict[str, Any]:
-    """A limit as a document says it: the limit string alone where that says all."""
+    """Writes a limit as in a document: as a limit string if that suffices, else as a table with more fields."""
     text = _limit_string(limit)
     by_text = _limit_of(text)
     said = {
@@ -80,7 +80,7 @@ def _limit_of(text: str) -> Limit:
 
 
 def written_moment(moment: float) -> str:
-    """A moment in ISO 8601, UTC."""
+    """Writes a moment, in seconds since 1970, in ISO 8601 and UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 

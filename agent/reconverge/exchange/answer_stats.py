@@ -40,7 +40,7 @@ DURATIONS_REPORTED_MAX: Final = 1000
 
 @dataclass(slots=True)
 class _SeenAnswers:
-    """The state of one key that is near its limit, so that each approach is counted once."""
+    """The record of a key that is near its limit."""
 
     epoch: int
     excess: int = 0
@@ -52,7 +52,7 @@ logger = logging.getLogger("reconverge")
 
 
 class AnswerStats:
-    """Counts the noteworthy facts in the hub's answers, for the statistics, log and hooks of one agent."""
+    """Statistics of the hub's answers about the limits of one agent."""
 
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
@@ -67,17 +67,17 @@ class AnswerStats:
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
         """The limit and key of each key that came near, until the hook dispatcher takes them."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of some refused requests, until the hook dispatcher takes them."""
+        """Limit and key of some that were refused, for the hook dispatcher."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
-        """The durations of the latest exchanges, until the hook dispatcher takes them."""
+        """How long the latest exchanges took, for the hook dispatcher."""
         self.has_hooks = False
         """Whether the hook dispatcher reads these queues."""
         self._logged_full = LoggedOnce()
-        """Logs once that the node has no room for more keys."""
+        """Whether it was logged that the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
-        """Forget these keys, each given as a pair of limit and key."""
+        """Forgets these keys, each given with the name of its limit."""
         for known in [each for each in list(self._seen) if each in keys]:
             self._seen.pop(known, None)
         for queue in (self.near_keys, self.refused_keys):
@@ -87,19 +87,19 @@ class AnswerStats:
                 queue.extend(kept)
 
     def look_at_room(self, kernel: Kernel) -> None:
-        """Warn, once, if keys have found no room, and none of those that are counted may leave."""
+        """Warns, once, if the node has no room for a key, and none of the keys that it counts may be evicted."""
         full = any(table.overflowed for table in list(kernel.tables.values()))
         if not full or not self._logged_full.is_new():
             return
         logger.warning(
-            "reconverge: max_keys=%d keys are counted, and none of them may leave just now; %s",
+            "reconverge: max_keys=%d keys are in use, and none of them can be evicted now; %s",
             kernel.keys_max,
             BEYOND_CAP,
             extra={"max_keys": kernel.keys_max},
         )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
-        """Note the duration of an exchange and count the facts in its answer, which the kernel has merged already."""
+        """Counts an answered exchange, which took `seconds`. The answer has been applied already."""
         self.durations.add(seconds)
         if self.has_hooks:
             self.recent.append(seconds)
@@ -128,7 +128,7 @@ class AnswerStats:
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
 
     def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
-        """Count a key of which the hub grants less than this node declares, and warn once if that goes on."""
+        """Counts a key of which the hub grants less than this node declares, and warns once if that goes on."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
         if cell.capacity >= said or table.region_ppm != MILLION:  # it has changed since, or the rest is lent
@@ -141,7 +141,7 @@ class AnswerStats:
             return
         logger.warning(
             "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this one with"
-            " %d; of keys that both use, the smaller one holds for all. Declare the same, or give one another name",
+            " %d; for keys that both use, the smaller one applies. Declare the same, or rename one of them",
             table.name,
             cell.capacity // table.unit,
             said // table.unit,
@@ -149,7 +149,7 @@ class AnswerStats:
         )
 
     def _see(self, cell: Cell) -> _SeenAnswers:
-        """Count a key that is near, once for each time that it comes near, and for each fixed window."""
+        """Counts a key that is near its limit, once for each time that it comes near, and for each fixed window."""
         table = cell.table
         seen = self._seen.get((table.name, cell.key))
         if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
@@ -162,7 +162,7 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
-        """Count the cost beyond the capacity, as far as it is more than was counted before."""
+        """Adds to the cost counted beyond the capacity, as far as `excess` is more than was counted before."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

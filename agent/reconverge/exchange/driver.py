@@ -73,7 +73,7 @@ with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
 class ExchangeDriver(Ownership):
-    """Carries out one node's exchanges with one hub: opens it when first needed, and closes it with its event loop."""
+    """Makes all exchanges of one node with one hub, which it opens when first needed and closes with the loop."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ExchangeDriver(Ownership):
         super().__init__()
         self._syncers = syncers
         self._followers = followers
-        """Followers that read published data at the hub; more may be added while the driver runs."""
+        """Readers at the hub beside the exchanges; more may be added while the driver works."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
@@ -97,7 +97,7 @@ class ExchangeDriver(Ownership):
         self._hub = hub
         """None for a node that is alone, which exchanges nothing."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
-        """The same hub, if it has work to do between exchanges; else None."""
+        """The hub if it works between exchanges, else None."""
         self._in_use = False
         """Whether the hub may have connections open, or work of its own."""
         self.questions = Questions()
@@ -111,7 +111,7 @@ class ExchangeDriver(Ownership):
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
-        """Set by a caller that wants the round in progress to look at due work again."""
+        """Whether a caller has requested that the round in progress checks for due work."""
         self._nudge: Callable[[], object] | None = None
         """Wakes the round in progress at once, by a write to its loop's pipe."""
         self._asked_ns: list[int] = []
@@ -136,7 +136,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def overdue_s(self) -> float:
-        """By how many seconds the runner is late with its next look at due work; 0.0 if it is not."""
+        """Returns by how many seconds the runner is late in checking for due work; 0.0 if it is not."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -144,38 +144,38 @@ class ExchangeDriver(Ownership):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Whether decisions may rely on the runner to look at due work at the time that it has promised."""
+        """Whether decisions may rely on the runner to check for due work when it has announced to."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
     def runner_is_gone(self) -> None:
-        """The runner is gone without notice: the next decision has to start one."""
+        """Notes that the runner has disappeared, so that the next decision starts another one."""
         self._look_by_ns = None
         for syncer in self._syncers:
             syncer.part()
 
     def due_in_s(self) -> float:
-        """Seconds until the next exchange should begin; 0.0 when one should have."""
+        """Returns the seconds until the next exchange should begin; 0.0 if one is due."""
         return self._due_in_s(self._syncers, self._followers)
 
     @property
     def at_work(self) -> bool:
-        """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
+        """Whether the hub works between exchanges, too. Then the runner must wait with `rest`."""
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
-        """Lets the loop go on until the next exchange should begin, or `wake` is called.
+        """Lets the event loop run until the next exchange should begin, or `wake` is called.
 
-        `woken` returns whether it has been already.
+        `woken` returns whether it has been called already.
         """
         self._note_calls()
         if not woken():
             await self._until_called(asyncio.Event(), asyncio.get_running_loop().time() + self.due_in_s())
 
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
-        """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
+        """Makes every exchange that is due, those of different shards side by side. Raises nothing but cancellation.
 
-        While some shards have yet to answer, the others go on as they become due, so that a slow one delays no other;
+        While some shards have yet to answer, the others go on as they become due, so that a slow shard delays no other;
         until `going_on` returns False.
         """
         try:
@@ -200,10 +200,10 @@ class ExchangeDriver(Ownership):
             await asyncio.sleep(BUG_PAUSE_S)
 
     def wake(self) -> None:
-        """Asks exchanges in progress to look soon at anything else that is due. Never waits, and never fails.
+        """Makes the round in progress check soon for anything else that is due. Never waits, and never fails.
 
-        At once if a request has begun to wait for the hub: it is not a decision that does no input or output. The
-        decisions of other threads, which come here while it waits, write nothing.
+        If a request has begun to wait for the hub, it wakes the event loop at once: such a request is no decision, and
+        may do output. The decisions of other threads, which call this meanwhile, write nothing.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()
@@ -213,12 +213,12 @@ class ExchangeDriver(Ownership):
                 nudge()
 
     def _note_calls(self) -> None:
-        """The round in progress looks at due work now, and so at all that callers want."""
+        """Resets the calls of `wake`, as the round in progress is about to check for due work."""
         self._note_asks()
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Note since when requests wait for the hub. Returns whether one has begun to since the last look."""
+        """Stores since when requests wait for the hub; returns whether one has begun to wait since the last call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -226,18 +226,18 @@ class ExchangeDriver(Ownership):
         )
 
     def take_over(self) -> None:
-        """Begin to drive: what the runner before left under way will not be answered."""
+        """Begins to drive the exchanges; batches that the last runner left under way will get no answer."""
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
         for follower in self._followers:
             follower.start_over()
 
     async def leave(self) -> None:
-        """Send the last reports: all counts, and no allowances any more. Gives up at the first failure."""
+        """Sends the node's last reports: all counts, and no allowances any more. Gives up at the first failure."""
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
-        """Stop driving exchanges, and close the hub's connections."""
+        """Stops driving, and closes the hub's connections."""
         self._look_by_ns = None
         self.questions.refuse()
         for syncer in self._syncers:
@@ -254,7 +254,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _hub_in_use(self) -> Hub:
-        """Returns the hub, opened if need be; from here on `close` has to close it."""
+        """Returns the hub, and notes that it has to be closed later."""
         assert self._hub is not None
         self._in_use = True
         return self._hub
@@ -276,7 +276,7 @@ class ExchangeDriver(Ownership):
             self._become_another(sign)
 
     def _become_another(self, sign: str) -> None:
-        """Go on under a new node name at every shard, as this process may be a copy of another one that goes on."""
+        """Continues as a new node at every shard, because this process may be a copy of one that goes on."""
         self.restorations += 1
         self._reconnects = True
         for syncer in self._syncers:
@@ -322,9 +322,9 @@ class ExchangeDriver(Ownership):
             raise
 
     async def _until_called(self, nudged: asyncio.Event, until_s: float) -> None:
-        """Wait until something is over, or due, or a caller has called; polls for that.
+        """Waits until a task has ended, work is due, or `wake` was called; polls for the call.
 
-        A call cannot wake the loop without writing to its pipe, and a decision does no input or output.
+        The call cannot wake the loop without writing to its pipe, and a decision does no input or output.
         """
         loop = asyncio.get_running_loop()
         alarm: asyncio.Handle
@@ -361,7 +361,7 @@ class ExchangeDriver(Ownership):
         *,
         going_on: bool,
     ) -> None:
-        """Starts the followers that are due, beside the exchanges, or ends them when the node stops."""
+        """Starts the followers that are due, or cancels all when the node stops, as they may have much to read."""
         if not going_on:
             for follower in self._followers:
                 if follower in under_way:
@@ -389,9 +389,9 @@ class ExchangeDriver(Ownership):
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
     def _due_in_s(self, waiting: Sequence[Syncer], followers: Iterable[Follower]) -> float:
-        """Seconds until the next of these should begin, until when all are promised to be looked at.
+        """Returns the seconds until the first of these should begin, and promises to check for due work by then.
 
-        Decisions that want an exchange of one of these sooner wake the runner.
+        A decision that needs one of these exchanges sooner wakes the runner.
         """
         now_ns = self._clock.monotonic_ns()
         relied_on = self._is_relied_on
@@ -418,14 +418,14 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def note_restart(self, error: Exception) -> None:
-        """Count a failure of the runner's whole loop, which starts again."""
+        """Counts a failure of the whole exchange loop, which will be started again, and logs the first one."""
         self.restarts += 1
         self._count_bug(error)
         if self.restarts == 1:
-            logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
+            logger.error("reconverge: the exchange loop failed, and is restarted", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """Note that the runner pauses for so long on purpose, so that decisions do not start another one meanwhile."""
+        """Notes that the runner pauses for that long, so that decisions do not start another one meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
@@ -439,10 +439,10 @@ class ExchangeDriver(Ownership):
         self._count_bug(error)
         self.bugs += 1
         if self.bugs == 1:
-            logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
+            logger.error("reconverge: an exchange failed with an unexpected error", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Make one exchange. Returns False if it failed, or if its answer makes the node begin anew."""
+        """Makes one exchange, and reports its result to the syncer; returns whether the node is any further by it."""
         await self._let_askers_look(syncer)
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
@@ -485,7 +485,7 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """Note this loop's turns while a batch is under way, to distinguish a loop that is held up from a slow hub."""
+        """Notes while a batch is under way that this loop runs, so that its own pauses do not count as the hub's."""
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
 
@@ -517,7 +517,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
-        """Log a warning once for each outage: not for each attempt, nor each time that another shard answers."""
+        """Warns once per outage: not once per attempt, nor each time that another shard answers."""
         self.troubles[syncer] = error
         now_ns = self._clock.monotonic_ns()
         if self._complained or not self._log.allows(now_ns):
@@ -530,7 +530,7 @@ class ExchangeDriver(Ownership):
             self._hub_name,
             f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
             str(error).rstrip("."),
-            ", as it seems for a wrong setting, which does not pass like an outage" if error.misconfigured else "",
+            ", probably because of a wrong setting, which will not pass by itself" if error.misconfigured else "",
             advice_about(self._hub_name),
             extra={"hub": self._hub_name, "kind": error.kind},
         )

@@ -9,39 +9,40 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower that holds resources of its own, such as a connection, and closes them when the exchanges end."""
+    """A follower that has to release something besides the hub."""
 
     async def part(self, timeout_s: float) -> None:
-        """Close its resources within so many seconds: the exchanges end here, or go on in another loop."""
+        """Releases it within `timeout_s` seconds, because the exchanges end, or go on elsewhere."""
         ...
 
 
 class Follower(Protocol):
-    """Reads data that a hub keeps for all nodes, such as published settings, beside the exchanges.
+    """Reads data that a hub keeps for all nodes, at regular times beside the exchanges.
 
-    Promises: `follow` raises nothing but cancellation, which it is ended with when the node stops; after it, `due_ns`
-    is later than it was. Does not promise: to be quick. Exchanges go on meanwhile.
+    Promises: `follow` raises nothing but cancellation, by which it is ended when the node stops; after it, `due_ns` is
+    later than before.
+    Does not promise: to be quick. Exchanges go on meanwhile.
     """
 
     @property
     def brief(self) -> bool:
-        """Whether the next look asks the hub one small question at most.
+        """Whether the next read takes one small question at most.
 
-        The runner then asks it between two exchanges: beside them it would need a further connection.
+        Then it is made between two exchanges, and not beside them, which would take another connection.
         """
         ...
 
     def due_ns(self) -> int:
-        """When to look next, by the monotonic clock."""
+        """Returns when to read next, by the monotonic clock."""
         ...
 
     def start_over(self) -> None:
-        """Forget earlier looks, so that the driver which takes over now looks at once."""
+        """Makes the follower read as soon as possible, because another driver has taken over."""
         ...
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Look at the hub now, and wait for `timeout_s` seconds for each of its answers.
+        """Reads from the hub now; waits at most `timeout_s` seconds for each of its answers.
 
-        `cut_off` if exchanges fail, which log the reason; then it may be left for the next time.
+        `cut_off`: the exchanges fail at present, and log the reason; then the follower may put the read off.
         """
         ...

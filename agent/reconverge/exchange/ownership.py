@@ -24,26 +24,26 @@ class Runner(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether this runner may still use the exchange driver."""
+        """Whether the runner may still touch the exchanges."""
         ...
 
     @property
     def listening(self) -> bool:
-        """Whether this runner goes on exchanging, so that `wake` has an effect."""
+        """Whether the runner goes on exchanging, and can be woken."""
         ...
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver learns of every way in which this runner can end, so that decisions need not check."""
+        """Whether the driver is notified of every way in which the runner ends, so that decisions may rely on it."""
         ...
 
     @property
     def left(self) -> bool:
-        """Whether this runner has sent the last reports, as far as the hub took them."""
+        """Whether the runner has come to the last reports, and has sent them if the hub was reachable."""
         ...
 
     def wake(self) -> None:
-        """Looks at once for work that is due.
+        """Makes the runner check for due work at once.
 
         Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
         whatever they have interrupted.
@@ -51,16 +51,16 @@ class Runner(Protocol):
         ...
 
     def request_stop(self) -> None:
-        """Asks this runner to send the last reports and end; does not wait for that."""
+        """Requests the runner to send the last reports and end. Does not wait for that."""
         ...
 
     def join(self, timeout_s: float) -> None:
-        """Wait until this runner has ended, for at most `timeout_s`; returns at once where waiting would block it."""
+        """Waits until the runner has ended, for at most `timeout_s`; not at all where that would hold it up."""
         ...
 
 
 class Ownership:
-    """Keeps at most one runner in charge of an agent's exchanges; further runners claim them and wait."""
+    """The runner that owns the exchanges, and the claims of other runners."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
@@ -71,15 +71,15 @@ class Ownership:
 
     @property
     def owner(self) -> Runner | None:
-        """The runner that owns the exchanges, or the last one that did."""
+        """Returns the runner that owns the exchanges, or the last one that did."""
         claims = list(self._claims.items())
         return max(claims, key=_number)[1] if claims else None
 
     def claim(self, runner: Runner) -> bool:
-        """Makes `runner` the owner of the exchanges, unless another owner is still alive.
+        """Makes `runner` the owner of the exchanges, unless another owner is still alive; returns whether it did.
 
-        Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
-        gone, the first to enter itself under the next number has won, in one step of the interpreter.
+        Promises that there is never a second owner, whatever is interrupted where: of all runners that find the last
+        owner gone, the first to enter itself under the next number wins, in one step of the interpreter.
         """
         claims = list(self._claims.items())
         number, last = max(claims, key=_number) if claims else (0, None)

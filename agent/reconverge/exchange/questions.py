@@ -22,7 +22,7 @@ WAITING_MAX: Final = 1000
 
 
 class Questions:
-    """A queue of questions to the hub, filled by any thread and worked off by the runner."""
+    """Questions to the hub that wait for the runner to ask them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[Hub], Awaitable[Any]], Future[Any]]] = deque()
@@ -33,9 +33,10 @@ class Questions:
         return bool(self._waiting)
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Queue a question and wait for its answer. Passes on any exception of `question`, such as that of a bug.
+        """Queues a question; returns the future of its answer. `question` is a function that asks a given hub.
 
-        Raises HubUnavailable when too many wait already.
+        Raises HubUnavailable if too many questions wait already. An exception of the question other than
+        `HubUnavailable` is a bug, and the future raises it as it is.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise HubUnavailable(
@@ -46,7 +47,10 @@ class Questions:
         return future
 
     async def answer(self, hub: Hub, timeout_s: float) -> None:
-        """Asks the hub all waiting questions, side by side, each for so many seconds at most. Raises cancellation."""
+        """Asks the hub all waiting questions, side by side, each for at most `timeout_s` seconds.
+
+        Raises cancellation.
+        """
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             await asyncio.gather(*(_answer(question, future, hub, timeout_s) for question, future in taken))
@@ -55,7 +59,7 @@ class Questions:
                 _fail(future, HubUnavailable("cancelled", "the exchanges ended before the hub's answer came"))
 
     def refuse(self) -> None:
-        """Fail all waiting questions, because the exchanges have ended."""
+        """Fails all waiting questions, because the exchanges have ended."""
         while self._waiting:
             _, future = self._waiting.popleft()
             _fail(future, HubUnavailable("stopped", "the agent's exchanges have ended", applied=False))

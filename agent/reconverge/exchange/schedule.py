@@ -37,52 +37,52 @@ _NONE: Final = frozenset[int]()
 
 
 class Intervals:
-    """The moments at which the exchanges of each interval are due. Most agents have one interval."""
+    """The moments at which the next exchanges are due, for each sync interval. Most agents have one interval."""
 
     def __init__(self, intervals_ns: tuple[int, ...], due_ns: int) -> None:
         self._known = intervals_ns
         self._due_ns = dict.fromkeys(intervals_ns, due_ns)
         self.due_ns = due_ns
-        """The earliest moment at which an interval is over."""
+        """When the first interval is due."""
 
     def __len__(self) -> int:
         return len(self._due_ns)
 
     @property
     def shortest(self) -> frozenset[int]:
-        """Returns a tuple of the shortest interval alone."""
+        """Returns a set of the shortest interval alone."""
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Follows those intervals, which are in their order; one that is new begins now."""
+        """Takes over the given intervals, sorted by length; a new one begins now."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
             self.due_ns = min(self._due_ns.values())
 
     def due(self, now_ns: int) -> frozenset[int]:
-        """The intervals that are over."""
+        """Returns the intervals whose exchange is due."""
         if now_ns < self.due_ns:
             return _NONE
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """When the first of some intervals is over; an unknown one is due with the first of all."""
+        """Returns when the first of the given intervals is due; an unknown one is due with the first of all."""
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Begins some of them now, or all; `length_ns` returns for how long an interval lasts this time."""
+        """Begins the given intervals now, or all; `length_ns` returns how long an interval lasts this time."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
 
     def all_at(self, due_ns: int) -> None:
-        """Makes the exchanges of all intervals due at one moment."""
+        """Makes all intervals due at one moment."""
         self._due_ns = dict.fromkeys(self._due_ns, due_ns)
         self.due_ns = due_ns
 
     def no_longer(self, now_ns: int) -> None:
-        """Lets no interval last longer than from now on."""
+        """Shortens each interval in progress so that it ends no later than its full length from now."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
 
@@ -90,7 +90,7 @@ class Intervals:
 class Pacing:
     """The sync intervals in force: of each limit by its name, and of the agent under the name `None`.
 
-    `tables_of` returns a limit's tables, and `changed` is called after an interval has changed.
+    `tables_of` returns a limit's tables; `changed` is called after a change of an interval.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Pacing:
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
-        """Use the published interval, or without one the node's own. Raises InvalidSetting if the own one is wrong."""
+        """Puts a published interval into force; with None, the node's own. Raises InvalidSetting."""
         layered = self._layered(limit)
         before, layered.published = layered.published, None
         try:
@@ -141,17 +141,17 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Forgets all published paces, which are to be taken anew."""
+        """Forgets all published intervals, before they are applied anew."""
         for layered in self._paces.values():
             layered.published = None
 
     def shortest_ns(self) -> int:
-        """The shorter one of the agent's own interval and the published one."""
+        """Returns the agent's own interval or the published one, whichever is shorter."""
         own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """Returns the own and the published interval of a limit; at first it has neither, and uses the agent's."""
+        """Returns own and published interval of a limit or the agent; a limit without its own goes by the agent's."""
         return self._paces.setdefault(limit, Layered(None))
 
     def _take(self, limit: str | None, pace: LimitInterval | None) -> None:
@@ -169,6 +169,6 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Returns the two intervals, given in seconds, in nanoseconds. Raises InvalidSetting."""
+    """Returns the interval and the shortest interval in nanoseconds. Raises InvalidSetting."""
     shortest = checked_pace(sync_interval, min_sync_interval)
     return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

@@ -48,12 +48,12 @@ CELLS_MAX: Final = 256
 JITTER: Final = 0.05
 """Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
 SILENCE_NS: Final = SECOND_NS
-"""A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its allowances, and
-learns before long that the hub has lost its data."""
+"""A node with nothing to report exchanges every interval, or every second if that is longer: it keeps its allowances,
+and learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """A silent node still reports at least this many times in each lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
-"""Of several shards, those that never got a report hear of a node so often: they have nothing of its to lose."""
+"""A shard that never got a report gets an exchange this often: it holds nothing of the node that it could lose."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
 """For so long a hub counts as full after it had no room for a key: longer than until that key is reported again."""
@@ -63,7 +63,7 @@ ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class SyncerStats:
-    """Statistics of one node's exchanges with one shard of the hub. Times are in seconds."""
+    """Statistics of one node's exchanges with one shard. Times are in seconds."""
 
     node: str
     exchanges: int
@@ -121,23 +121,24 @@ class Syncer:
         self.renounced = False
         """Whether a copy of this process may use the same name and account, so that the next batch uses new ones."""
         self._asked = False
-        """Whether an exchange was called for, with or without anything to report."""
+        """Whether an exchange was requested, even if there is nothing to report."""
         self._leaving = False
         self.left = False
         """Whether the hub has answered the node's last report."""
         self._under_way = False
         self._more = False
-        """Whether the last batch had no room for all reports that were due."""
+        """Whether the last batch had no room for everything that was to be reported."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
         """When the next regular exchanges may begin; after a failure, when to try again."""
         self._busy = self._hurried = False
-        """Decisions had something to say with the last batch; and some of it would not wait for a regular exchange."""
+        """Whether decisions had something to report with the last batch; and whether a part of it could not wait for a
+        regular exchange."""
         self._hasten = False
         """Whether an interval may have become shorter since the last look."""
         self._about: frozenset[int] | None = None
-        """The intervals of the limits that the last batch was about, and the next one if the round goes on; None
-        stands for all."""
+        """The intervals of the limits that the last batch was about, and the next one if the round goes on; None means
+        all."""
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
@@ -151,15 +152,15 @@ class Syncer:
 
     @property
     def node(self) -> str:
-        """This node's name: never the same again once a lease on it is over, or the process has restarted.
+        """Returns this node's name: never used again once a lease on it has ended, or the process has restarted.
 
-        A node that came back under an old name would report small counts, which the hub would take for old news.
+        A node that came back under an old name would report small counts, which the hub would take for outdated ones.
         """
         return f"{self.account}.{self._name_number}"
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel whose cells this syncer reports."""
+        """Returns the kernel whose cells are exchanged."""
         return self._kernel
 
     @property
@@ -169,7 +170,7 @@ class Syncer:
 
     @property
     def asked_ns(self) -> int:
-        """Since when a request waits for the next exchange; NEVER_NS if none does."""
+        """Returns since when a request waits for the next exchange; NEVER_NS if none does."""
         return self._shard.asking_ns
 
     @property
@@ -178,16 +179,16 @@ class Syncer:
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """Note that the runner's loop has had a turn while a batch is under way."""
+        """Notes that the exchange loop runs, while a batch is under way."""
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Waits no longer for the requests that have an answer and have not looked at it."""
+        """Gives up waiting for requests that have not looked at their answer yet, as they take too long."""
         self._shard.unread.clear()
 
     @property
     def answers(self) -> int:
-        """How many exchanges the hub has answered."""
+        """Returns how many exchanges the hub has answered."""
         return self._exchanges
 
     @property
@@ -198,11 +199,11 @@ class Syncer:
     # ------------------------------------------------------------ when
 
     def due_ns(self, now_ns: int) -> int:
-        """When the next exchange should begin; in the past when it should have."""
+        """Returns when the next exchange should begin; a past moment if it is due."""
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """When the next exchange should begin, by the reports that wait and the answers that are needed."""
+        """Returns when the next exchange should begin, without regard to the pause after beginning anew."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -223,14 +224,15 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """Note that the runner is awake, and looks for due work before it sleeps: decisions need not wake it."""
+        """Notes that the runner checks for due work again before it sleeps: decisions need not wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
-        """Until when the runner may sleep if no decision wakes it.
+        """Returns until when the runner may sleep if no decision wakes it.
 
-        Until the next exchange is due. After one in which decisions had something to say, until another could begin: as
-        they go on, what they want next is seen then, and none of them has to wake the runner.
+        That is until the next exchange is due. After an exchange in which decisions had something to report, it is
+        until another could begin: as decisions go on, the runner finds their reports then, and none of them has to wake
+        it.
         """
         self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before the look at due work
         looks_ns = self.due_ns(now_ns)
@@ -241,38 +243,41 @@ class Syncer:
         return looks_ns
 
     def sleep_until(self, looks_ns: int) -> None:
-        """The runner sleeps until then, and for no longer than `looks_ns` has said: earlier wishes wake it."""
+        """Notes that the runner sleeps until `looks_ns`, no later than `looks_ns()` has returned.
+
+        Earlier wishes wake it.
+        """
         regular_ns = max(self._regular.due_ns, self._not_before_ns)
         begins_ns = regular_ns if self._failures_in_a_row else self._begins_ns
         self._shard.sleep_until(looks_ns, regular_ns=regular_ns, begins_ns=begins_ns)
 
     @property
     def _begins_ns(self) -> int:
-        """When an exchange ahead of time may begin at the earliest."""
+        """Returns when an exchange ahead of time may begin at the earliest."""
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Make the next exchange due soon, even without reports; after failures, at the time of the next attempt."""
+        """Requests an exchange soon, even with nothing to report; after failures, with the next attempt."""
         self._asked = True
 
     def take_pace(self) -> None:
-        """Use the kernel's present intervals from the next look on."""
+        """Takes over the intervals that the kernel has now; from the next check on, no wait is longer than these."""
         self._hasten = True  # and no more, as the driver may be just about to look
 
     def attend(self, until_ns: int) -> None:
-        """Note that the runner will look for due work by `until_ns` at the latest, unless it ends before."""
+        """Notes that the runner will check for due work by `until_ns` at the latest, if it still exists."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
-        """Give up the name, the account and all allowances: a copy of this process may have the same ones.
+        """Gives up the name, the account and all allowances: a copy of this process may have the same ones.
 
-        What was confirmed under them stays at the hub; what was not is reported under new ones.
+        What the hub has confirmed stays there; the rest is reported under the new name and account.
         """
         self.renounced = True
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Note that the runner ends, so that the next decision about any key starts another one."""
+        """Notes that the runner ends: the next decision, about any key, has to start another one."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -280,9 +285,9 @@ class Syncer:
     # ------------------------------------------------------------ what to say
 
     def take(self, now_ns: int) -> Batch | None:
-        """Returns the batch to send now, or None if there is nothing to report after all.
+        """Returns the batch to send now; None if there is nothing to report after all.
 
-        A batch that was taken is under way until `merged` or `failed`.
+        A batch that was taken is under way until `merged` or `failed` is called.
         """
         if self._under_way:  # a signal handler raised before the caller could say so
             self.failed("abandoned", now_ns=now_ns)
@@ -322,11 +327,12 @@ class Syncer:
         return self._batch(limits, cells, leaving=self._leaving and not self._more)
 
     def _topics(self, now_ns: int) -> tuple[bool, bool, frozenset[int] | None]:
-        """Whether the next batch goes ahead of time, whether a round begins with it, and what it is about.
+        """Returns whether the next batch is ahead of time, whether it begins a round, and its sync intervals.
 
-        That are the limits with certain intervals, None stands for all: ahead of time those with the shortest, beside
-        the cells in a hurry; else those that were due when the round began. A round is as many batches as it takes to
-        report what was dirty when it began (`reporting/agenda.py`); what becomes due meanwhile waits for its end.
+        The batch is about the limits with those intervals; None stands for all. Ahead of time, these are the limits
+        with the shortest interval, beside urgent cells; else those that were due when the round began. A round is as
+        many batches as it takes to report the cells that were dirty when it began (`reporting/agenda.py`). Cells that
+        become due meanwhile wait for its end.
         """
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
@@ -341,7 +347,7 @@ class Syncer:
         return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
-        """Makes the following batches the node's last words: all counts, and no allowances any more.
+        """Makes the following batches the node's last ones: all counts, and no allowances any more.
 
         From here on no runner attends to this shard: a decision after this has to start one.
         """
@@ -370,7 +376,7 @@ class Syncer:
     # ------------------------------------------------------------ what to make of the answer
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
-        """Merge the checked answer to the batch under way, which was sent at `sent_ns` at the earliest."""
+        """Applies the checked answer to the batch under way, which was sent at `sent_ns` at the earliest."""
         if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
@@ -443,7 +449,7 @@ class Syncer:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
-        """Note that the batch under way has failed, by an error of class `kind`; the hub may still have merged it."""
+        """Notes that the batch under way got no answer, for a reason of class `kind`. It may have arrived."""
         self._under_way = False
         self._shard.note_free(now_ns)
         self._failures[kind] += 1
@@ -457,27 +463,27 @@ class Syncer:
         self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:
-        """An answer calls for another exchange at once; a hub that does so time and again may not set the pace."""
+        """Notes that an answer calls for another exchange at once. From the second in a row on, there is a pause."""
         self._beginnings += 1
         if self._beginnings > 1:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
 
     def _delay_ns(self, times: int) -> int:
-        """How long to wait with the next exchange, after so many in a row that call for a pause."""
+        """Returns how long to wait before the next exchange, after that many in a row that call for a pause."""
         delay_ns = backoff_ns(self._kernel.interval_ns, times)
         # Spread downward only: a hub that has lost its data waits for all nodes to have spoken, and for no
         # longer than the cap.
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Note that the runner has ended: a batch under way will not be answered, and a last report did not arrive."""
+        """Notes that the runner has ended: the batch under way will get no answer, and last reports did not arrive."""
         self._leaving = False
         self._shard.stay_asleep()
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)
 
     def stats(self, now_ns: int) -> SyncerStats:
-        """Returns the statistics as they are now."""
+        """Returns statistics of the exchanges so far."""
         return SyncerStats(
             node=self.node,
             exchanges=self._exchanges,
@@ -498,26 +504,29 @@ class Syncer:
         )
 
     def _lapse(self) -> None:
-        """The lease is over: the hub may have dealt this node's allowances to others, and goes on with its count."""
+        """Takes a new name, because the lease has ended: the hub may have granted the allowances to other nodes.
+
+        The hub goes on counting the use under the old name.
+        """
         self._lapses += 1
         self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
         self._name_number += 1
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """The lease is over at once, which also those cells have to notice that have looked up when it would be."""
+        """Ends the lease at once, also for cells that have noted when it would end."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 
     def _become_another(self, now_ns: int) -> None:
-        """Go on as after a lapse of the lease, under a new account that no copy of this process has."""
+        """Continues as a node whose lease has ended, under an account that no copy of this process has."""
         self._open_account(now_ns)
         if self._answered:
             self._lapse()
         self.renounced = False  # last: an exception out of a signal handler may come before
 
     def _renew_account(self, now_ns: int) -> None:
-        """Open a new account if the hub may be about to close the old one, whose numbers then must not come again."""
+        """Opens a new account if the hub may be about to close the old one, whose totals must not be reported again."""
         if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
             self._open_account(now_ns)
 
@@ -527,7 +536,7 @@ class Syncer:
         self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
-        """Whether the hub has not heard of this node for so long that it must, or never."""
+        """Whether the node must report now because it has been silent for long, or because it has never reported."""
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
@@ -536,7 +545,7 @@ class Syncer:
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
-        """Give up the name, because the hub has answered its last report: later reports come from a new node."""
+        """Ends the node's name, as the hub has received its last report: later reports come from a new node."""
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False
@@ -548,7 +557,7 @@ class Syncer:
             self._kernel.take_back(self._shard.index)
 
     def _length_ns(self, interval_ns: int) -> int:
-        """Until the next regular exchange: an interval, give or take; the first time any part of it."""
+        """Returns the time until the next regular exchange: the interval, give or take; at first, a random part."""
         chance = self._random.random()
         share = 1 + JITTER * (2 * chance - 1) if self._answered else chance
         return int(interval_ns * share)

@@ -11,9 +11,9 @@ from reconverge.runtime.threads import Latch, thread_id
 
 
 class TaskRunner:
-    """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in.
+    """Runs the exchanges as a task. It is made, started and stopped in the event loop that it runs in.
 
-    It begins when its predecessor has ended, and asks any other runner to stop.
+    It begins when the last runner is gone, and requests any other one to stop.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -28,7 +28,7 @@ class TaskRunner:
         self.left = False
 
     def start(self) -> None:
-        """Start the task, which begins to exchange when its predecessor has ended."""
+        """Begins to exchange."""
         self._task = self._loop.create_task(self._run(), name="reconverge")
 
     @property
@@ -45,12 +45,12 @@ class TaskRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns False, as a loop can be closed without a word to its tasks."""
+        """Returns False, as an event loop can be closed without notice to its tasks."""
         return False
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread runs this task's loop, so that waiting would block the task."""
+        """Whether the calling thread runs this runner's event loop, and would hold the runner up by waiting."""
         return thread_id() == self._thread_id
 
     def wake(self) -> None:
@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Send the last reports and stop; reports that take longer than `timeout_s` are left out."""
+        """Sends the last reports and stops; what takes longer than `timeout_s` is not sent."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
@@ -121,10 +121,10 @@ class TaskRunner:
 
 
 def _heed_cancellation() -> None:
-    """Be cancelled, if this task was, and code in between has swallowed the cancellation.
+    """Raises the cancellation of this task again, if code in between has swallowed it.
 
-    In Python 3.11 `asyncio.wait_for` does when what it waits for is over at that moment, in clients of hubs, too.
-    It is not repeated by its caller: the end of `asyncio.run` would wait for this task for ever.
+    In Python 3.11 `asyncio.wait_for` does that when what it waits for ends at the same moment, in clients of hubs, too.
+    The caller does not repeat the cancellation: the end of `asyncio.run` would wait for this task for ever.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

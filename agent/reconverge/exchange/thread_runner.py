@@ -27,7 +27,7 @@ RESTART_MAX_S: Final = 30.0
 
 
 def refuse_eventlet() -> None:
-    """Raises EventletPatched if eventlet has replaced Python's threads: this runner cannot work beside its own."""
+    """Raises EventletPatched where eventlet's patched threads do not work together with a thread that exchanges."""
     if green_threads() == EVENTLET:
         raise EventletPatched
 
@@ -35,9 +35,9 @@ def refuse_eventlet() -> None:
 class ThreadRunner:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
-    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
-    several shards has yet to answer, or there is work between exchanges, the loop looks by itself whether it was woken.
-    It begins when its predecessor has ended, and ends without last reports if another runner has begun meanwhile.
+    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket. While one of
+    several shards has yet to answer, or there is work between exchanges, the loop checks by itself whether it was
+    woken. It begins when the last runner is gone, and ends silently when another one has begun meanwhile.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -53,7 +53,7 @@ class ThreadRunner:
         self.left = False
 
     def start(self) -> None:
-        """Begin to exchange. Raises RuntimeError when no thread can be had, and EventletPatched."""
+        """Begins to exchange. Raises RuntimeError if no thread can be started, and EventletPatched."""
         refuse_eventlet()
         self._launched_ns = SystemClock.monotonic_ns()
         try:
@@ -75,7 +75,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns True: `run` notices any end of the thread."""
+        """Returns True: `run` notices every end of the thread."""
         return True
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class ThreadRunner:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
-        """The thread's work; a caller that can no longer start a thread runs it on its own."""
+        """Does the thread's work. A caller that can no longer start a thread runs it on its own."""
         self._thread_id = thread_id()
         self._begun = True
         try:
@@ -107,7 +107,7 @@ class ThreadRunner:
                 self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
-        """Exchange until a request to stop; after a failure, start again."""
+        """Exchanges until a stop is requested; a failed run is started again."""
         exchanges = self._exchanges
         while not exchanges.claim(self):
             owner = exchanges.owner
@@ -132,7 +132,7 @@ class ThreadRunner:
             self._wait_for_stop(pause_s)
 
     def _wait_for_stop(self, pause_s: float) -> None:
-        """Sleep for so long, or until a request to stop comes."""
+        """Waits for that long, unless a stop is requested meanwhile."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
             self._waker.wait(left_ns / SECOND_NS)

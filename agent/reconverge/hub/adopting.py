@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HubData(NamedTuple):
-    """The state of one shard's data, as of one moment."""
+    """The state of one shard's data at one moment."""
 
     hub_us: int
     generation: str
@@ -24,12 +24,12 @@ class HubData(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether the hub may grant nothing of strict limits because data may be lost."""
+        """Whether the hub grants nothing on strict limits now, because data may be lost."""
         return self.begun_us > 0
 
 
 class Adoption(NamedTuple):
-    """The outcome of the order to adopt a loss in one shard."""
+    """The outcome of the order to accept the loss of data in one shard."""
 
     problem: str
     """Why nothing was changed, in a sentence; empty if the loss is adopted."""

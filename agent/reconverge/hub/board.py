@@ -34,7 +34,7 @@ WATCH_S: Final = 15.0
 SNAPSHOT_S: Final = 5.0
 """How long the hub keeps a snapshot: a node that leaves none in that time is cut off, or has ended."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
-"""The most bytes of one snapshot."""
+"""The largest size of one snapshot."""
 SNAPSHOTS_MAX: Final = 2000
 """So many snapshots a hub keeps, of 1000 nodes that leave two each; further ones are not taken. Together they have at
 most 32 MB."""
@@ -42,8 +42,8 @@ _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 
 def check_snapshot(name: str, payload: bytes) -> None:
-    """Raise ValueError for a name or a payload that no hub takes; such a one is a bug of this package."""
+    """Raises ValueError for a name or a payload that no hub accepts. Both come from this package, not from a user."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a snapshot: 1 to 32 hexadecimal digits")
+        raise ValueError(f"the name of a snapshot must be 1 to 32 hexadecimal digits, not {name!r}")
     if len(payload) > SNAPSHOT_BYTES_MAX:
-        raise ValueError(f"a snapshot has {len(payload)} bytes, and may have {SNAPSHOT_BYTES_MAX}")
+        raise ValueError(f"the snapshot has {len(payload)} bytes; at most {SNAPSHOT_BYTES_MAX} are allowed")

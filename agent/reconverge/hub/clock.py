@@ -53,21 +53,21 @@ class _ClockSample(NamedTuple):
     at_ns: int
 
     def error_at_ns(self, now_ns: int) -> int:
-        """The most by which the offset can be wrong by now."""
+        """Returns the largest possible error of the offset at `now_ns`, in nanoseconds."""
         return self.error_ns + int(DRIFT * (now_ns - self.at_ns)) + 1
 
 
 class HubClock:
-    """Estimates how far the hub's clock is ahead of this node's monotonic one."""
+    """Estimates how far the hub's clock is ahead of this node's monotonic clock."""
 
     def __init__(self) -> None:
         self._samples: deque[_ClockSample] = deque(maxlen=SAMPLES_MAX)
         self._best: _ClockSample
 
     def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
-        """Take in one round trip; the hub read its clock somewhere in between, to the microsecond below.
+        """Adds the sample of one round trip; the hub read its clock during it, rounded down to the microsecond.
 
-        Returns whether all that was known before is void: this is the first sample, or the hub's clock has jumped.
+        Returns whether earlier knowledge is void: this is the first sample, or the hub's clock has jumped.
         """
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500
@@ -85,9 +85,9 @@ class HubClock:
 
     @property
     def offset_ns(self) -> int:
-        """Returns the nanoseconds to add to the monotonic clock for the hub's."""
+        """Returns the nanoseconds to add to the monotonic clock to get the hub's time."""
         return self._best.offset_ns
 
     def error_ns(self, now_ns: int) -> int:
-        """The most by which that can be wrong."""
+        """Returns the largest possible error of `offset_ns` at `now_ns`, in nanoseconds."""
         return self._best.error_at_ns(now_ns)

@@ -16,9 +16,9 @@ class Level(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """The hub works, but not as well as it should; or it could not be checked."""
+    """The hub works, but not as well as it should; or the check could not be made."""
     PROBLEM = "problem"
-    """The hub does not work, or the agent's promises do not hold with it."""
+    """The hub does not work, or a promise of the agent does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Finding:
 
 
 class Trip(NamedTuple):
-    """One question to the hub and its answer, by this machine's monotonic clock."""
+    """One exchange with the hub, with the times at which it began and ended, by this machine's monotonic clock."""
 
     sent_ns: int
     received_ns: int
@@ -43,13 +43,13 @@ class Trip(NamedTuple):
 
     @property
     def took_ns(self) -> int:
-        """How long the answer took."""
+        """Returns how long the answer took, in nanoseconds."""
         return self.received_ns - self.sent_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings of one check, with the round trips that it measured."""
+    """All findings of a hub about itself."""
 
     findings: Sequence[Finding]
     pings: Sequence[Trip] = ()
@@ -60,12 +60,12 @@ class Diagnosis:
 
 @runtime_checkable
 class Diagnosable(Protocol):
-    """A hub that can check its own server, beyond whether exchanges work."""
+    """A hub that can check itself in more ways than by an exchange."""
 
     async def diagnose(self) -> Diagnosis:
-        """Check the hub's server; a check that is impossible is a finding, too.
+        """Checks the hub and returns the findings; a check that cannot be made is a finding too.
 
-        Promises: nothing that any agent uses is touched; what was written for the check is taken away again, or
-        named in a finding; in any state of the hub, nothing is raised but cancellation.
+        Promises: nothing that any agent uses is touched; what was written for the check is removed again, or named in a
+        finding; in any state of the hub, nothing is raised but cancellation.
         """
         ...

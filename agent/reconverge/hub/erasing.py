@@ -53,7 +53,7 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 KEPT_S: Final = 62 * 86_400.0
 """How long the hub keeps an order: as long as it keeps cells of a limit per month."""
 ORDERS_MAX: Final = 10_000
-"""So many orders a hub keeps; beyond that the oldest go. A node reads all of them once, in 1 MB."""
+"""The most orders that a hub keeps; beyond that the oldest are dropped. A node reads all orders once, in 1 MB."""
 LOOK_NS: Final = SECOND_NS
 """How often a node looks for orders: one small question, beside ten exchanges in that time."""
 SLACK_US: Final = 2_000_000
@@ -76,7 +76,7 @@ class Erasure(NamedTuple):
 
 
 class Erasures(NamedTuple):
-    """The orders that a hub keeps."""
+    """The orders to erase identities that a hub keeps."""
 
     hub_us: int
     orders: Sequence[Erasure]
@@ -84,7 +84,7 @@ class Erasures(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """The result of one step of an erasure at a hub."""
+    """The result of one step in erasing an identity at a hub."""
 
     cursor: int
     """Where the next step goes on; 0 if this was the last one."""
@@ -97,13 +97,13 @@ class Erased(NamedTuple):
 
 
 class OrderReader(Protocol):
-    """A hub from which orders can be read; the part of `reconverge.hub.Eraser` that nodes use."""
+    """A hub that returns orders to erase identities, as `reconverge.hub.Eraser` does."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
 
 class OrderLog:
-    """Reads the orders at a hub, and returns each to the node once."""
+    """The orders to erase identities that a node has read from a hub so far. Waits for nothing but the hub."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
@@ -111,7 +111,7 @@ class OrderLog:
         self._since_us: int | None = None
 
     async def news(self, hub: OrderReader, now_ns: int) -> frozenset[str]:
-        """The marks of orders that were given since the last time. Raises HubUnavailable."""
+        """Returns the marks of orders that were given since the last call. Raises HubUnavailable."""
         since_us = self._since_us
         if since_us is None:
             read = await hub.erasures(_NOW_ONLY_US)
@@ -122,9 +122,9 @@ class OrderLog:
 
 
 def erasure_mark(name: str, namespace: str) -> str:
-    """Hashes an identity for an order, in 16 bytes salted with the namespace.
+    """Returns the hash of an identity for an order: 16 bytes, salted with the namespace.
 
-    With a `key_secret` the name is the keyed hash of the identity, and no guess can be tried without the secret.
+    With a `key_secret`, `name` is the keyed hash of the identity, so that no guess can be tested without the secret.
     """
     salt = blake2b(namespace.encode(), digest_size=16).digest()
     raw = name.encode("utf-8", "surrogatepass")
@@ -132,13 +132,13 @@ def erasure_mark(name: str, namespace: str) -> str:
 
 
 def names_of(identity: str) -> tuple[str, str]:
-    """The names under which limits count an identity: itself, and the hash in place of one that is too long."""
+    """Returns the names under which limits count an identity: the identity itself, or its hash if it is too long."""
     raw = identity.encode("utf-8", "surrogatepass")
     return identity, f"~{blake2b(raw, digest_size=16).hexdigest()}"
 
 
 def names_in(key: str) -> Iterator[str]:
-    """Yields the names that a key of a limit may hold: itself, and each fact of a key that counts by several."""
+    """Yields the names that a key of a limit may contain: the key itself, and each fact of a key made of several."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

@@ -46,7 +46,7 @@ VARIABLE: Final = "RECONVERGE_KEY_SECRET"
 SECRET_BYTES_MIN: Final = 16
 HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
-"""A fingerprint identifies a secret; so few bytes of it reveal next to nothing of the secret."""
+"""The length of a fingerprint by which secrets are distinguished. So few bytes reveal next to nothing of the secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
 """How often a node renews its mark, and checks that the hub has no other one."""
 MARK_RETRY_NS: Final = 10 * SECOND_NS
@@ -56,9 +56,9 @@ MARK_KEPT_S: Final = 3600.0
 
 
 class KeyHasher:
-    """Hashes keys with a secret, which it shows nowhere. Raises InvalidSetting for a secret that is none.
+    """Hashes keys with a secret, which is never shown. Raises InvalidSetting for an unusable secret.
 
-    `name` is what messages call the secret: the setting, or the variable that it comes from.
+    `name` is the name of the secret in messages: the setting, or the variable that it comes from.
     """
 
     __slots__ = ("_key", "_salt", "mark")
@@ -78,11 +78,11 @@ class KeyHasher:
         """The fingerprint of the secret."""
 
     def hashed(self, key: str) -> str:
-        """Returns the hash of a key, in hexadecimal digits, under which the hub keeps it."""
+        """Returns the hash that replaces a key at the hub, in hexadecimal digits."""
         return blake2b(key.encode(), digest_size=HASH_BYTES, key=self._key, salt=self._salt).hexdigest()
 
     def with_hashes(self, names: Sequence[str]) -> list[str]:
-        """Returns these names, followed by their hashes."""
+        """Returns the names, followed by their hashes."""
         return [*names, *map(self.hashed, names)]
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class KeyHasher:
 
 
 class _HashedReports(Sequence[CellReport]):
-    """Cell reports with hashes for keys; each becomes a `CellReport` when it is read."""
+    """Cell reports with hashes in place of keys; each becomes a `CellReport` when it is read."""
 
     def __init__(self, cells: Sequence[CellReport], hasher: KeyHasher) -> None:
         self._cells = cells
@@ -112,10 +112,10 @@ class _HashedReports(Sequence[CellReport]):
 
 
 class _HashedRows(_HashedReports):
-    """Cell reports with hashes for keys, packed as rows already; see `Rows`."""
+    """Cell reports with hashes in place of keys, for reports that can be packed into rows at once; see `Rows`."""
 
     def rows(self) -> bytes:
-        """Packs the reports into rows, which do not contain the keys."""
+        """Packs the reports; a row does not contain its key."""
         cells = rows_of(self._cells)
         assert cells is not None
         return cells.rows()
@@ -126,7 +126,7 @@ class _HashedRows(_HashedReports):
 
 
 class HashedHub:
-    """Wraps another hub, and sends it hashes in place of keys; it keeps the promises of `Hub`."""
+    """A wrapper of another hub, which receives hashes in place of keys. It promises what `Hub` does."""
 
     def __init__(self, hub: Hub, hasher: KeyHasher, clock: Clock) -> None:
         self._hub = hub
@@ -153,7 +153,7 @@ class HashedHub:
         await self._hub.close()
 
     async def _look_at_mark(self) -> None:
-        """Leave the mark of this secret, and log an error if another one is there; after a failure, try again later."""
+        """Leaves the mark of this secret at the hub, and logs if another one is there. A failure is retried later."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
             return
@@ -176,7 +176,7 @@ class HashedHub:
 
 
 class _HashedReading(HashedHub):
-    """A hashed hub at which keys can be read."""
+    """The wrapper of a hub that reads keys."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         assert isinstance(self._hub, KeyReader)
@@ -185,7 +185,7 @@ class _HashedReading(HashedHub):
 
 
 class _HashedErasing(HashedHub):
-    """A hashed hub from which identities can be erased."""
+    """The wrapper of a hub from which identities can be erased."""
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         return await self._eraser.order_erasure(marks)
@@ -198,7 +198,7 @@ class _HashedErasing(HashedHub):
         return await self._eraser.drop_keys(shard, hashed)
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Erases by the names themselves, too, as keys may be from before they were hashed."""
+        """Erases by the plain names as well as their hashes, as keys may be from a time before they were hashed."""
         return await self._eraser.erase(shard, identity, self._hasher.with_hashes(names), cursor=cursor)
 
     @property
@@ -208,7 +208,7 @@ class _HashedErasing(HashedHub):
 
 
 class _HashedPublishing(HashedHub):
-    """A hashed hub at which settings can be published."""
+    """The wrapper of a hub at which settings can be published."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         assert isinstance(self._hub, SettingsStore)
@@ -220,7 +220,7 @@ class _HashedPublishing(HashedHub):
 
 
 class _Contracting(HashedHub):
-    """A hashed hub that keeps contracts; these name their customers in plain text."""
+    """The wrapper of a hub that keeps contracts, which name their customers in plain text."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         return await self._contracts.read_index(bytes_max=bytes_max)
@@ -244,7 +244,10 @@ class _Contracting(HashedHub):
 
 
 class _Watched(HashedHub):
-    """A hashed hub that keeps snapshots; nodes hash the keys in them before they leave them, see `KeyHasher`."""
+    """The wrapper of a hub that keeps snapshots.
+
+    Nodes hash the keys in a snapshot before they send it; see `KeyHasher`.
+    """
 
     async def watch(self, *, keep_s: float) -> None:
         await self._board.watch(keep_s=keep_s)
@@ -265,7 +268,7 @@ class _Watched(HashedHub):
 
 
 class _HashedWorking(HashedHub):
-    """A hashed hub that has work to do between exchanges."""
+    """The wrapper of a hub that has work of its own."""
 
     @property
     def at_work(self) -> bool:
@@ -274,7 +277,7 @@ class _HashedWorking(HashedHub):
 
 
 def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
-    """Returns the hub wrapped so that it gets hashes in place of keys, with all other abilities that it has."""
+    """Returns a wrapper of the hub that sends hashes in place of keys, with all further abilities of that hub."""
     able = (
         (KeyReader, _HashedReading),
         (Eraser, _HashedErasing),

@@ -48,7 +48,7 @@ OVERDRAFT_FRACTION: Final = 0.01
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
-    """Returns the fraction of these that holds for a limit."""
+    """Returns which fraction of the rest nodes keep beyond their needs, by the properties of a limit."""
     if fixed:
         return SLACK_ASKED if asks else SLACK_KEPT
     if dated:
@@ -57,10 +57,10 @@ def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
-    """Returns the most cost that a node may hold unused: a fraction of the remaining capacity, at least one request."""
+    """Returns the most that a node may hold unused, of a rest of `left`; at least one request."""
     return max(need, unit, HEADROOM_FRACTION * left)
 
 
 def overdraft_max(capacity: int, unit: int = 1) -> int:
-    """Returns the largest overdraft of one node, in cost: at least one request."""
+    """Returns how large a node's overdraft may be; at least one request."""
     return max(unit, floor(OVERDRAFT_FRACTION * capacity))

@@ -31,7 +31,7 @@ LIMITS_MAX: Final = 65_536
 
 
 class Malformed(ValueError):
-    """Raised for a message with a wrong value; no part of the message was used."""
+    """An error: a value is not of the expected kind. No part of it has been used."""
 
 
 class _NamedTotals(NamedTuple):
@@ -57,13 +57,13 @@ _ANSWER: Final[Ranges] = dict.fromkeys(CellAnswer._fields, SIGNED)
 
 
 def plain_batch(batch: Batch) -> list[Any]:
-    """The batch as lists, strings, whole numbers and one bool, with the version of the schema before them."""
+    """Returns the batch as a list of lists, strings, whole numbers and one bool, after the version of the schema."""
     cells = [list(cell) for cell in batch.cells]
     return [SCHEMA_VERSION, *batch[:-2], [list(sent_limit(limit)) for limit in batch.limits], cells]
 
 
 def read_batch(value: object, *, shards: int = 1) -> Batch:
-    """The batch that `plain_batch` had made `value` of; tuples will do for lists. Raises Malformed."""
+    """Returns the batch that `plain_batch` turned into `value`; tuples are accepted as lists. Raises Malformed."""
     names = ("schema", *Batch._fields)
     version, *header, limits, cells = _sequence("a batch", value, len(names), len(names))
     _check_version(version)
@@ -80,13 +80,13 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
 
 
 def plain_answer(answer: Answer) -> list[Any]:
-    """The answer as lists, strings and whole numbers, with the version of the schema before them."""
+    """Returns the answer as a list of lists, strings and whole numbers, after the version of the schema."""
     cells = [list(cell) for cell in answer.cells]
     return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells]
 
 
 def read_answer(value: object) -> Answer:
-    """The answer that `plain_answer` had made `value` of. Raises Malformed."""
+    """Returns the answer that `plain_answer` turned into `value`. Raises Malformed."""
     version, hub_us, generation, status, cells = _sequence("an answer", value, 5, 5)
     _check_version(version)
     fields = {"hub_us": hub_us, "generation": generation, "status": status}
@@ -96,12 +96,12 @@ def read_answer(value: object) -> Answer:
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:
-    """The totals as lists of two whole numbers, by limit."""
+    """Returns the totals as lists of two whole numbers, by limit."""
     return {name: list(each) for name, each in totals.items()}
 
 
 def read_totals(value: object) -> dict[str, Totals]:
-    """The totals that `plain_totals` had made `value` of. Raises Malformed."""
+    """Returns the totals that `plain_totals` turned into `value`. Raises Malformed."""
     if not isinstance(value, dict):
         _refuse("totals", value)
     named = [
@@ -111,7 +111,7 @@ def read_totals(value: object) -> dict[str, Totals]:
 
 
 def read_limit(value: object) -> LimitReport:
-    """The report of one limit, of which `value` is what `sent_limit` had made. Raises Malformed."""
+    """Returns the report of a limit whose fields `sent_limit` turned into `value`. Raises Malformed."""
     fields = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
     limit: LimitReport = _row(LimitReport, (*fields, 0), _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in KNOWN_ALGORITHMS:
@@ -126,7 +126,7 @@ def _row(kind: Any, value: object, ranges: Ranges, texts: tuple[str, ...]) -> An
 
 
 def _check(what: str, fields: Mapping[str, object], ranges: Ranges, *, texts: tuple[str, ...]) -> None:
-    """Raise Malformed unless strings can be encoded and all other fields are whole numbers in their ranges."""
+    """Raises Malformed if a text is no string that can be encoded, or a number is not whole or out of its range."""
     for name, value in fields.items():
         if name in texts:
             if type(value) is not str or not _encodes(value):
@@ -161,7 +161,7 @@ def _refuse(name: str, value: object) -> NoReturn:
 
 
 def _shown(value: object) -> str:
-    """Returns a short text for a value of any size and depth."""
+    """Returns a short text of a value for an error message, however large or deep the value is."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return ascii(value)[:SHOWN_MAX] if isinstance(value, str) or abs(value) <= WHOLE_MAX else "so large a number"
     return "true or false" if isinstance(value, bool) else f"a {type(value).__name__}"

@@ -18,10 +18,10 @@ ELECTED = "elected"
 
 
 class MergeRule(Protocol):
-    """A hub in memory that merges at once: the rule of an exchange without any network."""
+    """The logic of a hub: merges batches and computes answers, without any I/O."""
 
     def merge(self, batch: Batch) -> Answer:
-        """Merge a batch and answer. Raises HubUnavailable when no member can."""
+        """Merges a batch and returns the answer. Raises HubUnavailable if no member can merge it."""
         ...
 
     def sums(self) -> dict[str, Totals]:
@@ -29,13 +29,13 @@ class MergeRule(Protocol):
         ...
 
     def lose_data(self) -> None:
-        """Forget everything, as a server does that comes back empty."""
+        """Forgets everything, as a server does that restarts empty."""
         ...
 
 
 @runtime_checkable
 class RegionRule(MergeRule, Protocol):
-    """A rule with loans, as a region's hub applies it."""
+    """The logic of a region's hub, which also handles loans."""
 
     def tell_wishes(self, shard: int) -> Wishes: ...
 
@@ -45,10 +45,10 @@ class RegionRule(MergeRule, Protocol):
 def open_merge_rule(
     *, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object
 ) -> MergeRule:
-    """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data.
+    """Returns the merge rule of the hubs in this package; `clock` is the hub's, `new_name` names its data.
 
-    It remembers nothing yet, and takes it for certain that no node holds allowances from before. A caller that cannot
-    be certain, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    The rule begins empty, and assumes that no node holds allowances from before. A caller that cannot be sure of that,
+    such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
     """
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()

@@ -25,11 +25,11 @@ from reconverge.hub.usage import (
 
 @runtime_checkable
 class Hub(Protocol):
-    """A store through which nodes exchange: it merges their reports and answers with totals and allowances.
+    """A store through which the nodes of a fleet exchange their counts.
 
-    Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that
-    exchanging twice, late or out of order is harmless; the allowances it grants for a key never sum to more than the
-    capacity; each failure is raised as `HubUnavailable`.
+    Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that exchanging
+    twice, late or out of order is harmless; the allowances it grants for a key never sum to more than the capacity;
+    each failure is raised as `HubUnavailable`.
     Does not promise: that a batch which failed was not merged, or will not be yet; that the totals are fresh.
 
     One hub object serves one event loop at a time, and one process.
@@ -37,7 +37,7 @@ class Hub(Protocol):
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the keys are divided; a batch is for one of them."""
+        """Returns into how many independent parts the keys are divided; a batch is for one of them."""
         ...
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -49,7 +49,7 @@ class Hub(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections. The hub may be used again afterwards, from another event loop, too."""
+        """Closes all connections. The hub may be used again afterwards, also from another event loop."""
         ...
 
 
@@ -57,9 +57,9 @@ class Hub(Protocol):
 class SettingsStore(Protocol):
     """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
 
-    Promises: the last post is read, until it has been kept for its time, another is posted, or the hub
-    loses its data; reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's
-    memory, if that can be helped; each failure is raised as `HubUnavailable`.
+    Promises: the last post is read, until it has been kept for its time, another is posted, or the hub loses its data;
+    reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's memory, if that can
+    be helped; each failure is raised as `HubUnavailable`.
     Does not promise: that an authorized publisher has posted it. It is signed, and readers verify that.
 
     A broker whose retained messages come by themselves has `read` return the newest that has come.
@@ -70,9 +70,9 @@ class SettingsStore(Protocol):
         ...
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the last post; None if there is none, or it has expired. Raises HubUnavailable.
+        """Returns the last post; None if there is none, or if it has expired. Raises HubUnavailable.
 
-        Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
+        Of a payload longer than `bytes_max`, the first `bytes_max + 1` bytes are enough.
         """
         ...
 
@@ -86,55 +86,58 @@ class ContractStore(Protocol):
 
     Promises: `swap_index` replaces the index whole and only if it is still what the caller has read, so that of two
     changes at once one fails; a page that was put is read as it was put, until it has been kept for its time, or the
-    hub loses its data; what is longer than `bytes_max` does not reach the reader's memory, if that can be helped;
-    each failure is raised as `HubUnavailable`.
-    Does not promise: that an authorized publisher has put it, or that it fits its digest. The index is
-    signed and names the digests, and readers verify both.
+    hub loses its data; what is longer than `bytes_max` does not reach the reader's memory, if that can be helped; each
+    failure is raised as `HubUnavailable`.
+    Does not promise: that an authorized publisher has put it, or that it fits its digest. The index is signed and names
+    the digests, and readers verify both.
     """
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Returns the index; None if there is none, or if it has expired. Raises HubUnavailable.
 
-        Of something longer than `bytes_max` its first `bytes_max + 1` bytes, and no more.
+        Of an index longer than `bytes_max`, returns the first `bytes_max + 1` bytes and no more.
         """
         ...
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Put the index in the place of `over`, for at most `keep_s` seconds, and return whether that was done.
+        """Replaces the index `over` by `payload`, for at most `keep_s` seconds; returns whether it was replaced.
 
-        `over` is what `read_index` has returned with the same `bytes_max`. Raises HubUnavailable.
+        `over` is the index that `read_index` has returned with the same `bytes_max`. Raises HubUnavailable.
         """
         ...
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """Keep a page for at most `keep_s` seconds from now. Raises HubUnavailable."""
+        """Stores a page for at most `keep_s` seconds from now. Raises HubUnavailable."""
         ...
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """A page; None if it is not there. Of a longer one as in `read_index`. Raises HubUnavailable."""
+        """Returns a page; None if there is none.
+
+        Of a longer page, returns as much as `read_index`. Raises HubUnavailable.
+        """
         ...
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
         """Keeps each of these pages for `keep_s` seconds from now, longer or shorter than before.
 
-        Returns those that are not there. Raises HubUnavailable.
+        Returns the digests of the pages that are missing. Raises HubUnavailable.
         """
         ...
 
 
 class IndexHints(Protocol):
-    """Wakes one listener when the index of the contracts may have changed. For one event loop, which may be its own."""
+    """A listener for hints that the index of the contracts may have changed. It serves one event loop."""
 
     async def changed(self) -> None:
-        """Return as soon as hints are listened for, and, called again, each time the index may have changed since.
+        """Returns as soon as it listens for hints, and on later calls each time the index may have changed since.
 
-        What is said between two calls is not lost. Raises HubUnavailable; then what was said meanwhile may be, and the
-        next call begins to listen anew.
+        A hint between two calls is not lost. Raises HubUnavailable; then hints may have been lost, and the next call
+        begins to listen anew.
         """
         ...
 
     async def close(self) -> None:
-        """Close the connection. The next call of `changed` makes another one."""
+        """Closes the connection. The next call of `changed` opens another one."""
         ...
 
 
@@ -142,43 +145,47 @@ class IndexHints(Protocol):
 class ContractHints(Protocol):
     """A hub that keeps contracts and pushes a hint when the index has changed; not every hub need be one.
 
-    Promises: each failure is raised as `HubUnavailable`; listening needs nothing of the hub's
-    own connections, and goes on while these are closed. Does not promise: that a hint comes, or comes once, or comes in
-    time, or that anything has changed. Readers look for themselves, and hints only say when.
+    Promises: each failure is raised as `HubUnavailable`; listening needs nothing of the hub's own connections, and goes
+    on while these are closed.
+    Does not promise: that a hint comes, or comes once, or comes in time, or that anything has changed. Readers look for
+    themselves, and hints only say when.
     """
 
     def hints(self) -> IndexHints | None:
-        """A listener with a connection of its own, which is made by its first use; None if the hub cannot push any."""
+        """Returns a listener with a connection of its own; None if the hub cannot push any hints.
+
+        The connection is opened when the listener is first used.
+        """
         ...
 
 
 @runtime_checkable
 class Region(Protocol):
-    """A hub that can be the hub of a region: its nodes have a part of each limit, and more of it can be lent to them.
+    """A hub of a region. Its nodes have a part of each limit, and more of it can be lent to them.
 
-    Promises: the allowances it grants for a key sum to at most the region's own part and what is lent at that moment;
-    what is said to be held is no less than what nodes hold beyond their own part; of one lender's loans the newest
-    count, so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`. Does not
-    promise: to remember loans for longer than they last, or when it loses its data.
+    Promises: the allowances it grants for a key sum to at most the region's own part and its loans at that moment; the
+    amount that it reports as held is no less than what nodes hold beyond their own part; of one lender's loans the
+    newest count, so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`.
+    Does not promise: to remember loans for longer than they last, or when it loses its data.
     """
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the keys are divided."""
+        """Returns into how many independent parts the keys are divided."""
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """The cells that need more than their region has, or were lent something; a bounded number of them.
+        """Returns the cells that need more than their region has, or have a loan; a bounded number of them.
 
         Raises HubUnavailable.
         """
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replace what the lender has lent for these cells; a `sequence` that has not risen since changes nothing.
+        """Replaces the lender's loans for these cells; a `sequence` no higher than the last one changes nothing.
 
-        More is there at once. Of less, nodes hear as they report, and until they have let go it counts as held.
-        Raises HubUnavailable.
+        A larger loan is there at once. Nodes learn of a smaller one as they report; until they have given the
+        difference back, it counts as held. Raises HubUnavailable.
         """
         ...
 
@@ -186,19 +193,20 @@ class Region(Protocol):
 
 
 class UsageLedger(Protocol):
-    """A store that adds up the usage of a fleet, and from which it is exported.
+    """A ledger that adds up the usage of a fleet, and from which the usage is exported.
 
-    Promises: a batch is merged whole or not at all; one that is repeated or late changes nothing; the total of a row is
-    the sum of what all accounts have said of it last; an event, once issued, is issued again with the same number and
+    Promises: a batch is merged whole or not at all; a batch that is repeated or late changes nothing; the total of a
+    row is the sum of the last reports of all accounts; an event, once issued, is issued again with the same number and
     the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total; rows that
-    are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than is kept, are refused, and the answer
-    names them. Each failure is raised as `HubUnavailable`.
+    are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than the ledger keeps, are refused, and
+    the answer names them. Each failure is raised as `HubUnavailable`.
+
     Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
     """
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the identities are divided; see `shard_of`."""
+        """Returns into how many independent parts the identities are divided; see `shard_of`."""
         ...
 
     async def record(self, batch: UsageBatch) -> Recorded:
@@ -206,7 +214,7 @@ class UsageLedger(Protocol):
         ...
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """Returns the use of all accounts in a period: one of the `PAGES` of a shard. Raises HubUnavailable."""
+        """Returns the usage of all accounts in a period, from one of the `PAGES` of a shard. Raises HubUnavailable."""
         ...
 
     async def loads(self) -> Sequence[NodeLoad]:
@@ -214,63 +222,72 @@ class UsageLedger(Protocol):
         ...
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """Makes this exporter the one of that kind of periods for `keep_s` seconds, unless another one is.
+        """Makes this exporter the leader for a kind of periods for `keep_s` seconds, unless another one leads.
 
-        It keeps two from doing the same work. That they bill nothing twice does not depend on it. With 0 seconds the
-        exporter makes room for others. Raises HubUnavailable.
+        Returns the lease of the leader. This keeps two exporters from doing the same work. That nothing is billed twice
+        does not depend on it. With 0 seconds the exporter gives the lead up. Raises HubUnavailable.
         """
         ...
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """Returns how far the export has come. Raises HubUnavailable."""
+        """Returns how far the export of periods of that kind has come, at one shard. Raises HubUnavailable."""
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """Count records up to the end of that period as late from now on. Raises HubUnavailable.
+        """Closes a period: records up to its end count as late from now on. Raises HubUnavailable.
 
-        Returns whether the period is over by the hub's clock; nothing is done if not.
+        Returns whether the period is over by the hub's clock; if not, nothing changes.
         """
         ...
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """Events that are not confirmed yet, new ones among them; empty when there are none. Raises HubUnavailable."""
+        """Returns the events that are not confirmed yet, new ones among them; empty if there are none.
+
+        Raises HubUnavailable.
+        """
         ...
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """These events, all of one period, were delivered, and are issued no more. Raises HubUnavailable."""
+        """Notes that these events, all of one period, were delivered. They are not issued again.
+
+        Raises HubUnavailable.
+        """
         ...
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """All events of the period, which is over, are confirmed, and so are those of all periods before it.
+        """Notes that all events of the period, which is over, are confirmed, and those of all periods before it.
 
-        With a `late_mark` of `marks`, the period is not late any more unless more has come. Raises HubUnavailable.
+        With a `late_mark` of `marks`, the period is no longer late unless more records have come. Raises
+        HubUnavailable.
         """
         ...
 
 
 @runtime_checkable
 class AddressLedger(Protocol):
-    """A ledger that counts the distinct addresses of each identity, over all nodes; not every ledger need be one.
+    """A ledger that estimates from how many addresses each identity comes, over all nodes.
 
-    Promises: a register of an identity's sketch keeps the highest rank that any node has reported of it in that hour,
-    so that a report which is repeated or late changes nothing else. Each failure is raised as `HubUnavailable`.
+    Not every ledger need be one. Promises: a register of an identity's sketch keeps the highest rank that any node has
+    reported in that hour, so that a report which is repeated or late changes nothing else. Each failure is raised as
+    `HubUnavailable`.
+
     Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
     after that.
     """
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """The secret by which all nodes hash addresses: the first that was proposed; empty if none was.
+        """Returns the secret with which all nodes hash addresses: the first that was proposed; empty if none was.
 
         Raises HubUnavailable.
         """
         ...
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """Merge a node's report; returns how many identities there was no room for. Raises HubUnavailable."""
+        """Merges a node's report; returns how many identities did not fit. Raises HubUnavailable."""
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """The registers of each identity in an hour. Raises HubUnavailable."""
+        """Returns the registers of each identity's sketch in an hour. Raises HubUnavailable."""
         ...
 
 
@@ -280,7 +297,7 @@ class UsageHub(Protocol):
 
     @property
     def usage(self) -> UsageLedger:
-        """The ledger, over the hub's connections; `close` of the hub lets go of them."""
+        """Returns the ledger, which uses the hub's connections; `Hub.close` closes them."""
         ...
 
     async def close(self) -> None: ...
@@ -288,23 +305,26 @@ class UsageHub(Protocol):
 
 @runtime_checkable
 class KeyReader(Protocol):
-    """A hub that answers how much the whole fleet has used of a key; not every hub need be one.
+    """A hub that returns how much the whole fleet has used of a key; not every hub need be one.
 
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
-    answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
-    node whose lease is over may have used counts as used; each failure is raised as `HubUnavailable`.
-    Does not promise: what nodes have charged since their last report, which is at most what `allowances` says and their
-    overdrafts; that the answer distinguishes the key from one that no node has used; that the answer is true any more
-    when it arrives. A reader must admit nothing by its answer.
+    answered as of one moment; the answer includes all merged reports, whichever node or reader asks; the possible use
+    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`.
+    Does not promise: to include what nodes have charged since their last report, which is at most `allowances` and
+    their overdrafts; to distinguish the key from one that no node has used; that the answer is still true when it
+    arrives. No request may be admitted by it.
     """
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the keys are divided."""
+        """Returns into how many independent parts the keys are divided."""
         ...
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """Reads up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
+        """Returns the use of up to `READ_MAX` keys of one shard, in the order of the questions.
+
+        Raises HubUnavailable.
+        """
         ...
 
 
@@ -312,26 +332,26 @@ class KeyReader(Protocol):
 class Adoptable(Protocol):
     """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
 
-    Promises: nothing is changed in other data than those that are named, nor while nodes may still be reporting what
-    they know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what
-    live nodes have reported stays known; each failure is raised as `HubUnavailable`.
-    Does not promise: that strict limits hold. What departed nodes had used before the loss, and what nodes use that
+    Promises: no data are changed but those that are named, and none while nodes may still be reporting what they know;
+    the order is part of the data, so that the next loss has the hub wait again; the order is counted there; the reports
+    of live nodes stay known; each failure is raised as `HubUnavailable`.
+    Does not promise: that strict limits hold. The use of departed nodes from before the loss, and that of nodes that
     are cut off, may be admitted once more, and that is the price.
     """
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the keys are divided."""
+        """Returns into how many independent parts the keys are divided."""
         ...
 
     async def data(self, shard: int) -> HubData:
-        """Whether a shard has lost data, and waits. Raises HubUnavailable."""
+        """Returns whether a shard has lost data, and whether it waits. Raises HubUnavailable."""
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends a shard's wait, if its data still have that generation. Raises HubUnavailable.
+        """Ends a shard's wait, if its data still have that generation; returns the outcome. Raises HubUnavailable.
 
-        If that fails half-way, some keys go on to wait until it is done again.
+        If that fails half-way, some keys go on waiting until it is done again.
         """
         ...
 
@@ -340,38 +360,38 @@ class Adoptable(Protocol):
 class Eraser(Protocol):
     """A hub from which one identity can be erased; not every hub need be one. See `hub/erasing.py`.
 
-    Promises: an order that was left is read by all until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer
-    ones, or the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no
-    node whose lease runs has reported it and not forgotten it; a key is dropped whole, and with it what was used; all
-    that bears other names stays as it is; each failure is raised as `HubUnavailable`.
-    Does not promise: that a key does not come back. A node that has yet to hear of the order may report it again.
+    Promises: an order is read by all nodes until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer ones, or
+    the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no node with a
+    running lease has reported it and not forgotten it; a key is dropped whole, with its use; data under other names
+    stay as they are; each failure is raised as `HubUnavailable`.
+    Does not promise: that a key does not come back. A node that has not read the order yet may report it again.
     """
 
     @property
     def shards(self) -> int:
-        """Into how many independent parts the keys are divided."""
+        """Returns into how many independent parts the keys are divided."""
         ...
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """Leave an order for each of these marks, and return the moment of the last one. Raises HubUnavailable."""
+        """Stores an order for each of these marks; returns the moment of the last one. Raises HubUnavailable."""
         ...
 
     async def erasures(self, since_us: int) -> Erasures:
-        """The orders that were given after that moment of the hub's clock, and its time. Raises HubUnavailable."""
+        """Returns the orders given after that moment of the hub's clock, and the hub's time. Raises HubUnavailable."""
         ...
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """Drop up to `READ_MAX` keys of one shard that no live node has, and return how many stay.
+        """Drops those of up to `READ_MAX` keys of one shard that no live node has; returns how many stay.
 
         Raises HubUnavailable.
         """
         ...
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """One step of a search for all that a shard has of an identity, which is dropped as in `drop_keys`.
+        """Takes one step in a search for all data of an identity in a shard; drops them as `drop_keys` does.
 
         Usage is found by the identity; keys of limits by any of the `names`, see `names_in`. The first step has the
-        cursor 0, each further one that of the step before. Raises HubUnavailable.
+        cursor 0, each further one the cursor that the step before has returned. Raises HubUnavailable.
         """
         ...
 
@@ -381,24 +401,25 @@ class UsageEraser(Protocol):
     """A ledger from which an account can take back its reports; not every ledger need be one."""
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Count as if the account had said nothing of these rows, of which there are at most about BATCH_ROWS_MAX.
+        """Removes the account's counts from these rows, of which there are at most about BATCH_ROWS_MAX.
 
-        A row of which no account has said anything then is gone, with its events. Raises HubUnavailable.
+        A row in which no account has counts any more is removed, with its events. Raises HubUnavailable.
         """
         ...
 
 
 @runtime_checkable
 class KeyMarker(Protocol):
-    """A hub at which nodes leave a mark of the secret with which they hash keys; not every hub need be one.
+    """A hub that stores a mark of the secret with which nodes hash keys; not every hub need be one.
 
-    Promises: of nodes with different marks all but those of one learn of another mark, as long as a node renews that
-    one; each failure is raised as `HubUnavailable`.
+    Promises: if nodes have different marks, the nodes of all marks but one get another mark than their own back, as
+    long as a node renews that one; each failure is raised as `HubUnavailable`.
+
     Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
     """
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """Leave a mark for so many seconds unless another one is there. Returns the one that is there then.
+        """Stores a mark for `keep_s` seconds unless another one is there. Returns the mark that is stored then.
 
         Raises HubUnavailable.
         """
@@ -407,39 +428,42 @@ class KeyMarker(Protocol):
 
 @runtime_checkable
 class SnapshotBoard(Protocol):
-    """A hub at which nodes leave snapshots of themselves while a console is open; not every hub need be one.
+    """A hub that stores snapshots of nodes while a console is open; not every hub need be one.
 
-    See `hub/board.py`. Promises: a snapshot is taken only while a console is open; the newest of a name is what is
-    read, whole, until it has been kept for its time; of one name more than `SNAPSHOTS_MAX` none is taken; looking
-    whether a console is open is cheap; each failure is raised as `HubUnavailable`.
+    See `hub/board.py`. Promises: a snapshot is accepted only while a console is open; the newest snapshot of a name is
+    read, whole, until it has been kept for its time; no more than `SNAPSHOTS_MAX` names are accepted; checking whether
+    a console is open is cheap; each failure is raised as `HubUnavailable`.
     Does not promise: that a snapshot comes from a node, or is true; to remember anything when it loses its data.
     """
 
     async def watch(self, *, keep_s: float) -> None:
-        """Asks nodes to leave snapshots for so many seconds from now, or longer. Raises HubUnavailable."""
+        """Requests snapshots of all nodes for `keep_s` seconds from now, or longer if that was requested.
+
+        Raises HubUnavailable.
+        """
         ...
 
     async def watched_s(self) -> float:
-        """For how many seconds nodes are to leave snapshots; 0.0 if no console is open. Raises HubUnavailable."""
+        """Returns for how many seconds nodes should send snapshots; 0.0 without a console. Raises HubUnavailable."""
         ...
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """Keep a node's snapshot for so many seconds, and return whether it was taken.
+        """Stores a node's snapshot for `keep_s` seconds; returns whether it was accepted.
 
         Raises HubUnavailable, and ValueError for what `check_snapshot` refuses.
         """
         ...
 
     async def snapshots(self) -> Mapping[str, bytes]:
-        """All snapshots that are kept, by name, each of at most `SNAPSHOT_BYTES_MAX`. Raises HubUnavailable."""
+        """Returns all stored snapshots by name, each of at most `SNAPSHOT_BYTES_MAX`. Raises HubUnavailable."""
         ...
 
 
 @runtime_checkable
 class Working(Protocol):
-    """A hub that works between exchanges, too, such as a member that answers others; not every hub need be one.
+    """A hub that also works between exchanges, for example to answer other nodes. Not every hub need be one.
 
-    It does so in tasks of its own, in the loop in which the exchanges are made. While it is at work, that loop goes on.
+    It does so in tasks of its own, in the event loop of the exchanges. While it is at work, that loop must go on.
     """
 
     @property

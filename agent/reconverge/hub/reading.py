@@ -11,7 +11,7 @@ READ_MAX: Final = 256
 
 
 class KeyQuestion(NamedTuple):
-    """One key, and the limit as a node declares it; its lifetime numbers are not looked at."""
+    """A question about one key, with the limit as a node declares it; the limit's totals are not used."""
 
     limit: LimitReport
     key: str
@@ -21,7 +21,7 @@ class KeyReading(NamedTuple):
     """The use of one key by all nodes, as far as they have reported it; in units of the limit's quota."""
 
     used: int
-    """The use that counts in the current window, rounded up; that of departed nodes is part of it."""
+    """The use that counts in the current window, rounded up; including that of departed nodes."""
     allowances: int
     """The rest of live nodes' allowances, which they may use without asking."""
     free: int
@@ -38,7 +38,7 @@ class KeyReading(NamedTuple):
 
 
 class KeyReadings(NamedTuple):
-    """The answer to several questions, in their order, as of one moment."""
+    """The answers to several questions, in the same order, as of one moment."""
 
     hub_us: int
     generation: str

@@ -16,14 +16,14 @@ GROUP = "reconverge.hubs"
 MEMORY = "memory"
 """The scheme of a node without a hub; no hub is opened for it."""
 UNKNOWN_OPTION: Final = "has an option that is not known"
-"""The beginning of an error about an unknown option of a hub's URL."""
+"""The beginning of the message about an option of the URL that the hub does not know."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 """The extra that installs the packages for a scheme, if it is not `redis`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """The settings of a hub that come from the agent that opens it."""
+    """The settings of the agent that a hub needs when it is opened."""
 
     namespace: str
     timeout_s: float
@@ -34,11 +34,11 @@ HubFactory = Callable[[str, HubSettings], Hub]
 
 
 def open_hub(url: str, settings: HubSettings) -> Hub:
-    """The hub for `url`; nothing is connected yet.
+    """Returns the hub for `url`, not connected yet.
 
     Raises:
-        UnknownHub: no installed package answers to the scheme.
-        MissingExtra: one does, but needs a package that is not installed.
+        UnknownHub: no installed package supports the scheme.
+        MissingExtra: a package supports it, but needs another package that is not installed.
         InvalidSetting: the URL cannot be read.
     """
     scheme = scheme_of(url)
@@ -65,10 +65,10 @@ def scheme_of(url: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """`url` without the password and the user's name, fit to be shown.
+    """Returns `url` without password and user name, fit to be shown.
 
-    What stands before the last @ is taken for them even where a parser would not: a password may hold a / ? or #
-    that should have been escaped.
+    Everything before the last @ is removed, even where a parser would not take it for a password: a password may
+    contain a / ? or # that should have been escaped.
     """
     shown = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
     if "@" not in url:
@@ -79,7 +79,7 @@ def redacted(url: str) -> str:
 
 
 def advice_about(name: str) -> str:
-    """Returns advice about a hub that does not answer; its name is its redacted URL, or describes it."""
+    """Returns advice about a hub that does not answer. `name` is its redacted URL, or a description."""
     if "://" not in name:
-        return "what keeps it from answering, its own log may say"
+        return "its own log may say why it does not answer"
     return f"`reconverge doctor --hub {'URL' if '***' in name or ' ' in name else name}` says what to correct"

@@ -19,13 +19,11 @@ SCHEMA_VERSION = 1
 WHOLE_MAX = 2**53
 """The largest number that travels: Lua has only doubles, which are exact up to there."""
 UNBOUNDED = -1
-"""Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
+"""The value of an infinite `max_overshoot` in messages, which hold only integers."""
 NOT_TAKEN = -1
-"""In place of the number of nodes in an answer: the hub has no room for this key, knows nothing of it, and grants
-nothing. All other fields of that answer are what a hub says of an unused key, with no allowance and nothing free;
-so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without an
-allowance.
-"""
+"""The number of nodes in an answer that means: the hub has no room for this key, stores nothing of it, and grants
+nothing. All other fields of that answer are those of an unused key, with no allowance and nothing free. So a node that
+does not know this mark takes the key for such a one, and admits no more than its policy allows without an allowance."""
 FORGOTTEN = 2**31 - 1
 """In place of `asked` in a report: with this report the node forgets the key, see `CellReport.forgotten`. In place of
 `nodes` in the answer to such a report: the hub has taken over what the node has used. A hub that does not know this
@@ -56,7 +54,7 @@ class Status(IntEnum):
 
 
 class LimitReport(NamedTuple):
-    """How one limit is declared on this node, and what the node has charged to it in its life."""
+    """The declaration of one limit on this node, and the node's total charges to it."""
 
     name: str
     algorithm: str
@@ -70,8 +68,8 @@ class LimitReport(NamedTuple):
     refunded: int
     """Cost given back since the node's account began. Never falls."""
     variant: str = ""
-    """Distinguishes its cells from others of the same name, algorithm and window: "first-hit", "interval" for a bucket
-    that refills in steps, "calendar@" and a time zone; empty for all others."""
+    """Distinguishes the limit's cells from others of the same name, algorithm and window: "first-hit", "interval" for a
+    bucket that refills in steps, "calendar@" and a time zone; empty for all others."""
     withheld: int = 0
     """How much of a bucket's capacity a new key begins without."""
     window: int = 0
@@ -84,19 +82,20 @@ class LimitReport(NamedTuple):
     apart: int = 0
     """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
     lease_us: int = 0
-    """How long the node's allowances on its cells are its own after a batch, if that is shorter than the batch's lease;
-    0 stands for the batch's. Travels in the place of `window`, see `sent_limit`; a calendar's is always the batch's."""
+    """How long allowances on the limit's cells belong to the node after a batch, if that is shorter than the batch's
+    lease; 0 means the batch's lease. Sent in the place of `window`, see `sent_limit`; for a calendar it is always the
+    batch's."""
 
 
 _WINDOW: Final = LimitReport._fields.index("window")
 
 
 def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
-    """The fields of a limit's report as they travel, in their order.
+    """Returns the fields of a limit's report in the order in which they are sent.
 
-    The lease of a limit without a calendar travels as its `window`, of which it has no use otherwise. A hub that knows
-    nothing of such leases does not look at that, and holds the allowances for as long as the batch says, which is
-    longer. So the versions before and after this one understand each other.
+    The lease of a limit without a calendar is sent as its `window`, which is otherwise unused. A hub of an older
+    version ignores that, and holds the allowances for the lease of the batch, which is longer. So old and new versions
+    work together.
     """
     if limit.closes_us == 0 and limit.lease_us:
         return (*limit[:_WINDOW], limit.lease_us, *limit[_WINDOW + 1 : -1])
@@ -104,7 +103,7 @@ def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
 
 
 def heard_limit(limit: LimitReport) -> LimitReport:
-    """The report of a limit whose fields travelled as `sent_limit` describes it."""
+    """Returns the report of a limit from the fields that `sent_limit` has sent."""
     return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
 
 
@@ -113,15 +112,15 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """Returns the fields in which the cells of limits differ: name, way of counting, window, variant.
+    """Returns what identifies the cells of a limit: name, way of counting, window, variant.
 
-    Reports of one key are about one cell if these are the same. Nothing else makes a difference.
+    Reports of one key are about the same cell if and only if these four are the same.
     """
     return limit.name, COUNTED_AS.get(limit.algorithm, limit.algorithm), limit.window_us, limit.variant
 
 
 class CellReport(NamedTuple):
-    """One node's running counts, allowances and wishes for one key."""
+    """One node's counts, allowances and needs for one key."""
 
     limit: int
     """The place of its limit in the batch."""
@@ -132,8 +131,8 @@ class CellReport(NamedTuple):
     current: int
     """Charged in this window; for a bucket, charged since the cell began; of what has dates, all that is in use."""
     previous: int
-    """Charged in the window before; for a bucket, its fill in thousandths; of what has dates, for how many microseconds
-    any of it may still be in use."""
+    """The cost charged in the window before; for a bucket, its level in thousandths; for charges with dates, for how
+    many microseconds any of them may still be in use."""
     allowance: int
     base: int
     """The allowance with which the next window starts; fixed windows only."""
@@ -154,51 +153,54 @@ class CellReport(NamedTuple):
 
     @property
     def forgotten(self) -> bool:
-        """Whether the node forgets the key once this is answered: it holds and needs nothing.
+        """Whether the node forgets the key once this report is answered: it holds and needs nothing.
 
-        The node will not repeat what it has used. The hub counts that from here on as the use of a node that has left,
-        so the node may begin the same key anew, from zero, under the same name.
+        The node will not report that use again. From here on the hub counts it as the use of a node that has left, so
+        the node may begin the same key anew, from zero, under the same name.
         """
         held = self.allowance or self.base or self.overdraft
         return self.asked == FORGOTTEN and not (held or self.need_milli or self.demand_milli)
 
     @property
     def asks(self) -> bool:
-        """Whether the node asks the hub when it is in doubt."""
+        """Whether requests on the node ask the hub about this key in doubt."""
         return ASKS <= self.asked <= ASKS + FLOATS + WAITING_MAX
 
     @property
     def floats(self) -> bool:
-        """Whether the node has nothing of a bucket but what it was granted last, see FLOATS."""
+        """Whether the node holds nothing of a bucket but the last grant; see FLOATS."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property
     def waiting(self) -> int:
-        """The cost that waits for the answer."""
+        """Returns the cost of the requests that wait for the answer."""
         return (self.asked - ASKS) % FLOATS if self.asks else 0
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Cell reports that can say at once how they travel: as `REPORT_ROWS` describes it, without their keys."""
+    """Cell reports that can be packed as `REPORT_ROWS` describes, without their keys."""
 
     def rows(self) -> bytes:
-        """The rows one after the other: the narrow ones if all amounts fit into them, or else the wide ones."""
+        """Returns the packed rows one after the other: narrow ones if all amounts fit into them, else wide ones."""
         ...
 
     def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
-        """The key of each in UTF-8, after the prefix of its limit."""
+        """Returns the key of each report in UTF-8, after the prefix of its limit."""
         ...
 
 
 def rows_of(cells: Sequence[CellReport]) -> Rows | None:
-    """The same cells, if they are `Rows`."""
+    """Returns the cells if they are `Rows`; else None."""
     return cast(Rows, cells) if _is_rows(type(cells)) else None
 
 
 @cache
 def _is_rows(kind: type) -> bool:
-    """Asked once for each kind: Python 3.11 looks up all that a protocol has each time, 2 % of an exchange."""
+    """Whether a class implements `Rows`; remembered for each class.
+
+    Python 3.11 looks up all members of a protocol each time, which would take 2 % of an exchange.
+    """
     return issubclass(kind, Rows)
 
 
@@ -225,7 +227,7 @@ class Batch(NamedTuple):
 
 
 class CellAnswer(NamedTuple):
-    """The hub's answer about one key, and the allowances that it now grants to the node that asked."""
+    """The hub's answer about one key, with the allowances that it grants to the node that has reported."""
 
     epoch: int
     """The hub's window, as in a report; negative while none is open."""
@@ -246,7 +248,7 @@ class CellAnswer(NamedTuple):
     previous: int
     """Charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
     silent: int
-    """Unused allowances of nodes that have not been heard of lately; they may be in use."""
+    """Unused allowances of nodes that have not reported lately; they may be in use."""
     needs_milli: int
     demand_milli: int
     nodes: int
@@ -259,7 +261,7 @@ class CellAnswer(NamedTuple):
 
 
 class AnswerRows(Sequence[CellAnswer]):
-    """Cell answers in the rows in which they travelled; each becomes a `CellAnswer` when it is read."""
+    """Cell answers in the packed rows in which they were received; each becomes a `CellAnswer` when it is read."""
 
     __slots__ = ("raw", "wide")
 
@@ -313,7 +315,7 @@ report_row: Final = cast(
 
 
 def report_of_row(key: str, row: Sequence[int]) -> CellReport:
-    """The report about a key, of its row of numbers."""
+    """Returns the report about a key from its row of numbers."""
     epoch, reset_us, limit, *others = row
     return CellReport._make((limit, key, epoch, *others, reset_us))
 
@@ -323,13 +325,13 @@ ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
 
 
 class Wish(NamedTuple):
-    """A cell of a region's hub that needs more than its region's own part, or for which it was lent some."""
+    """A cell of a region's hub that needs more than the region's own part, or that has a loan."""
 
     cell: str
     """The hub's own name for it; the same in all regions whose hubs are of one kind."""
     limit: str
     capacity: int
-    """The capacity of the whole limit, all regions together."""
+    """The capacity of the whole limit."""
     quota: int
     window_us: int
     own: int
@@ -347,7 +349,7 @@ class Wish(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """The wishes of a region's hub, from one shard."""
+    """The wishes of one shard of a region's hub."""
 
     hub_us: int
     generation: str
@@ -371,7 +373,7 @@ class Lent(NamedTuple):
     hub_us: int
     generation: str
     status: Status
-    """STALE if the lender has said something newer, and nothing was changed."""
+    """STALE if the lender has sent a newer call; then nothing was changed."""
     held: tuple[int, ...]
     """How much of each is, or may be, in use: no less than was lent now; -1 if there is no such cell."""
 
@@ -384,12 +386,12 @@ class Totals(NamedTuple):
 
     @property
     def net(self) -> int:
-        """The cost that was charged and not given back."""
+        """Returns the charges less the refunds."""
         return self.charged - self.refunded
 
 
 def add_totals(sums: dict[str, Totals], more: Mapping[str, Totals]) -> None:
-    """Add to the totals of each limit in `sums` those in `more`."""
+    """Adds the totals in `more` to those of the same limits in `sums`."""
     for name, totals in more.items():
         known = sums.get(name, Totals(0, 0))
         sums[name] = Totals(known.charged + totals.charged, known.refunded + totals.refunded)

@@ -25,7 +25,7 @@ Usage that is dated further ahead comes from a clock that is wrong."""
 MONTHS: Final = 12
 EPOCH_YEAR: Final = 1970
 PAGES: Final = 16
-"""A shard keeps the rows of one period in so many parts, so that no script goes through more than one of them."""
+"""Into how many parts a shard divides the rows of one period, so that no script goes through more than one part."""
 ROWS_MAX: Final = 4096
 """Rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole page of
 them holds up a Redis for a few milliseconds."""
@@ -45,7 +45,7 @@ SKETCHES_MAX: Final = 5000
 SKETCHES_REPORTED_MAX: Final = 64
 """Identities of one report of addresses, so that a script of a Redis is over within a few milliseconds."""
 SKETCHES_KEPT_HOURS: Final = 2
-"""Of so many hours a hub keeps sketches, and the last one for so long after its last change."""
+"""For how many hours a hub keeps sketches; those of the last hour for as long after their last change."""
 SECRET_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub keeps the secret by which addresses are hashed after a node has asked for it last."""
 OTHERS: Final = "(others)"
@@ -73,7 +73,7 @@ class UsageKey(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The counts of one row of usage."""
+    """The usage under one key: numbers of requests and their costs."""
 
     cost: int
     """The cost charged, less the cost given back."""
@@ -104,7 +104,10 @@ class Retention(NamedTuple):
     month: int = 14
 
     def keep_ms(self, kind: str) -> int:
-        """For how many milliseconds a period is kept after its last change: longer than it is counted in."""
+        """Returns for how many milliseconds a period is kept after its last change.
+
+        That is longer than the time in which records of it are accepted.
+        """
         return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind] + AHEAD_MS
 
 
@@ -123,7 +126,7 @@ class NodeLoad(NamedTuple):
 
 
 class UsageBatch(NamedTuple):
-    """One account's message to one shard; at most about BATCH_ROWS_MAX rows."""
+    """The message of one account to one shard; it has at most about BATCH_ROWS_MAX rows."""
 
     account: str
     """New for every start of a process and every fork."""
@@ -160,32 +163,32 @@ class Recorded(NamedTuple):
 
 
 class ExportLease(NamedTuple):
-    """Which exporter leads, by the hub's clock."""
+    """The exporter that leads, and until when, by the hub's clock."""
 
     leads: bool
-    """Whether the exporter that asked leads."""
+    """Whether the leader is the exporter that has asked."""
     exporter: str
     until_us: int
     hub_us: int
 
 
 class AddressReport(NamedTuple):
-    """One node's report to one shard, of the addresses that identities came from; at most SKETCHES_REPORTED_MAX.
+    """The report of one node to one shard about the addresses of identities; at most SKETCHES_REPORTED_MAX.
 
-    A hub takes it in as it counts usage of that hour, see `counted_us`; what it does not take is left out.
+    A hub accepts it while it counts usage of that hour, see `counted_us`, and ignores what it does not accept.
     """
 
     hour: int
     """The number of the hour since 1970, by the node's clock."""
     shard: int
     secret: bytes
-    """The secret by which the node hashes addresses; the hub keeps sketches with different secrets apart."""
+    """The secret with which the node hashes addresses; sketches with different secrets are kept apart."""
     risen: Mapping[str, bytes]
     """By identity, the registers that have risen: two bytes for each, its number and its rank."""
 
 
 class UsageEvent(NamedTuple):
-    """One exported piece of usage: the usage under a key in a period beyond that of the events before it."""
+    """One exported amount: the usage under a key in a period, beyond that of earlier events."""
 
     period: Period
     key: UsageKey
@@ -195,7 +198,7 @@ class UsageEvent(NamedTuple):
 
 
 class ExportMarks(NamedTuple):
-    """How far the export of one kind of periods has come, at one shard."""
+    """The progress of the export of one kind of periods, at one shard."""
 
     first: int | None
     """The first period of that kind in which anything was recorded; None if nothing was."""
@@ -208,7 +211,7 @@ class ExportMarks(NamedTuple):
 
 
 def period_start_s(period: Period) -> int:
-    """When a period begins, in seconds since 1970."""
+    """Returns when a period begins, in seconds since 1970."""
     if period.kind != MONTH:
         return period.number * (LENGTH_MS[period.kind] // 1000)
     # Days from March on: so the odd month is the last one of its year, and a leap day the last one of that.
@@ -219,43 +222,44 @@ def period_start_s(period: Period) -> int:
 
 
 def period_end_s(period: Period) -> int:
-    """When a period ends, and the next begins, in seconds since 1970."""
+    """Returns when a period ends and the next begins, in seconds since 1970."""
     return period_start_s(Period(period.kind, period.number + 1))
 
 
 def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
-    """From when and until when a hub counts in what it hears of a period for the first time, by its clock.
+    """Returns from when and until when a hub accepts new records of a period, by its clock.
 
-    What an account has reported before, it may replace at any time: the hub keeps that longer (`Retention.keep_ms`).
+    What an account has reported before, the account may replace at any time: the hub keeps that longer
+    (`Retention.keep_ms`).
     """
     last = Period(period.kind, period.number + int(getattr(kept, period.kind)))
     return (period_start_s(period) * 1000 - AHEAD_MS) * 1000, min(period_end_s(last) * 1_000_000, WHOLE_MAX)
 
 
 def field_of(key: UsageKey) -> bytes:
-    """A key as hubs name it. Keys hold no NUL."""
+    """Returns the name of a key at hubs, in bytes. Keys contain no NUL."""
     return "\0".join(key).encode("utf-8", "surrogatepass")
 
 
 def key_of(field: bytes) -> UsageKey:
-    """The key that `field_of` has named. Raises ValueError for anything else."""
+    """Returns the key that `field_of` has turned into `field`. Raises ValueError for anything else."""
     identity, limit, route = field.decode("utf-8", "surrogatepass").split("\0")
     return UsageKey(identity, limit, route)
 
 
 def shard_of(identity: str, shards: int) -> int:
-    """The shard that keeps the usage of an identity; the same on all nodes."""
+    """Returns the shard that keeps the usage of an identity; it is the same on all nodes."""
     return crc32(identity.encode("utf-8", "surrogatepass")) % shards
 
 
 def page_of(field: bytes) -> int:
-    """The page of a shard that keeps a key."""
+    """Returns the page of a shard that keeps a key."""
     return crc32(field) % PAGES
 
 
 def others_route(shard: int, page: int) -> str:
-    """The route under which a hub counts what it has no room for.
+    """Returns the route under which a hub counts usage for which it has no room.
 
-    Each page has its own, so that no two rows of a fleet have one key.
+    Each page has its own, so that no two rows of a fleet have the same key.
     """
     return f"(hub {shard}.{page})"

@@ -1,4 +1,4 @@
-"""Limits in applications: what needs no framework is here, and each framework has a module of its own."""
+"""Limits in web applications. The parts that need no framework are here; each framework has a module of its own."""
 
 from reconverge.integrations.web.guard import Guard, GuardStats
 from reconverge.integrations.web.options import GuardSettings

@@ -1,20 +1,19 @@
-"""Signed links by which customers see their own limits: made by an application or a command, and read by a console."""
+"""Signed links to customers' own limits: an application or a command makes them, and a console reads them."""
 
 # Theory of operation.
 #
-# A customer has no token of the console and must never have one. What it gets is a link that an application, or
-# `reconverge contracts link`, makes for it, for a while. The link names the customer and its end, and has a signature
-# of both, HMAC-SHA256 with a secret that is shared with the console; nothing is kept anywhere, so any worker can read
-# it.
+# A customer has no token of the console and must never have one. It gets a link that an application, or `reconverge
+# contracts link`, makes for it, with an end. The link contains the customer's name, the end, and a signature of both:
+# HMAC-SHA256 with a secret that is shared with the console. Nothing is stored, so any worker can read the link.
 #
 #     identity in base64 . seconds since 1970 . signature
 #
-# A link is looked at in this order: its form and length, the signature in constant time, the end. Whatever is wrong
-# has one and the same answer, and the identity is looked up nowhere before: so a stranger learns nothing of whether a
-# customer exists, and the holder of one link nothing of another customer.
+# A link is checked in this order: its form and length, the signature in constant time, the end. All failures have the
+# same answer, and the identity is looked up only afterwards. So a stranger does not learn whether a customer exists,
+# and the holder of one link learns nothing about another customer.
 #
-# A link cannot be taken back by itself: it ends, or the secret is changed. The first of several secrets signs, and all
-# are believed, so that a secret can be changed while links of the former one go on.
+# A single link cannot be revoked: it ends, or the secret is changed. The first of several secrets signs, and links
+# signed with any of them are accepted, so a secret can be changed while older links remain valid.
 
 from __future__ import annotations
 
@@ -31,20 +30,20 @@ from reconverge.published.envelope import Secrets
 
 SETTING: Final = "customer_secret"
 VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"
-"""The variable that commands read the secret from."""
+"""The environment variable from which commands read the secret."""
 PAGE: Final = "/my-limits"
-"""Where a console has the page, under its own prefix."""
+"""The path of the page, below the console's own prefix."""
 MAGIC: Final = b"reconverge-customer-link-1 "
-"""Signed texts begin with it, so that a signature of settings is none of a link, should both have one secret."""
+"""The beginning of signed texts: it makes a signature of settings invalid for a link if both have one secret."""
 EXPIRES_MAX: Final = 99_999_999_999
-"""The year 5138: a later moment is in milliseconds."""
+"""The year 5138; a larger number is probably in milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
 LINK_MAX: Final = ENCODED_MAX + 11 + 64 + 2
 _LINK: Final = re.compile(r"([A-Za-z0-9_-]+)\.([1-9][0-9]{0,10})\.([0-9a-f]{64})", re.ASCII)
 
 
 class CustomerLink(NamedTuple):
-    """The customer that a link is for, and its end in seconds since 1970."""
+    """The customer of a link, and the link's end in seconds since 1970."""
 
     identity: str
     expires: int
@@ -58,7 +57,10 @@ class CustomerLinks:
         self._clock = clock
 
     def opened(self, link: str) -> CustomerLink | None:
-        """The customer of a link, and its end; None for one that is over, changed, or signed with another secret."""
+        """Returns the customer and the end of a link.
+
+        Returns None if the link is expired, changed, or signed with another secret.
+        """
         found = _LINK.fullmatch(link) if len(link) <= LINK_MAX else None
         if found is None:
             return None
@@ -72,14 +74,14 @@ class CustomerLinks:
 
 
 def customer_token(secret: str | bytes | Sequence[str | bytes], identity: str, expires: float | datetime) -> str:
-    """Signs the token of a link to a customer's own limits: `https://.../console/my-limits?link=TOKEN`.
+    """Returns a signed token for a link to a customer's own limits: `https://.../console/my-limits?link=TOKEN`.
 
     Args:
         secret: the `customer_secret` of the console; the first of several signs.
-        identity: the customer, as contracts name it.
-        expires: when the link is over, in seconds since 1970 or as a moment with a time zone.
+        identity: the customer's name in the contracts.
+        expires: when the link ends, in seconds since 1970 or as a datetime with a time zone.
 
-    Raises InvalidSetting for a secret that is too short, what no customer can be called, and a moment that is none.
+    Raises InvalidSetting if the secret is too short, or if the identity or the time is invalid.
     """
     secrets = Secrets(secret, name=SETTING)
     try:
@@ -96,11 +98,11 @@ def _body(encoded: str, expires: str) -> bytes:
 
 
 def _seconds(expires: object) -> int:
-    """A moment in whole seconds since 1970. Raises InvalidSetting."""
+    """Returns a time in whole seconds since 1970. Raises InvalidSetting."""
     if isinstance(expires, datetime):
         if expires.tzinfo is None:
             raise InvalidSetting("expires", expires, "has no time zone; write datetime.now(UTC) + timedelta(...)")
         expires = expires.timestamp()
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not 1 <= expires <= EXPIRES_MAX:
-        raise InvalidSetting("expires", expires, "must be a moment: seconds since 1970, or a datetime with a time zone")
+        raise InvalidSetting("expires", expires, "must be a time: seconds since 1970, or a datetime with a time zone")
     return int(expires)

@@ -1,4 +1,4 @@
-"""Limits on functions and methods that no framework calls, and on the methods of class-based views.
+"""Limits calls of functions and methods outside of frameworks, and of the methods of class-based views.
 
 @limited("10/second", agent=agent, key=lambda customer, **_: customer)
 async def charge(customer, amount): ...
@@ -36,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EVERY_CALL: Final = "calls"
-"""The key of all calls of a function that has no key."""
+"""The key of all calls of a function without a key."""
 
 
 @with_advice()
@@ -52,22 +52,22 @@ def limited(
     in_doubt: str | None = None,
     meter: Meter | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Limit how often a function is called, be it an ordinary one or a coroutine function.
+    """Limits how often a function or a coroutine function is called.
 
-    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served. Under a
-    limit such as `20 in flight` it has a slot until the function has ended, however.
+    A call over the limit raises `RateLimited`, which has the decision; or, with `wait`, it waits for its turn in order
+    of arrival. A limit such as `20 in flight` holds a slot for each call until the function has returned or raised.
 
     Args:
         limits: a limit string, quotas, or a `Limiter`, which needs no agent.
-        agent: decides.
-        name: of the limit; by default that of the function. Those with the same name count together.
+        agent: the agent that decides.
+        name: the name of the limit; the function's by default. Functions with one name share their counts.
         key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
-        cost: what a call costs, or a function of what it is given; as a text, a kind that the limit's `costs` name.
-        wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
-        max_queue: so many may wait for a key on this node; see `RateLimiter.wait`.
-        in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
-            decides ("refuse"). A call that waits for its turn does not ask.
-        meter: counts what each key is charged, and what it is refused; a `reconverge.usage.Meter`.
+        cost: the cost of a call, or a function of the call's arguments; a text names a kind in the limit's `costs`.
+        wait: True to wait without end, or the time (seconds, `timedelta`) after which `RateLimited` is raised.
+        max_queue: the most calls that may wait for a key on this node; see `RateLimiter.wait`.
+        in_doubt: for calls that memory cannot decide: ask the hub for at most so long ("ask:25ms", the default), or let
+            memory decide ("refuse"). A call that waits for its turn does not ask.
+        meter: counts the charges and the refusals of each key; a `reconverge.usage.Meter`.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; also for a fixed cost that exceeds the quota.
@@ -94,8 +94,8 @@ def limited(
     return decorate
 
 
-def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as it is given
-    """How long to wait, in seconds. Raises InvalidSetting."""
+def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as the user gives it
+    """Returns how long to wait, in seconds, or the bool that was given. Raises InvalidSetting."""
     seconds = in_seconds(wait)
     if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
         raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
@@ -104,12 +104,12 @@ def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as i
 
 def _check_limits(limits: object) -> None:
     if callable(limits) and not isinstance(limits, Limiter):
-        problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
+        problem = "is a function, not a limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", limits, problem)
 
 
 def _check_ends(limiter: Limiter, function: object) -> None:
-    """Raise InvalidSetting for slots of a generator: the call that makes it ends before any of its work begins."""
+    """Raises InvalidSetting for slots on a generator function: its call ends before the generator runs."""
     if isinstance(limiter, SlotLimiter) and (
         inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     ):
@@ -120,19 +120,21 @@ def _check_ends(limiter: Limiter, function: object) -> None:
 def _check_functions(**found: object) -> None:
     for what, value in found.items():
         if callable(value) and inspect.iscoroutinefunction(value):
-            raise InvalidSetting(what, value, "is a coroutine function, which is never awaited here; write a plain one")
+            raise InvalidSetting(
+                what, value, "is a coroutine function, which would never be awaited; use a plain function"
+            )
 
 
 def _check_agent(agent: object, *, needed: bool) -> None:
     if agent is None and needed:
-        raise InvalidSetting("agent", agent, "is missing; give one, or a limiter that one has made")
+        raise InvalidSetting("agent", agent, "is missing; pass an Agent, or a limiter of an agent")
     if agent is not None and not isinstance(agent, Agent):
-        problem = "is no Agent; make one for all functions, agent = Agent('redis://localhost:6379/0'), and pass it"
+        problem = "is not an Agent; make one for all functions, agent = Agent('redis://localhost:6379/0'), and pass it"
         raise InvalidSetting("agent", redacted(agent) if isinstance(agent, str) else agent, problem)
 
 
 def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
-    """For how long a call in doubt asks. Raises InvalidSetting."""
+    """Returns for how many seconds a call in doubt asks the hub. Raises InvalidSetting."""
     if in_doubt is None:
         return within_s(ASK if agent is None else agent.in_doubt)
     if waits:
@@ -143,14 +145,14 @@ def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
 
 
 class _Call:
-    """Asks a limiter before each call of a function."""
+    """Wraps functions so that a limiter decides about each call."""
 
     def __init__(
         self,
         limiter: Limiter,
         key: str | Callable[..., Any] | None,
         cost: int | str | Callable[..., int | str],
-        wait: bool | float,  # noqa: FBT001  # private, and there is one caller
+        wait: bool | float,  # noqa: FBT001  # private, with one caller
         max_queue: int | None,
         asks_s: float,
         meter: Meter | None,
@@ -207,7 +209,7 @@ class _Call:
         return call
 
     def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
-        """A slot for a call, as the decorator says how long it may wait for one."""
+        """Returns a slot for a call, which waits for it as long as the decorator's settings allow."""
         limiter = self._limiter
         assert isinstance(limiter, SlotLimiter)
         if not self._waits:
@@ -216,7 +218,10 @@ class _Call:
         return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
-        """The key, the cost and the kind of a call. Raises InvalidKey, and what the functions that find them raise."""
+        """Returns the key, the cost and the kind of a call.
+
+        Raises InvalidKey, and the errors of the user's functions.
+        """
         found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
         key = written(found)
         if key is None:
@@ -228,11 +233,11 @@ class _Call:
         return fitting(plain(key), self._limiter.control.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision, asked: tuple[str, int, str | None]) -> None:
-        """Count the call in the meter, if there is one. Raises RateLimited if it may not go on."""
+        """Counts the call in the meter, if there is one. Raises RateLimited if the call is refused."""
         if self._meter is not None:
             count_call(self._meter, self._limiter, *asked, decision)
         if not decision.allowed:
-            grounds = "is used up" if decision.certain else "may have no room, which this process cannot tell"
+            grounds = "is used up" if decision.certain else "may have no room, which this process cannot know"
             message = f"limit {decision.binding!r} {grounds}; try again in {decision.retry_after:.3g} s"
             raise RateLimited(message, decision)
 

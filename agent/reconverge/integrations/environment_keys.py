@@ -1,16 +1,16 @@
-"""Finds the key of a request in the environment of WSGI itself, for key functions of which it is known what they need.
+"""Finds the key of a request in the WSGI environment itself, for key functions that read a header field or an address.
 
-This is to WSGI what `asgi/scope_keys.py` is to ASGI.
+The same is done for ASGI in `asgi/scope_keys.py`.
 """
 
 # Theory of operation.
 #
-# Most limits ask for an API key in a header, for the client's address, or for what a function without parameters says.
-# For these an object that stands for the request would be made, asked one thing, and thrown away. So where the key
-# functions of a pipeline's rules are of these kinds, the keys are found in the environment.
+# Most limits count by an API key in a header, by the client's address, or by the result of a function without
+# parameters. For such a limit, a `Request` would be made, read once, and thrown away. So if the key functions of a
+# pipeline's rules are of these kinds, the keys are read from the environment.
 #
-# What is found is what the key function finds. Where proxies are believed, an address depends on header fields, and the
-# key function is asked as ever.
+# The finders find the same keys as the key functions. If proxies are trusted, an address depends on header fields, and
+# the key function itself is called.
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a function that finds in an environment what a key function finds in its request.
+    """Returns a function that finds in an environment the key that a key function finds in its request.
 
-    None if the key function has to be asked. `user_in` finds the user whose request it is.
+    Returns None if the key function itself must be called. `user_in` returns the request's user.
     """
     source = source_of(function)
     if isinstance(source, OfHeader):
@@ -61,7 +61,7 @@ def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenti
 
 @lru_cache(maxsize=256)
 def name_in_environment(name: str) -> str:
-    """Under what name an environment has a header field."""
+    """Returns the name of a header field in a WSGI environment."""
     key = name.upper().replace("-", "_")
     return key if key in UNPREFIXED else f"HTTP_{key}"
 
@@ -93,13 +93,13 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """Returns finders, in an environment, of a rule's key and of its part for the scope.
+    """Returns two finders, which read an environment: of a rule's key, and of the part that its scope adds.
 
-    None if the rule has to be asked itself. `user_in` finds the user whose request it is. For rules that are about all
+    Returns None if the rule needs a `Request`. `user_in` returns the request's user. Only for rules that apply to all
     requests.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key
-    if find is None or (part is not None and declared.fixed_scope is None):  # a route is found in a request alone
+    if find is None or (part is not None and declared.fixed_scope is None):  # only a request has a route
         return None
     return find, part

@@ -16,14 +16,14 @@ except ImportError as error:
     raise MissingExtra("the transports for httpx", "httpx", "httpx") from error
 
 Key = Callable[[httpx.Request], str | None]
-"""Names whose quota a call uses; None for a call that needs none."""
+"""Returns the key whose quota a call uses; None for a call that is not limited."""
 Cost = Callable[[httpx.Request], int]
 
 
 class QuotaUsedUp(httpx.TransportError):
-    """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
+    """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
 
-    `decision` has the grounds; another try may be worth it in `retry_after` seconds.
+    `decision` has the reason. Another try may succeed in `retry_after` seconds.
     """
 
     def __init__(self, decision: Decision, request: httpx.Request) -> None:
@@ -33,32 +33,30 @@ class QuotaUsedUp(httpx.TransportError):
 
 
 def by_origin(request: httpx.Request) -> str:
-    """The key of a call unless said otherwise: where it goes, as `api.example.com:443`."""
+    """Returns the default key of a call: its server, as `api.example.com:443`."""
     port = request.url.port or {"http": 80, "https": 443}.get(request.url.scheme, 0)
     return f"{request.url.host}:{port}"
 
 
 class LimitedTransport(httpx.BaseTransport):
-    """Sends calls when their quota has room for them.
-
-    One of them is the transport of a client:
+    """A transport of an httpx client that sends calls when their quota has room for them.
 
         with httpx.Client(transport=LimitedTransport(agent.limit("api", "100/minute"))) as client:
             client.get("https://api.example.com/")
 
-    Calls wait for their turn, first come, first served in each process. Each redirect is a call of its own. What the
-    server says in Retry-After, RateLimit and X-RateLimit fields lowers what is left, for all workers.
+    Calls wait for their turn, in order of arrival in each process. Each redirect is a call of its own. The server's
+    Retry-After, RateLimit and X-RateLimit fields lower the rest of the quota, for all workers.
 
     Args:
-        limiter: the quota; every key has one of its own.
-        inner: what sends; by default `httpx.HTTPTransport()`.
-        key: names whose quota a call uses; by default that of the server it goes to. None lets it pass.
-        cost: what a call costs; by default 1.
+        limiter: the quota; each key has its own.
+        inner: the transport that sends; `httpx.HTTPTransport()` by default.
+        key: returns the key whose quota a call uses; the call's server by default. None means not limited.
+        cost: returns the cost of a call; 1 by default.
         timeout, max_queue, listen, in_doubt: see `reconverge.integrations.clients.outgoing.Outgoing`.
 
     Raises:
-        QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many wait already.
-        InvalidSetting: a setting makes no sense.
+        QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many calls wait already.
+        InvalidSetting: a setting is invalid.
     """
 
     def __init__(

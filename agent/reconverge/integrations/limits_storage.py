@@ -1,12 +1,11 @@
-"""A storage of the library `limits` that counts in this process: import it, and `reconverge+redis://` is a scheme.
+"""A storage for the library `limits` that counts in this process. Importing it registers `reconverge+redis://`.
 
-    import reconverge.integrations.limits_storage
+  import reconverge.integrations.limits_storage
 
-    limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
+  limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
 
-Flask-Limiter and slowapi, and all others that take a storage URI of that library, then decide from this process's
-memory.
-Settings may stand in the URI's query or in the storage options: see `StorageLimits` and `shared_agent.settings_at`.
+Flask-Limiter, slowapi and all others that accept a storage URI of that library then decide from this process's memory.
+Settings may be in the URI's query or in the storage options: see `StorageLimits` and `shared_agent.settings_at`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     class Missing:
-        """In place of what the library has had since 4.1 and 4.2."""
+        """A stand-in for base classes that the library `limits` only has since versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(library, "TimestampedSlidingWindow", object)
@@ -39,10 +38,10 @@ __all__ = ["AsyncReconvergeStorage", "ReconvergeStorage"]
 class ReconvergeStorage(
     library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
 ):
-    """Counts kept by an agent of this process, and shared with others through its hub.
+    """A storage whose counts an agent of this process keeps, and shares with other processes through its hub.
 
-    Nothing here fails because of the hub. `check` asks whether it is there, and a request on a small quota may wait for
-    its word for some milliseconds: see `reconverge.integrations.dropin.asking`.
+    No method fails because of the hub. `check` returns whether the hub answers. A request on a small quota may wait
+    some milliseconds for the hub's answer: see `reconverge.integrations.dropin.asking`.
 
     Raises:
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.
@@ -56,23 +55,26 @@ class ReconvergeStorage(
 
     @property
     def storage(self) -> str:
-        """The URL of the hub, without its password; `flask limiter config` shows it."""
+        """Returns the URL of the hub, without its password; `flask limiter config` shows it."""
         return self.book.agent.stats().hub
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """Names the class of a caller's mistakes, such as a negative cost."""
+        """Returns the class of errors for a caller's mistakes, such as a negative cost."""
         return ReconvergeError
 
     def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """Counts, as `StorageLimits.count`. No question makes a window longer, with `elastic_expiry` either."""
+        """Adds to a count and returns it, as `StorageLimits.count` does.
+
+        `elastic_expiry` has no effect: no call extends a window.
+        """
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:
         return self.book.used(key)
 
     def get_expiry(self, key: str) -> float:
-        """When the fixed window ends, in seconds since 1970; now, if none is open."""
+        """Returns when the fixed window ends, in seconds since 1970; the present time if none is open."""
         return self.book.now() + self.book.resets_in(key)
 
     def check(self) -> bool:
@@ -82,14 +84,17 @@ class ReconvergeStorage(
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
-        """Forgets a key, as `StorageLimits.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Resets a key, as `StorageLimits.forget` does.
+
+        Versions up to 4.8 of the library reset sliding windows by this, too.
+        """
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         return self.book.admits(MOVING, key, limit, expiry, amount)
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the oldest charge that counts was made, in seconds since 1970, and what counts."""
+        """Returns when the oldest charge that still counts was made, in seconds since 1970, and the count."""
         return self.book.moving_window(key, limit, expiry)
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

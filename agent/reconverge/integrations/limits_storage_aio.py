@@ -1,4 +1,4 @@
-"""The storage of `limits_storage` for `limits.aio`, as `async+reconverge+redis://`: the same counts."""
+"""The storage of `limits_storage` for `limits.aio`, under `async+reconverge+redis://`; both share their counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     import limits.storage.base
 
     class Missing:
-        """In place of what the library has had since 4.1 and 4.2."""
+        """A stand-in for base classes that the library `limits` only has since versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(limits.storage.base, "TimestampedSlidingWindow", object)
@@ -30,7 +30,7 @@ else:
 class AsyncReconvergeStorage(
     library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
 ):
-    """Serves asyncio as `ReconvergeStorage` does; storages of the same URI share their counts, of either class."""
+    """An asyncio version of `ReconvergeStorage`. Storages with the same URI share their counts, whichever the class."""
 
     STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
 
@@ -40,12 +40,12 @@ class AsyncReconvergeStorage(
 
     @property
     def storage(self) -> str:
-        """The URL of the hub, without its password; `flask limiter config` shows it."""
+        """Returns the URL of the hub, without its password; `flask limiter config` shows it."""
         return self.book.agent.stats().hub
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """Names the class of a caller's mistakes, such as a negative cost."""
+        """Returns the class of errors for a caller's mistakes, such as a negative cost."""
         return ReconvergeError
 
     async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
@@ -58,14 +58,17 @@ class AsyncReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
-        """Checks the hub in a thread, as `StorageLimits.check`."""
+        """Whether the hub answers, checked in a thread, as `StorageLimits.check` does."""
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
-        """Forgets a key, as `StorageLimits.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Resets a key, as `StorageLimits.forget` does.
+
+        Versions up to 4.8 of the library reset sliding windows by this, too.
+        """
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

@@ -1,7 +1,7 @@
 """The metrics of an agent, for any collector.
 
-All are read from counters that exist anyway, at the moment of the collection. No metric has the key as a label, and
-each label of a series has a bound: limits beyond `limits_max` share one series.
+All are read, when they are collected, from counters that exist anyway. No metric has the key as a label, and the number
+of label values is bounded: limits beyond `limits_max` share one series.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 LIMITS_MAX: Final = 100
 CLASSES_MAX: Final = 50
-"""Classes of failures; there are about thirty."""
+"""The most classes of failures; there are about thirty."""
 OTHER: Final = "(other)"
-"""Stands for all beyond those bounds. No limit is called so."""
+"""The label for everything beyond those bounds. No limit can have this name."""
 HOLDS: Final = "holds"
 ENDED: Final = "ended"
-"""The result of a slot's lease that has run out."""
+"""The label of slots whose lease has ended."""
 DURATIONS: Final = "reconverge_sync_duration_seconds"
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -38,10 +38,10 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that every agent has, under one name."""
+    """The name, kind and labels of a metric that every agent has."""
 
     name: str
-    """The name in Prometheus, with the ending that it gives to counters."""
+    """The name in Prometheus, with the suffix that Prometheus gives to counters."""
     kind: Kind
     help: str
     labels: Labels = ()
@@ -75,20 +75,22 @@ METRICS: Final = (
     Metric("reconverge_bugs_total", "counter", "Unforeseen failures that the agent outlived."),
 )
 RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
-"""Of a decision: admitted by the limit, refused, admitted only because it is in shadow, or because it is off;
-the names of what `LimitStats` counts."""
+"""The results of a decision: admitted, refused, admitted only because the limit is in shadow, or because it is off.
+
+ `LimitStats` has counters of these names.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of one series."""
+    """The value of one series, with its labels."""
 
     labels: Labels
     value: float
 
 
 class Readings:
-    """All series of an agent but the histogram, by the name of the metric; the same ones, in the same order, each time.
+    """Returns all series of an agent but the histogram, by metric name: always the same series in the same order.
 
     Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
     """
@@ -99,11 +101,11 @@ class Readings:
         self._limits_max = limits_max
 
     def of_agent(self, agent: Agent) -> dict[str, list[Reading]]:
-        """Reads an agent's metrics as they are now."""
+        """Returns an agent's metrics as they are now."""
         return self.of(agent.stats(), agent.health())
 
     def of(self, stats: AgentStats, health: Health) -> dict[str, list[Reading]]:
-        """Reads the metrics as they were when the snapshot was taken."""
+        """Returns the metrics as they were when the snapshot was taken."""
         limits = dict(self._limits(stats))
         failures: Counter[str] = Counter()
         for shard in stats.exchanges:
@@ -147,7 +149,10 @@ class Readings:
         }
 
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
-        """The limits by name, those beyond the bound together. Limits are never removed, so each keeps its place."""
+        """Yields the limits by name, with those beyond the bound as one.
+
+        Limits are never removed, so each keeps its place.
+        """
         names = list(stats.limits)
         for name in names[: self._limits_max]:
             yield name, stats.limits[name]
@@ -157,14 +162,14 @@ class Readings:
 
 
 def _slots_of(limit: LimitStats) -> tuple[tuple[str, int], ...]:
-    """How many slots are in use on a lease that holds, and on one that has ended; nothing of a limit on a rate."""
+    """Returns how many slots are in use under a valid lease, and under an ended one; nothing for a limit on a rate."""
     if limit.in_use is None:
         return ()
     return (HOLDS, limit.in_use - limit.past_lease), (ENDED, limit.past_lease)
 
 
 def _in_use(limits: list[LimitStats]) -> int | None:
-    """Of those that have slots, if any has."""
+    """Returns the slots in use of all limits together; None if no limit has slots."""
     found = [limit.in_use for limit in limits if limit.in_use is not None]
     return sum(found) if found else None
 

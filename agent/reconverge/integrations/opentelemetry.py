@@ -1,9 +1,9 @@
-"""Metrics for OpenTelemetry: read when they are collected.
+"""Metrics for OpenTelemetry, which are read when they are collected.
 
-    from reconverge.integrations.opentelemetry import instrument
-    instrument(agent)
+  from reconverge.integrations.opentelemetry import instrument
+  instrument(agent)
 
-In a prefork server, call it in each worker, after the fork, where the provider of the worker's own metrics is set up.
+In a prefork server, call it in each worker after the fork, where the worker's own meter provider is set up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METER: Final = "reconverge"
 
 
 class DurationExport(SilentHooks):
-    """Hands on how long each exchange took, once a second."""
+    """A hook that records the duration of each exchange in a histogram, once a second."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
@@ -38,21 +38,20 @@ class DurationExport(SilentHooks):
 def instrument(
     agent: Agent, *, meter_provider: MeterProvider | None = None, limits_max: int = LIMITS_MAX
 ) -> Callable[[], None]:
-    """Registers an agent's numbers with a meter, by their names for Prometheus without the ending `_total`.
+    """Registers an agent's metrics with a meter, by their names for Prometheus without the suffix `_total`.
 
-    The durations of exchanges, which no collector can ask for, are recorded by a hook, once a second.
+    A hook records the durations of exchanges once a second, because a collector cannot ask for them later.
 
     Args:
-        agent: whose.
+        agent: the agent.
         meter_provider: makes the meter; by default the global one.
-        limits_max: so many limits have series of their own, in the order of their declaration, and all further ones
-            together as "(other)".
+        limits_max: the number of limits with their own series, in order of declaration; further ones share "(other)".
 
     Returns:
         A function that ends the collection.
 
     Raises:
-        InvalidSetting: `limits_max` is no whole number of at least 1.
+        InvalidSetting: `limits_max` is not a whole number of at least 1.
     """
     readings = Readings(limits_max)
     meter = get_meter(METER, meter_provider=meter_provider)

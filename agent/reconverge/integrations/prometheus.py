@@ -1,13 +1,13 @@
-"""Metrics for Prometheus: read when they are scraped, or, of prefork servers, written down by every worker.
+"""Metrics for Prometheus: read when they are scraped, or, in prefork servers, written to files by every worker.
 
-    from prometheus_client import CollectorRegistry
-    from reconverge.integrations.prometheus import AgentCollector
-    registry = CollectorRegistry()
-    registry.register(AgentCollector(agent))
+  from prometheus_client import CollectorRegistry
+  from reconverge.integrations.prometheus import AgentCollector
+  registry = CollectorRegistry()
+  registry.register(AgentCollector(agent))
 
-A server that forks workers has each scrape answered by one of them. There, with `PROMETHEUS_MULTIPROC_DIR` set as
-prometheus-client wants it, `agent.add_hooks(WorkerMetrics())` has every worker write its numbers down once a second,
-for whichever worker is asked.
+In a server that forks workers, one worker answers each scrape. There, set `PROMETHEUS_MULTIPROC_DIR` as
+prometheus-client requires, and call `agent.add_hooks(WorkerMetrics())`: then every worker writes its numbers to files
+once a second, and whichever worker is scraped returns those of all.
 """
 
 from __future__ import annotations
@@ -34,21 +34,20 @@ except ImportError as error:
     raise MissingExtra("metrics for Prometheus", "prometheus-client", "prometheus") from error
 
 TOTAL: Final = "_total"
-"""prometheus-client puts that behind the name of a counter itself."""
+"""The suffix of a counter's name, which prometheus-client adds itself."""
 LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
-"""How the gauges of workers are put together, if not summed up."""
+"""How the gauges of several workers are combined, if they are not summed."""
 
 
 class AgentCollector(Collector):
-    """Collects the numbers of one agent of this process when it is scraped. One for each registry.
+    """Collects the metrics of one agent of this process when it is scraped. Use one for each registry.
 
     Args:
-        agent: whose.
-        limits_max: so many limits have series of their own, in the order of their declaration, and all further ones
-            together as "(other)".
+        agent: the agent.
+        limits_max: the number of limits with their own series, in order of declaration; further ones share "(other)".
 
     Raises:
-        InvalidSetting: `limits_max` is no whole number of at least 1.
+        InvalidSetting: `limits_max` is not a whole number of at least 1.
     """
 
     def __init__(self, agent: Agent, *, limits_max: int = LIMITS_MAX) -> None:
@@ -56,12 +55,12 @@ class AgentCollector(Collector):
         self._readings = Readings(limits_max)
 
     def describe(self) -> Iterator[Family]:
-        """The names alone, so that a registry can tell that they are taken."""
+        """Yields the metrics without values; a registry checks these for names that are taken already."""
         for metric in METRICS:
             yield _family(metric)
 
     def collect(self) -> Iterator[Family]:
-        """All series as they are now."""
+        """Yields all metrics as they are now."""
         stats = self._agent.stats()
         readings = self._readings.of(stats, self._agent.health())
         for metric in METRICS:
@@ -75,15 +74,14 @@ class AgentCollector(Collector):
 
 
 class WorkerMetrics(SilentHooks):
-    """Writes an agent's numbers down once a second, as metrics that prometheus-client adds up over all workers.
+    """A hook that writes an agent's numbers once a second as metrics, which prometheus-client adds up over all workers.
 
-    One for each registry; `agent.add_hooks` may be called before the fork or after it. Gauges are summed over the
-    workers that live, but for the staleness, of which the largest is exported. A process exports nothing before its
-    agent has decided or exchanged anything: a master that only forks would be one worker too many, and infinitely
-    stale.
+    Use one for each registry; `agent.add_hooks` may be called before or after the fork. Gauges are summed over the
+    living workers; of the staleness, the largest is used. A process writes nothing before its agent has decided or
+    exchanged anything: a master that only forks would count as a worker, and as infinitely stale.
 
     Args:
-        registry: where to; by default that of prometheus-client.
+        registry: the registry to write to; by default that of prometheus-client.
         limits_max: as for `AgentCollector`.
     """
 
@@ -91,7 +89,7 @@ class WorkerMetrics(SilentHooks):
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
         self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
-        """The values of the last scrape. A forked child counts from zero, and so do its files."""
+        """The values of the last look. A forked child counts from zero, as do its files."""
 
     def looked(self, event: Look, /) -> None:
         if not self._counted.get() and _is_idle(event.stats):
@@ -117,7 +115,7 @@ class WorkerMetrics(SilentHooks):
 
 
 def _is_idle(stats: AgentStats) -> bool:
-    """Whether an agent has not been used yet."""
+    """Whether an agent has neither decided nor exchanged anything yet."""
     asked = any(getattr(limit, result) for limit in stats.limits.values() for result in RESULTS)
     return not asked and not any(shard.exchanges or shard.failures for shard in stats.exchanges)
 
@@ -140,6 +138,6 @@ def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | H
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """Returns the count of exchanges up to each bound, as Prometheus adds it up."""
+    """Returns the number of exchanges up to each bound, cumulated as Prometheus requires."""
     bounds = map(floatToGoString, BOUNDS_S)
     return list(zip(bounds, accumulate(durations.counts), strict=True))

@@ -20,14 +20,14 @@ except ImportError as error:
     raise MissingExtra("the adapter for requests", "requests", "requests") from error
 
 Key = Callable[[requests.PreparedRequest], str | None]
-"""Names whose quota a call uses; None for a call that needs none."""
+"""Returns the key whose quota a call uses; None for a call that is not limited."""
 Cost = Callable[[requests.PreparedRequest], int]
 
 
 class QuotaUsedUp(requests.RequestException):
-    """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
+    """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
 
-    `decision` has the grounds; another try may be worth it in `retry_after` seconds.
+    `decision` has the reason. Another try may succeed in `retry_after` seconds.
     """
 
     def __init__(self, decision: Decision, request: requests.PreparedRequest) -> None:
@@ -37,21 +37,20 @@ class QuotaUsedUp(requests.RequestException):
 
 
 def by_origin(request: requests.PreparedRequest) -> str:
-    """The key of a call unless said otherwise: where it goes, as `api.example.com:443`."""
+    """Returns the default key of a call: its server, as `api.example.com:443`."""
     parts = urlsplit(request.url or "")
     return f"{parts.hostname or ''}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme, 0)}"
 
 
 class LimitedAdapter(HTTPAdapter):
-    """Sends calls when their quota has room for them.
-
-    It is mounted on a session:
+    """An adapter of a requests session that sends calls when their quota has room for them.
 
         session = requests.Session()
         session.mount("https://api.example.com/", LimitedAdapter(agent.limit("api", "100/minute")))
 
-    As `reconverge.integrations.httpx.LimitedTransport`, with the same arguments; further `options` are those of
-    `requests.adapters.HTTPAdapter`. What that tries again by itself (`max_retries`) is charged once.
+    It works as `reconverge.integrations.httpx.LimitedTransport`, with the same arguments; further `options` are those
+    of `requests.adapters.HTTPAdapter`. If that adapter retries a call by itself (`max_retries`), the call is charged
+    once.
     """
 
     def __init__(

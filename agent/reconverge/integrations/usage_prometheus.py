@@ -1,14 +1,14 @@
-"""Metrics for Prometheus of how usage is counted, read when they are scraped.
+"""Metrics for Prometheus about usage reporting, which are read when they are scraped.
 
-    from prometheus_client import CollectorRegistry
-    from reconverge.integrations.usage_prometheus import UsageCollector
-    from reconverge.usage import Meter, UsageReporter
-    reporter = UsageReporter(Meter(), "redis://localhost:6379/0")
-    registry = CollectorRegistry()
-    registry.register(UsageCollector(reporter))
+  from prometheus_client import CollectorRegistry
+  from reconverge.integrations.usage_prometheus import UsageCollector
+  from reconverge.usage import Meter, UsageReporter
+  reporter = UsageReporter(Meter(), "redis://localhost:6379/0")
+  registry = CollectorRegistry()
+  registry.register(UsageCollector(reporter))
 
-No metric names an identity: there may be any number of them, and they are the users' data. Which ones have come from
-unusually many addresses, `reporter.stats()` says.
+No metric has an identity as a label: there may be any number of identities, and they are the users' data.
+`reporter.stats()` lists the identities that came from unusually many addresses.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ except ImportError as error:
 
 
 class UsageCollector(Collector):
-    """Collects the numbers of one usage reporter of this process. One for each registry."""
+    """Collects the metrics of one usage reporter of this process. Use one for each registry."""
 
     def __init__(self, reporter: UsageReporter) -> None:
         self._reporter = reporter
 
     def collect(self) -> Iterator[Family]:
-        """All series as they are now."""
+        """Yields all metrics as they are now."""
         stats = self._reporter.stats()
         many = stats.from_many_addresses
         gauges = {

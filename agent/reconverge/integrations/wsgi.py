@@ -1,4 +1,4 @@
-"""Limits in any WSGI application: what it streams is streamed, and closed when it was.
+"""Limits in any WSGI application. Streamed bodies stay streamed, and are closed as before.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -29,13 +29,13 @@ StartResponse: TypeAlias = Callable[..., Any]
 App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
 
 DEPTH_MAX: Final = 32
-"""So many middlewares are looked into, one around the other."""
+"""The most nested middlewares that are searched for an application with routes."""
 RETRY_AFTER_NAME: Final = "retry-after"
 RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 
 
 class WsgiRequest(Located):
-    """A `Request` of WSGI. `raw` is its environment."""
+    """A `Request` made of a WSGI environment, which is `raw`."""
 
     __slots__ = ("_environment",)
 
@@ -53,14 +53,14 @@ class WsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path without SCRIPT_NAME."""
+        """Returns the path without SCRIPT_NAME; empty if there is no SCRIPT_NAME."""
         if not self._environment.get("SCRIPT_NAME"):
             return ()
         return (_decoded(self._environment.get("PATH_INFO", "")) or "/",)
 
     @property
     def route(self) -> str:
-        """Returns an empty string, as WSGI knows no routes."""
+        """Returns an empty string, because WSGI has no routes."""
         return ""
 
     @property
@@ -74,7 +74,7 @@ class WsgiRequest(Located):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """Returns nothing, as WSGI knows no routes."""
+        """Returns an empty mapping, because WSGI has no routes."""
         return {}
 
     @property
@@ -82,7 +82,7 @@ class WsgiRequest(Located):
         return self._environment
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError, which lists what a request has here."""
+        """Raises AttributeError, which lists the attributes of a request."""
         raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the environment of WSGI")
 
     def header(self, name: str) -> str | None:
@@ -95,13 +95,13 @@ def _decoded(path: str) -> str:
 
 
 class RateLimitMiddleware:
-    """Limits what goes to a WSGI application.
+    """Limits the requests to a WSGI application.
 
     Args:
         app: the application.
-        limits: of all requests together, for each key; see `Rule.limits`.
-        rules: further limits, of requests to some paths, say.
-        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+        limits: they count all requests together, for each key; see `Rule.limits`.
+        rules: further limits, for example of requests to some paths.
+        guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -125,12 +125,12 @@ class RateLimitMiddleware:
         self._decide = None if pipeline is None else pipeline.decide
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serve one request, as WSGI has it."""
+        """Serves one request: the interface of a WSGI application."""
         outcome: Outcome | list[FoundKey] | None = None
         guard = self.guard
         if self._decide is not None and guard.enabled and not guard.filters:
             outcome = self._decide(environment)
-            if type(outcome) is Admitted:  # as below; most requests go no further
+            if type(outcome) is Admitted:  # the same as below, earlier, because most requests end here
                 environment[OUTCOME] = outcome
                 return self.app(environment, adding(start_response, outcome))
         if self._unmatched.wanted:
@@ -158,23 +158,23 @@ class RateLimitMiddleware:
 
 
 def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
-    """Wraps `start_response` so that the response has the fields of an outcome that settles nothing.
+    """Wraps `start_response` to add the fields of an outcome that has nothing to settle.
 
-    A function and no object: that takes half the time to make and to call, for each request.
+    It is a function because an object takes twice the time to make and to call, for each request.
     """
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         fields = None if says_when_to_retry(headers) else outcome.pipeline.fields(outcome.decisions)
         if fields is None:
             return Starting(start_response, outcome)(status, headers, exc_info)
-        headers = [*headers, *fields]  # which are lists, so they stand beside others of their names
+        headers = [*headers, *fields]  # these fields are lists, so repeating a name is correct
         return start_response(status, headers) if exc_info is None else start_response(status, headers, exc_info)
 
     return start
 
 
 def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
-    """Whether a response is a refusal already, which the application has made."""
+    """Whether the application's response has a Retry-After field, and thus is a refusal itself."""
     for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
             return True
@@ -182,7 +182,7 @@ def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 class Starting:
-    """Begins the response that the application begins, with the fields of an outcome."""
+    """Wraps `start_response` to add the fields of an outcome."""
 
     def __init__(self, start_response: StartResponse, outcome: Outcome) -> None:
         self._start_response = start_response
@@ -191,20 +191,20 @@ class Starting:
         self._headers: list[tuple[str, str]] = []
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        """Begin it, perhaps for the second time because of an error, as WSGI has it."""
+        """Begins the response; WSGI allows a second call after an error."""
         self._status, self._headers = int(status[:3]) if status[:3].isdecimal() else FAILED, headers
         fields = fields_together([self.outcome], refused=says_when_to_retry(headers))
         arguments = (status, merged(headers, fields))
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
 
-    def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
-        """The body was closed: settle what depends on the response."""
+    def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
+        """Settles the outcome when the body has been closed."""
         headers = {name.lower(): value for name, value in self._headers}
         self.outcome.finish(Response(self._status, headers, bytes_sent, complete))
 
 
 class SettlingBody:
-    """A body that is streamed as it is, and reports its end: how many bytes were sent, and whether that was all."""
+    """Wraps a response's body. When it is closed, it calls `ended` with the bytes sent, and whether that was all."""
 
     def __init__(self, body: Iterable[Any], ended: Callable[[int, bool], None]) -> None:
         self._body = body
@@ -228,7 +228,7 @@ class SettlingBody:
         return part
 
     def close(self) -> None:
-        """Close it, which servers do whether all of it was sent or not."""
+        """Closes the body; servers call this whether all of it was sent or not."""
         try:
             close = getattr(self._body, "close", None)
             if close is not None:
@@ -238,11 +238,14 @@ class SettlingBody:
 
 
 def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
-    """The routes of what a middleware is around, as Werkzeug has them; None if there are none."""
+    """Returns the routes of the application inside middlewares, if it is one of Werkzeug or Flask.
+
+    Returns None if it has none.
+    """
     if app is None or depth > DEPTH_MAX:
         return None
     mounts = getattr(app, "mounts", None)
-    if isinstance(mounts, dict):  # of Werkzeug's DispatcherMiddleware
+    if isinstance(mounts, dict):  # Werkzeug's DispatcherMiddleware
         mounted = cast("dict[str, Any]", mounts)
         apps = {"": getattr(app, "app", None), **mounted}
         inner = {path: routes_in(each, depth + 1) for path, each in apps.items()}
@@ -251,10 +254,10 @@ def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
             for path, routes in inner.items()
             for each in ([Route(BELOW)] if routes is None else routes)
         ]
-    owner = getattr(app, "__self__", None)  # of a bound method, as `app.wsgi_app` is
+    owner = getattr(app, "__self__", None)  # of a bound method, such as `app.wsgi_app`
     below = getattr(app, "wsgi_app", None)
     if owner is None and below is not None and getattr(below, "__self__", None) is not app:
-        return routes_in(below, depth + 1)  # what was put around the application
+        return routes_in(below, depth + 1)  # a middleware that was assigned to `app.wsgi_app`
     rules = getattr(getattr(owner or app, "url_map", None), "iter_rules", None)
     if rules is not None:
         return [listed(each) for each in rules()]
@@ -262,25 +265,27 @@ def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
 
 
 def listed(rule: Any) -> Route:
-    """A route of Werkzeug's, whose values say whether they may have slashes."""
+    """Returns a route of a Werkzeug rule, in whose pattern each value that may contain slashes is marked."""
     types: Mapping[str, object] = getattr(rule, "_converters", None) or {}
     path = with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
     return Route(path, methods_in(getattr(rule, "methods", None)))
 
 
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
-    """Declare a rule for WSGI, which cannot await. Raises InvalidSetting if any function has to be awaited."""
+    """Declares a rule for WSGI. Raises InvalidSetting for coroutine functions, which WSGI cannot await."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
     if guard.ever_waits:
-        said = "has a coroutine function for key_func or on_breach, which WSGI cannot await"
+        said = "has a coroutine function for key_func or on_breach, which WSGI cannot await; use plain functions"
         raise InvalidSetting("guard", guard, said)
     if rule.ever_waits:
-        raise InvalidSetting("rule", rule.name, "has a coroutine function, which WSGI cannot await; write plain ones")
+        raise InvalidSetting(
+            "rule", rule.name, "has a coroutine function, which WSGI cannot await; use plain functions"
+        )
     return guard.declare(rule, **names)
 
 
 def refuse(outcome: Outcome, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-    """Answer a request that may not go on."""
+    """Returns the response to a refused request."""
     assert outcome.refusal is not None
     refusal = outcome.refusal
     status = f"{refusal.status} {TITLES[refusal.status]}"
@@ -288,7 +293,7 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
     if callable(outcome.response):
         try:
             return cast("Iterable[bytes]", outcome.response(environment, start_response))
-        except Exception as error:  # noqa: BLE001  # it is refused all the same
+        except Exception as error:  # noqa: BLE001  # the request is refused anyway
             outcome.guard.failed(error, "on_breach")
             anew = (sys.exc_info(),)
     start_response(status, list(refusal.fields), *anew)
@@ -296,10 +301,13 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
 
 
 def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str, str]]:
-    """Header fields with ours."""
+    """Returns the header fields of the application with the limits' fields added."""
     return [*headers, *added_to({name.lower() for name, _ in headers}, fields)]
 
 
 def added_to(there: Container[str], fields: Fields) -> Fields:
-    """Our header fields, beside those of such names in small letters. Lists add up; of others, theirs stand."""
+    """Returns those of `fields` to add to a response; `there` are the lower-case names of its own fields.
+
+    If both have a field, list fields are both sent, and of any other the application's own alone.
+    """
     return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

@@ -20,15 +20,15 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
-"""More is asked for than any quota has, and how much more does not matter: so demand never outgrows what a report can
-carry in thousandths, however much is refused."""
+"""The largest demand that is counted. No quota is as large, and the excess does not matter; so a demand in thousandths
+always fits into a report, however much is refused."""
 
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
 
 
 class Lane(Protocol):
-    """A queue of cells that wait to be reported."""
+    """A queue of cells that wait for a report."""
 
     def append(self, cell: Cell, /) -> None:
         """Appends a cell behind the others."""
@@ -38,19 +38,19 @@ class Lane(Protocol):
 
 
 class Promises(Protocol):
-    """An agenda: the moments at which quiet cells have to be looked at again."""
+    """The moments at which quiet cells are looked at again."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
-        """Look at a cell again at that moment, in place of any earlier promise."""
+        """Schedules another look at a cell for that moment; this replaces an earlier date."""
         ...
 
     def forget(self, cell: Cell, /) -> None:
-        """Promise nothing about a cell any more."""
+        """Removes the scheduled look at a cell."""
         ...
 
 
 class Shard(Protocol):
-    """The fields of a shard that cells need; `ShardState` defines each."""
+    """The fields of a shard that cells need. `ShardState` implements it."""
 
     index: int
     alone: bool
@@ -86,7 +86,7 @@ class Shard(Protocol):
 
 
 class ReportedMeter(Protocol):
-    """The part of a limit's arithmetic that reports need; the whole of it is `algorithms.meter.Meter`."""
+    """The part of a limit's arithmetic that reports need. `algorithms.meter.CellMeter` is the whole of it."""
 
     aligned: bool
     bucket: bool
@@ -103,11 +103,11 @@ class ReportedMeter(Protocol):
         ...
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
-        """How long until `cost` fits below `allowance` if nothing is charged meanwhile."""
+        """Returns how long until `cost` fits below `allowance`, if nothing is charged meanwhile."""
         ...
 
     def peak(self, cell: Cell, now_ns: int, /) -> int:
-        """Of slots, the most in progress lately."""
+        """Returns the largest number of slots that were in progress lately."""
         ...
 
     def bound(self, cell: Cell, now_ns: int, /) -> int: ...
@@ -123,7 +123,7 @@ class ReportedMeter(Protocol):
 
 
 class TimeOfCells(Protocol):
-    """The part of `algorithms.edges.Edges` that functions on cells need."""
+    """The windows of a limit's cells; see `algorithms.edges.Edges`."""
 
     def advance(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
@@ -137,7 +137,7 @@ class TimeOfCells(Protocol):
 
 
 class CellTally(Protocol):
-    """Counts the charges and refunds of one shard, in whole requests; holds the new keys that wait to be reported."""
+    """A limit's charges and refunds at one shard, in whole requests, and the new keys that wait for a report."""
 
     charged: int
     refunded: int
@@ -148,13 +148,16 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """A bound on how many requests may ask the hub; `reporting.asks.AskBudget` implements it."""
+    """The budget for asks. `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
 
 class AfterUnlock(Protocol):
-    """Work that waits until no lock is held, and the budget for asks; `node.Node` implements it."""
+    """The part of a node that cells need: work that waits until no lock is held, and the budget for asks.
+
+    `node.Node` implements it.
+    """
 
     after_unlock: bool
     wake_wanted: bool
@@ -164,10 +167,10 @@ class AfterUnlock(Protocol):
 
 
 class Limited(Protocol):
-    """The limit that cells belong to; `table.state.LimitState` defines each field.
+    """The limit that cells belong to. `table.state.LimitState` defines each field.
 
-    It is data, and the two parts that differ from limit to limit: `meter` and `edges`. Work on a cell is done by
-    functions that are given the cell, so that none of it calls back into the limit.
+    It holds data, and two objects that differ from limit to limit: `meter` and `edges`. Functions that receive the cell
+    do the work on it, so that none of it calls back into the limit.
     """
 
     name: str
@@ -213,17 +216,17 @@ class Limited(Protocol):
 
 
 class Headroom:
-    """The fields of the fast path, at the beginning of a cell, where they take one access to memory."""
+    """The fields of the fast path. They come first in a cell, where reading each takes one access to memory."""
 
     __slots__ = ("room", "until_ns", "used")
 
 
 class Cell(Headroom):
-    """One key of one limit on this node: its meter, its allowances, and what the hub last said.
+    """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
 
-    Moments are monotonic nanoseconds, rates are cost per second. `used + cost <= room` while `now < until_ns` is the
-    whole of a decision; whatever must not go unnoticed (a window's end, an empty bucket, headroom running low, the
-    first charge since the last report) makes that comparison fail, and is seen to on the slow path.
+    Moments are monotonic nanoseconds, rates are cost per second. A decision is `used + cost <= room` while `now <
+    until_ns`, and nothing more. Every event that must be noticed makes that comparison fail, and is handled on the slow
+    path: a window's end, an empty bucket, headroom running low, the first charge since the last report.
     """
 
     __slots__ = (
@@ -316,8 +319,8 @@ class Cell(Headroom):
         self.opened_ns = 0
         """When that window began."""
         self.lag_ns = 0
-        """Twice the error of that: what fades is judged this much earlier, so that no two nodes' clocks can differ in
-        a request's favour."""
+        """Twice the possible error of that offset. Use fades by this much earlier, so that no difference of two nodes'
+        clocks can favour a request."""
         self.previous = 0
         """Charged in the window before; sliding windows only."""
         self.level = 0
@@ -344,8 +347,8 @@ class Cell(Headroom):
 
         self.at_hub = False
         """Whether the free part stays at the hub, by its last answer: this node keeps nothing that it has not asked
-        for. The allowance of a sliding window is then how far `used` may go in this window, whatever is left of the one
-        before; that of a bucket, how much may be charged beyond what was reported then."""
+        for. For a sliding window, the allowance is then how far `used` may go in this window, without regard to the one
+        before; for a bucket, it is how much may be charged beyond what was reported then."""
 
         # What the hub said last.
         self.heard_ns = -NEVER_NS
@@ -382,7 +385,7 @@ class Cell(Headroom):
         self.waiting = 0
         """The cost of all waiting requests together."""
         self.head_cost = 0
-        """The cost of the first of them, if no part of it is of any use."""
+        """The cost of the first request that waits, if no part of that cost is of any use alone."""
         self.wanted = 0
         """The value that `charged` would have if all had been charged that waited when the last report was made; 0 if
         nothing waited."""
@@ -395,7 +398,7 @@ class Cell(Headroom):
         self.arrived = 0
         """Cost asked for since `measured_ns`, admitted or not."""
         self.asked = 0
-        """The same since the last report."""
+        """The cost that was asked for since the last report."""
         self.ask = 0
         """The largest cost refused since the last report."""
         self.asking_ns = -NEVER_NS
@@ -414,11 +417,12 @@ class Cell(Headroom):
         """Epoch, current and previous of the last report that was answered."""
         self.unconfirmed = False
         self.fresh = False
-        """It waits for its first report, see `kernel/newcomers.py`."""
+        """Whether the cell waits for its first report, see `kernel/newcomers.py`."""
         self.leaving = False
-        """It is to leave with a last report, see `kernel/eviction.py`."""
+        """Whether the cell is to leave after a last report, see `kernel/eviction.py`."""
         self.doubted = False
-        """It may have been here before, see `evicted.py`: nothing may be admitted before the first answer."""
+        """Whether the key may have been evicted before, see `evicted.py`: then nothing is admitted before the first
+        answer."""
         self.dirty = 0
         """The number of the queue in which it waits for its report, see `lanes.py`; 0 if nothing is new."""
         self.urgent = False
@@ -435,7 +439,7 @@ class Cell(Headroom):
 
 
 class Mark(NamedTuple):
-    """The place and moment of a charge, kept so that it can be corrected later."""
+    """The place and the time of a charge that may be corrected later."""
 
     cell: Cell
     epoch: int
@@ -445,7 +449,7 @@ class Mark(NamedTuple):
 
 
 def measure(cell: Cell) -> None:
-    """Count the charges since the last look."""
+    """Counts the charges since the last call, in the cell's demand and in the limit's totals."""
     charged = cell.used - cell.counted
     if charged:
         table = cell.table
@@ -459,7 +463,7 @@ def measure(cell: Cell) -> None:
 
 
 def closes_ns(cell: Cell) -> int:
-    """When the cell's window ends."""
+    """Returns when the cell's window ends."""
     calendar = cell.table.calendar
     if calendar is None:
         return cell.opened_ns + cell.table.window_ns
@@ -467,7 +471,10 @@ def closes_ns(cell: Cell) -> int:
 
 
 def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
-    """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+    """Returns for how long a bucket has drained between two moments, in nanoseconds.
+
+    That is all the time, or for a bucket that drains in steps, one window for each edge in between.
+    """
     table = cell.table
     if not table.stepwise:
         return until_ns - since_ns
@@ -476,13 +483,13 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Until when the allowances of a cell may be used, if no batch is answered before."""
+    """Returns until when the allowances of a cell may be used, if no batch is answered before."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
 
 def usable_allowance(cell: Cell, now_ns: int) -> int:
-    """The allowance, unless the lease on it is over."""
+    """Returns the allowance; 0 if its lease has ended, unless the policy keeps allowances."""
     shard, table = cell.shard, cell.table  # as in `lease_until_ns`, without calls: every refusal comes along here
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
         return cell.allowance
@@ -490,25 +497,28 @@ def usable_allowance(cell: Cell, now_ns: int) -> int:
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
-    """A request has come that asks in doubt, about a key of which one has asked before."""
+    """Notes that a request asks the hub in doubt, if one has asked about this key before."""
     if cell.asking_ns > -NEVER_NS:
         cell.asking_ns = now_ns
 
 
 def floats(cell: Cell) -> bool:
-    """Whether the right of this node is what it has in use, as that fades, and what it may charge in this window."""
+    """Whether this node's right is the use that it has, as that fades, plus what it may still charge in this window.
+
+    That is so for a key that is kept at the hub, of a limit whose use fades.
+    """
     return cell.at_hub and cell.table.meter.fades
 
 
 def keeps_no_allowance(cell: Cell) -> bool:
-    """Whether the free part stays at the hub, and this node has no allowance of it that it could keep.
+    """Whether the free part stays at the hub, so that this node has no allowance that it could keep.
 
-    Of a fixed window it may keep what it has in use, with which the window ends; of charges with dates, too, until it
-    reports that they have expired.
+    The use itself remains the node's: in a fixed window until that ends, of charges with dates until the node reports
+    that they have expired.
     """
     return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Below how much headroom to ask for more, when it was `headroom` after the last answer; below a request always."""
+    """Returns the headroom below which to ask for more; one request at least. `headroom` is that after the answer."""
     return max(table.unit, ceil(LOW_WATER * headroom))

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a request may go on, with the grounds for it. True when allowed."""
+    """The answer to one request: whether it is admitted, and the grounds. True as a boolean if admitted."""
 
     allowed: bool
     limit: int
@@ -22,15 +22,16 @@ class Decision:
     staleness: float
     """Age in seconds of the merged total behind this answer; infinite when no answer has come yet."""
     binding: str = ""
-    """The quota that all of this is about, by name. Of several: of those that refused, the one to wait for longest;
-    when all admitted, the one that has the least left."""
+    """The name of the quota that this decision is about. If there are several: of the quotas that refused, the one with
+    the longest wait; if all admitted, the one with the least left."""
     over_quota: bool = False
     """Admitted above the quota, as the limit's `soft` allows."""
     borrowed: bool = False
     """Admitted beyond the limit's own share, out of what its parent has left for all."""
     certain: bool = True
-    """No word of the hub would change the answer: admitted within the node's own part of the limit, or refused while by
-    what all nodes have said nothing can be free. Else the node was in doubt, as about a key that is new to it."""
+    """Whether no answer of the hub would change the decision. It is certain if the request was admitted within the
+    node's own part of the limit, or refused while by all nodes' reports nothing can be free. Otherwise the node was in
+    doubt, as about a key that is new to it."""
     switch: ClassVar[str] = "on"
     """How the limit was switched: "on", "shadow" or "off"."""
     would_refuse: ClassVar[bool] = False

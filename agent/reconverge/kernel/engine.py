@@ -30,7 +30,7 @@ _NO: Final = ("", "0", "no", "false", "off")
 
 
 def asks_for_python(value: str) -> bool:
-    """Whether that value of the variable asks for the kernel in Python. Raises InvalidSetting."""
+    """Whether the value of the environment variable selects the kernel in Python. Raises InvalidSetting."""
     word = value.strip().lower()
     if word not in (*_YES, *_NO):
         raise InvalidSetting(
@@ -40,7 +40,7 @@ def asks_for_python(value: str) -> bool:
 
 
 def runs_without_lock() -> bool:
-    """Whether this interpreter runs several threads at the same moment."""
+    """Whether this interpreter runs several threads at the same moment, without a global lock."""
     has_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     return not has_lock()
 
@@ -111,28 +111,28 @@ else:
 
 
 class Unlimited(Decision):
-    """The answer of a limit that is off: nothing was decided, and nothing charged."""
+    """The decision of a limit that is switched off: the request goes on, and nothing was charged."""
 
     __slots__ = ()
     switch: ClassVar[str] = "off"
 
 
 class Reentered(Decision):
-    """The refusal of a request that comes, on the same thread, in the middle of another decision."""
+    """The refusal of a request that was made in the middle of another decision on the same thread."""
 
     __slots__ = ()
     reentered: ClassVar[bool] = True
 
 
 class Shadowed(Decision):
-    """The answer of a limit in shadow, which is that of a limit that is on."""
+    """The decision of a limit in shadow that would have been the same without shadow."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"
 
 
 class WouldRefuse(Shadowed):
-    """The answer of a limit in shadow that would have been a refusal, with its grounds; nothing was charged."""
+    """The decision of a limit in shadow that would have been a refusal, with its grounds. Nothing was charged."""
 
     __slots__ = ()
     would_refuse: ClassVar[bool] = True

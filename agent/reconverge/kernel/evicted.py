@@ -59,7 +59,10 @@ _WORD: Final = (1 << 64) - 1
 
 
 class Evicted:
-    """Remembers, approximately, which keys of one limit were evicted and how much they had used."""
+    """A compact memory of the keys of one limit that were evicted while their use still counted.
+
+    It may take a key for evicted that was not, or its use for higher, and never the reverse.
+    """
 
     __slots__ = ("_epoch", "_mask", "_older", "_older_ns", "_turned_ns", "_words", "_younger", "fade_ns", "rate")
 
@@ -72,11 +75,11 @@ class Evicted:
         self.fade_ns = fade_ns
         """After which the use of a key has faded."""
         self.rate = 0
-        """Of a bucket, what drains of a level per nanosecond at the slowest; see `slow_down`."""
+        """The slowest rate at which levels of buckets drain, per nanosecond; see `slow_down`."""
         self.forget()
 
     def forget(self) -> None:
-        """Remember no key."""
+        """Forgets all keys."""
         self._younger: bytearray | None = None
         self._older: bytearray | None = None
         self._turned_ns = self._older_ns = 0
@@ -87,7 +90,7 @@ class Evicted:
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:
-        """Keep what a key has used in a window and the one before; returns whether that could be kept."""
+        """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
         if max(current, previous) > AMOUNT_MAX:
             return False
         self._enter(epoch)
@@ -98,10 +101,10 @@ class Evicted:
         return True
 
     def window_of(self, key: str, now_ns: int) -> tuple[int, int, int] | None:
-        """The number of the memory's window, and what a key may have used in that and the one before.
+        """Returns the memory's window number, and the most that a key may have used in that window and the one before.
 
-        None while nothing is kept. While something is, all cells that begin stand in the window of the memory: so none
-        of them is behind what it will be kept beside, whatever the clock does.
+        Returns None while nothing is stored. Otherwise every new cell begins in the memory's window, whatever the clock
+        does, so that no cell is behind the use that is stored beside it.
         """
         if now_ns - self._turned_ns >= 2 * self.fade_ns:
             self._younger = self._older = None
@@ -111,7 +114,7 @@ class Evicted:
         return self._epoch, _least(self._younger, places), _least(self._older, places)
 
     def keep_level(self, key: str, level: int, window_ns: int, now_ns: int) -> bool:
-        """Keep how full the bucket of a key is, in cost times nanoseconds; returns whether that could be kept."""
+        """Stores the level of a key's bucket, in cost times nanoseconds; returns False if it is too large to store."""
         self._turn(now_ns)
         began_ns = now_ns if self._younger is None and self._older is None else self._turned_ns
         amount = -(-LEVEL_PARTS * (level + self.rate * (now_ns - began_ns)) // window_ns)
@@ -122,7 +125,7 @@ class Evicted:
         return True
 
     def level_of(self, key: str, window_ns: int, now_ns: int) -> int:
-        """How full the bucket of a key may be."""
+        """Returns the highest level that the bucket of a key may have now, in cost times nanoseconds."""
         if self._younger is None and self._older is None:
             return 0
         self._turn(now_ns)
@@ -134,7 +137,7 @@ class Evicted:
         return level
 
     def _enter(self, epoch: int) -> None:
-        """Go on to a window. A clock that has gone back by one is waited for, and followed if it went back further."""
+        """Moves the memory to a window. A clock one window back changes nothing; a clock further back is followed."""
         steps = epoch - self._epoch
         if steps == -1:
             return
@@ -147,7 +150,7 @@ class Evicted:
         return [bit & self._mask >> 3 for bit in self._bits(key)]
 
     def _raised(self, counters: bytearray | None, places: list[int], amount: int) -> bytearray | None:
-        """Counters that are no less than an amount in some places."""
+        """Returns the counters after raising those at `places` to at least `amount`."""
         if amount == 0:
             return counters
         if counters is None:
@@ -159,7 +162,7 @@ class Evicted:
         return counters
 
     def remember(self, key: str, now_ns: int) -> None:
-        """Remember a key that is evicted."""
+        """Stores that a key was evicted."""
         self._turn(now_ns)
         if self._younger is None:
             self._younger = bytearray((self._mask + 1) // 8)
@@ -169,7 +172,7 @@ class Evicted:
             self._younger[bit >> 3] |= 1 << (bit & 7)
 
     def recall(self, key: str, now_ns: int) -> bool:
-        """Whether a key may have been evicted; False is certain."""
+        """Whether a key may have been evicted. False is certain."""
         if self._younger is None and self._older is None:
             return False
         self._turn(now_ns)
@@ -180,7 +183,7 @@ class Evicted:
         return any(all(bits[bit >> 3] >> (bit & 7) & 1 for bit in places) for bits in filters)
 
     def _turn(self, now_ns: int) -> None:
-        """Drop entries whose use has faded."""
+        """Drops the stored keys whose use has faded."""
         if now_ns - self._turned_ns < self.fade_ns:
             return
         self._older = self._younger if now_ns - self._turned_ns < 2 * self.fade_ns else None
@@ -195,7 +198,7 @@ class Evicted:
 
 
 def _code(amount: int) -> int:
-    """An amount in 16 bits, rounded up."""
+    """Encodes an amount in 16 bits, rounded up."""
     if amount < _EXACT:
         return amount
     shift = amount.bit_length() - 12
@@ -203,7 +206,7 @@ def _code(amount: int) -> int:
 
 
 def _amount(code: int) -> int:
-    """The largest amount that has a code."""
+    """Decodes a 16-bit code: returns the largest amount that has it."""
     if code < _EXACT:
         return code
     shift, mantissa = divmod(code - _EXACT, _MANTISSAS)
@@ -211,14 +214,14 @@ def _amount(code: int) -> int:
 
 
 def _least(counters: bytearray | None, places: list[int]) -> int:
-    """The least of some counters."""
+    """Returns the smallest amount among the counters at `places`."""
     if counters is None:
         return 0
     return _amount(min(int.from_bytes(counters[2 * place : 2 * place + 2], "little") for place in places))
 
 
 def siphash(words: tuple[int, int], data: bytes) -> int:
-    """SipHash-2-4 of some bytes, with a key of two words."""
+    """Returns the SipHash-2-4 of `data`, keyed with two words."""
     first, second = words
     state = (
         first ^ 0x736F6D6570736575,

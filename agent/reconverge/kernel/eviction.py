@@ -56,7 +56,7 @@ from reconverge.kernel.table.table import Table
 from reconverge.kernel.table.tiers import home_of
 
 LOOKS: Final = 256
-"""Places that one exchange looks at."""
+"""How many places one exchange looks at."""
 HIGH_SHARE: Final = 10
 """Keys begin to leave when less than a tenth of the table is free."""
 LOW_SHARE: Final = 4
@@ -67,7 +67,7 @@ _PARTS: Final = 1_000_000
 
 
 class Evictable(NamedTuple):
-    """A key that may leave with a last report, ordered by which leaves first."""
+    """A key that may be evicted after a last report. Sorts before keys that should stay longer."""
 
     used_ppm: int
     """In use now, of the capacity."""
@@ -79,7 +79,7 @@ class Evictable(NamedTuple):
 
 
 class Farewell(NamedTuple):
-    """A last report that is under way."""
+    """A key's last report, for which the hub's answer is awaited, and its place in the batch."""
 
     number: int
     cell: Cell
@@ -87,7 +87,7 @@ class Farewell(NamedTuple):
 
 
 class FullNode(Protocol):
-    """The node whose keys are evicted; `Kernel` implements it."""
+    """The part of a node that `Room` needs. `Kernel` implements it."""
 
     keys: int
     keys_max: int
@@ -96,12 +96,12 @@ class FullNode(Protocol):
     tables: dict[str, Table]
 
     def is_under_way(self, cell: Cell, /) -> bool:
-        """Whether a report of that cell may be waiting for its answer."""
+        """Whether a report of that cell waits for its answer."""
         ...
 
 
 class Room:
-    """Makes room for new keys."""
+    """Evicts keys to make room for new ones."""
 
     def __init__(self, kernel: FullNode) -> None:
         self._kernel = kernel
@@ -110,24 +110,24 @@ class Room:
         self.start_over()
 
     def start_over(self) -> None:
-        """No key leaves."""
+        """Stops evicting."""
         self._making = False
 
     @property
     def leaving(self) -> int:
-        """Keys whose last report is due or under way."""
+        """Returns how many keys have a last report due or under way."""
         shards = self._kernel.shards
         return shards[0].leaving if len(shards) == 1 else sum(shard.leaving for shard in shards)
 
     @property
     def wanted(self) -> bool:
-        """Whether keys should leave."""
+        """Whether the node is so full that keys should be evicted."""
         return self._making or self._kernel.keys > self.high
 
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
-        """Look at a few keys, if room is needed, and have some of them leave; returns whether to go on at once.
+        """Looks at a few keys if the node is too full, and marks some to leave; returns whether any was marked.
 
-        Those of `shard`, from which a batch is about to be taken, do so within the round in progress.
+        A key of `shard`, from which a batch is about to be taken, joins the round in progress.
         """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:
@@ -162,7 +162,10 @@ class Room:
                 mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
-        """How many groups of places to look at in which limits: in proportion to their keys, each one in its turn."""
+        """Yields which limits to look at next, and how many groups of places in each.
+
+        A limit gets groups in proportion to its keys, one at least.
+        """
         groups = LOOKS // PLACES_PASSED
         tables = [table for table in list(self._kernel.tables.values()) if table.cells]
         self._kernel.turn += 1
@@ -176,11 +179,11 @@ class Room:
                 return
 
     def _look(self, table: Table, now_ns: int, found: list[Evictable]) -> None:
-        """Look at the next few keys of a limit: let go of those with nothing to remember, note more that may leave."""
+        """Looks at the next few keys of a limit: drops idle ones, and adds those that may be evicted to `found`."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: Table, now_ns: int, found: list[Evictable]) -> list[tuple[Table, str]]:
-        """Lets go of idle cells, as `_look`, and marks those that may be forgotten; returns the other cells."""
+        """Drops idle cells and adds those that may be evicted to `found`; returns the keys of the other cells."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
@@ -195,7 +198,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Whether the hub has heard of everything, and can be asked to keep it."""
+        """Whether the hub knows all use of a cell, and can be requested to keep it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
@@ -208,14 +211,14 @@ class Room:
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 
     def farewells(self, reports: Reports) -> list[Farewell]:
-        """The last reports among those that are about to be answered."""
+        """Returns the last reports among the reports of a batch."""
         if not self.leaving:
             return []
         cells = [(number, cell) for number, cell in enumerate(reports.cells) if cell.leaving]
         return [Farewell(number, cell, report) for number, cell in cells if (report := reports[number]).forgotten]
 
     def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
-        """Forget the keys whose last reports were answered, unless they are in use again."""
+        """Drops the keys whose last reports the hub has confirmed, unless they are in use again."""
         answered = tuple(answers) if farewells else ()
         for number, cell, _ in farewells:
             cell.table.lock.run(self._hear_one, cell, answered[number].nodes == FORGOTTEN, now_ns)
@@ -240,13 +243,13 @@ class Room:
 
 
 def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
-    """Do without objects again for keys that were only looked at."""
+    """Releases the Python objects of keys that were only looked at; their values stay in the compiled store."""
     for table, key in keys:
         table.lock.run(table.cells.rest, key)
 
 
 def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
-    """Removes a key, or begins to; returns whether the node has dropped it. The caller holds the lock."""
+    """Drops a key, or marks it to leave; returns whether the node no longer has it. The caller holds the lock."""
     home = home_of(table, key)
     cell = home.cells.get(key)
     if cell is None:

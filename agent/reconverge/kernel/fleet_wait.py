@@ -35,17 +35,17 @@ ROOM_FOR: Final = 2
 SHARE_MAX: Final = 4
 """No client waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
 SETTLING_INTERVALS: Final = 2
-"""By then a node has reported a right that has come free on it."""
+"""After so many intervals a node has reported to the hub what has come free on it."""
 INTERVALS_MAX: Final = 3
 """By then what is left is on the nodes that were asked for it: it is reported, given back, and granted."""
 
 
 def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: str | None = None) -> Decision:
-    """The decision, with a `retry_after` after which any node is likely to admit the request. It is never earlier.
+    """Returns the decision with a `retry_after` after which any node, not only this one, probably admits the request.
 
-    `limit` decided about this cost. A node that is alone is exact already, and so is a policy that goes by the total
-    instead of allowances; a limit that is paced has more to wait for than room. Before the hub's first answer nothing
-    better is known.
+    The new `retry_after` is never earlier. `limit` has made the decision about this cost. The decision stays as it is
+    where it is exact already: on a node that is alone, and for a policy that goes by the total instead of allowances.
+    It also stays for a paced limit, which waits for more than room, and before the hub's first answer.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
@@ -58,7 +58,7 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
 
 
 def _after_ns(table: Table, key: str, cost: int) -> int:
-    """How long until there is room on every node; zero where that is not known, or if there is."""
+    """Returns how long until there is room on every node; 0 if there is room, or if the time is not known."""
     try:
         return table.lock.run(_after_ns_at, table, key, cost, table.now_ns())
     except Reentry:
@@ -82,9 +82,9 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 
 
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
-    """How long until the hub has room, where what is free lies there: of a log, or of slices.
+    """Returns how long until the hub has room, for a log or slices whose free part lies at the hub.
 
-    If there seems to be room, other nodes have been granted it meanwhile, and may be using it now.
+    If there seems to be room already, other nodes have been granted it meanwhile, and may be using it now.
     """
     known_ns = table.meter.fleet_wait_ns(cell, min(cell.capacity, cost), now_ns)
     if known_ns <= MICROSECOND_NS:

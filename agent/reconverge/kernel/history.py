@@ -57,13 +57,13 @@ UNDATED = -(1 << 62)
 
 
 class History:
-    """A key's charges by date, the oldest first, and the debt that will be charged later.
+    """The amounts that were charged, by date, the oldest first.
 
-    A date is a whole number that rises with time; what it is the number of is not known here. Amounts of the same date
-    are one entry; an amount that was given back whole is none.
+    A date is a whole number that rises with time; this class does not know its unit. Amounts of the same date share one
+    entry; an entry whose amount was given back entirely is removed.
 
-    An exception out of a signal handler may interrupt a change in the middle. `changing` stays set then, and the next
-    change has total and entries agree again first (`mend`).
+    An exception out of a signal handler may interrupt a change in the middle. Then `changing` stays set, and the next
+    change first makes total and entries agree again (`mend`).
     """
 
     __slots__ = (
@@ -99,9 +99,9 @@ class History:
         self._first = 0
         """Where the entries begin that count."""
         self.reported = 0
-        """How much of the total the last report carried; what expires or is given back is the oldest of it."""
+        """How much of the total the last report contained; amounts that expire or are given back are its oldest."""
         self.confirmed = 0
-        """The same of the last report that was answered."""
+        """How much of the total the last answered report contained."""
         self.others_until_ns = 0
         """When the others' reported use does not count any more."""
 
@@ -110,18 +110,18 @@ class History:
 
     @property
     def oldest(self) -> int | None:
-        """The date of what expires first."""
+        """Returns the date of the entry that expires first; None if there is no entry."""
         return self._dates[self._first] if self._first < len(self._dates) else None
 
     @property
     def newest(self) -> int | None:
-        """The date of what expires last."""
+        """Returns the date of the entry that expires last; None if there is no entry."""
         return self._dates[-1] if self._first < len(self._dates) else None
 
     def mend(self) -> int:
         """Makes all parts agree with the entries, after a change that was interrupted; returns the use.
 
-        Dates come and go before their amounts do, so the lengths tell the missing step.
+        Dates are added and removed before their amounts, so the lengths of the two lists show which step is missing.
         """
         missed = len(self._amounts) - len(self._dates)
         if missed < 0:
@@ -138,7 +138,10 @@ class History:
         return self.total + self.pending
 
     def add(self, amount: int, entries_max: int) -> None:
-        """Charge something now; beyond `entries_max` the two oldest become one, which expires with the younger."""
+        """Charges an amount at the present date.
+
+        Beyond `entries_max` entries, the two oldest become one at the later date.
+        """
         if self.newest == self.date:
             self._amounts[-1] += amount
             self.total += amount
@@ -153,14 +156,14 @@ class History:
             self._drop(1)
 
     def defer(self, amount: int) -> None:
-        """Owe so much of what has just been charged, at the present date."""
+        """Moves an amount of the latest charge from the entries to the debt."""
         self.owed += amount
         self._amounts[-1] -= amount
         if not self._amounts[-1]:
             del self._dates[-1], self._amounts[-1]
 
     def charge_owed(self, most: int, entries_max: int) -> None:
-        """Charge the debt now, or as much of it as the entries lack of `most`."""
+        """Charges the debt at the present date, until the entries add up to `most`."""
         amount = min(self.owed, most - (self.total - self.owed))
         if amount > 0:
             self.pending = amount
@@ -169,7 +172,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Let go of everything with an earlier date; out of what is owed it is charged again `lasts` dates later."""
+        """Removes all entries with an earlier date. Debt takes their place, charged `lasts` dates later."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -177,10 +180,10 @@ class History:
         self._drop(first - self._first)
 
     def _pay_off(self, date: int, lasts: int) -> None:
-        """Enter again what expires before `date`, as long as anything is owed: first all whole windows in one step.
+        """Replaces entries that expire before `date` with debt, charged `lasts` dates later.
 
-        In between more is in use than there should be, and never less, as an exception may come out wherever something
-        is called.
+        All whole windows go in one step. In between more is in use than there should be, and never less, as an
+        exception may come out of any call.
         """
         a_window = self.total - self.owed
         if a_window <= 0:
@@ -200,13 +203,13 @@ class History:
             self._shrink(expired)
 
     def trim(self, enough: int) -> None:
-        """Let go of the oldest entries as long as more than `enough` remains without them."""
+        """Removes the oldest entries as long as more than `enough` remains without them."""
         while self.total > enough and self.total - self._amounts[self._first] > enough:
             self._shrink(self._amounts[self._first])
             self._drop(1)
 
     def take_oldest(self, amount: int) -> int:
-        """Take so much out, or all there is, the oldest first and the debt last; returns how much that was."""
+        """Takes an amount out, or all there is: the oldest entries first, the debt last. Returns the amount taken."""
         taken = min(amount, self.total)
         left = min(taken, self.total - self.owed)
         self.owed -= taken - left
@@ -220,9 +223,9 @@ class History:
         return taken
 
     def take_from(self, date: int, amount: int) -> None:
-        """Take so much out of the charges at that date, or as much as is left of it.
+        """Takes an amount out of the charges at a date, or as much as is left of them.
 
-        An entry that has become one with a younger one is found there.
+        An entry that was merged into a younger one is found there.
         """
         place = bisect_left(self._dates, date, self._first)
         if place < len(self._dates):
@@ -233,7 +236,7 @@ class History:
                 del self._dates[place], self._amounts[place]
 
     def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
-        """With the expiry of which date at least `amount` will have expired; None if there is less than that.
+        """Returns the date whose expiry makes the expired amount reach `amount`; None if less than that is in use.
 
         `pending` was added to the present date, and is in no entry yet.
         """
@@ -253,7 +256,7 @@ class History:
         return self.date + later
 
     def clear(self) -> None:
-        """Forget all that was charged."""
+        """Forgets all charges."""
         self._dates.clear()
         self._amounts.clear()
         self._first = self.total = self.owed = self.reported = self.confirmed = 0
@@ -264,7 +267,7 @@ class History:
         self.confirmed = max(0, self.confirmed - amount)
 
     def _drop(self, count: int) -> None:
-        """Leave so many entries behind; the lists are cut when half of them is, so that this is cheap on average."""
+        """Skips the `count` oldest entries; half-skipped lists are cut, so that this is cheap on average."""
         self._first += count
         if self._first >= len(self):
             del self._dates[: self._first], self._amounts[: self._first]
@@ -274,8 +277,8 @@ class History:
 class Lows:
     """The lowest level of one bucket since any earlier look at it, as far as that still matters.
 
-    Had a charge been smaller by some amount, the bucket would be lower by as much today, but for the times at which it
-    would have been dry already: so today's difference is the amount, or the lowest level since if that is less.
+    Had a charge been smaller by some amount, the bucket would be lower by that amount today, except that it cannot have
+    been below zero in between. So the difference today is the amount, or the lowest level since, if that is less.
     """
 
     __slots__ = ("_lows", "looks")
@@ -286,7 +289,7 @@ class Lows:
         """Looks and levels, both rising: a level matters until a lower one is seen."""
 
     def note(self, level: int) -> None:
-        """The bucket has come down to `level`."""
+        """Notes that the bucket has drained to `level`."""
         self.looks += 1
         while self._lows and self._lows[-1][1] >= level:
             self._lows.pop()
@@ -295,9 +298,9 @@ class Lows:
             self._lows[:2] = [(self._lows[1][0], self._lows[0][1])]
 
     def since(self, look: int) -> int:
-        """The lowest level that was noted after that look; there must be one."""
+        """Returns the lowest level that was noted after the given look; there must be one."""
         return self._lows[bisect_right(self._lows, look, key=itemgetter(0))][1]
 
     def lower(self, amount: int) -> None:
-        """So much was given back: the bucket need never have been as high as it was."""
+        """Lowers all noted levels by an amount that was given back, to zero at least."""
         self._lows = [(look, max(0, level - amount)) for look, level in self._lows]

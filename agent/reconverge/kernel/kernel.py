@@ -48,7 +48,7 @@ lease is over sooner than that on the name are given up one limit at a time."""
 
 
 class Kernel(Node):
-    """Declares and holds all limits of one node, takes batches of reports from them, and merges the hub's answers."""
+    """All limits of one node, and what is reported to the hub about them."""
 
     def __init__(
         self,
@@ -99,12 +99,15 @@ class Kernel(Node):
         self.take_in_again = self.dropped.take_in_again
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Returns the table of a limit, declared now if it is new. Raises LimitConflict for a different declaration."""
+        """Returns the table of a limit, and makes it if there is none.
+
+        Raises LimitConflict if the name has another limit.
+        """
         self.composites.refuse(name, limit)
         return self.table(name, limit, policy)
 
     def table(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """The table of a limit, or of a part of one. Raises LimitConflict."""
+        """Returns the table of a limit or of one of its quotas, and makes it if there is none. Raises LimitConflict."""
         table = self.tables.get(name)
         if table is None:
             self._lengthen_lease(self.lease_with(limit))
@@ -120,14 +123,14 @@ class Kernel(Node):
         return table
 
     def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
-        """A table of a limit that the hub knows by another name, beside others of that name; see `table/tiers.py`.
+        """Returns a table whose limit the hub knows by another name, `reported_as`; see `table/tiers.py`.
 
-        Keys count with those of the other tables that are counted alike: to be asked about here moves a key here, with
-        what it has used. Declaring it twice alike returns the same table.
+        Keys count together with those of other tables of that name that are counted alike: a request here moves its key
+        here, with its use. Declaring the same tier twice returns the same table.
 
         Raises:
-            LimitConflict: the name stands for another limit, or the others of that name have another policy.
-            InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
+            LimitConflict: the name has another limit, or the other tables of `reported_as` have another policy.
+            InvalidLimit: the limit is counted like another one whose quota cannot change while it is in use.
         """
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
@@ -166,7 +169,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """How long allowances may be used once such a limit is declared."""
+        """Returns how long allowances may be used once such a limit is declared, in nanoseconds."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -174,9 +177,10 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """How long allowances on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
+        """Returns how long allowances on such a limit may be used.
 
-        Reports carry it, except of a calendar's: that has no place in a batch for it, and its windows are long.
+        NODES_LEASE_NS means as long as the lease of the node lasts. The node reports this to the hub, except for
+        calendar windows: those are long, and a batch has no field for it.
         """
         if limit.slots:
             return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well
@@ -188,7 +192,10 @@ class Kernel(Node):
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def _lengthen_lease(self, lease_ns: int) -> None:
-        """Allowances may be used for so long from now on, by which every limit judges whether they have to be small."""
+        """Sets how long allowances may be used from now on.
+
+        Every limit then decides anew whether it keeps allowances small.
+        """
         if lease_ns == self.lease_ns:
             return
         self.lease_ns = lease_ns
@@ -197,28 +204,28 @@ class Kernel(Node):
                 table.choose_path()
 
     def change_pace(self, pace: LimitInterval) -> None:
-        """Exchange so often from now on, but for limits with a pace of their own."""
+        """Sets how often the node exchanges from now on. Limits with an interval of their own keep it."""
         self.interval_ns, self.interval_min_ns = pace
         for table in list(self.tables.values()):
             table.take_pace()
         self.take_paces()
 
     def change_own_pace(self, tables: Iterable[Table], pace: LimitInterval | None) -> None:
-        """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
+        """Sets how often the cells of those tables are exchanged from now on; None stands for the node's interval."""
         for table in tables:
             table.own_pace = pace
             table.take_pace()
         self.take_paces()
 
     def take_paces(self) -> None:
-        """Use the sync intervals that the limits have now."""
+        """Takes over the sync intervals that the limits have now."""
         paces = {table.own_pace for table in list(self.tables.values())} - {None}
         own = [pace for pace in paces if pace is not None]
         self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def forget_everything(self) -> None:
-        """Drop all cells, counts and allowances, in a forked child: they are the parent's."""
+        """Drops all cells, counts and allowances: another process has them now."""
         for table in self.tables.values():
             table.start_over()
         self.dropped.start_over()
@@ -229,9 +236,10 @@ class Kernel(Node):
 
     @staticmethod
     def let_leave(table: Table, key: str) -> bool:
-        """Lets a key go for good, or begin to, with any use; returns whether this node has it no more.
+        """Drops a key with its use, or marks it to leave; returns whether this node does not have it any more.
 
-        It takes some exchanges, so it is called again until it is. A key that requests are made for stays.
+        Leaving takes some exchanges, so the caller repeats the call until it returns True. A key with new requests
+        stays.
         """
         try:
             return table.lock.run(let_leave, table, key, table.now_ns())
@@ -239,14 +247,14 @@ class Kernel(Node):
             return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
-        """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
+        """Returns when this shard's next exchange is due: ahead of time, and in the regular course."""
         shard = self.shards[shard_index]
         at_once = shard.dirty or shard.round or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
         return shard.early_ns, regular_ns
 
     def pending(self, shard_index: int) -> int:
-        """Returns how many keys have changes to report."""
+        """Returns how many keys wait for a report to this shard."""
         shard = self.shards[shard_index]
         return len(shard.dirty) + len(shard.round) + len(shard.later) + self.newcomers.waiting(shard)
 
@@ -262,12 +270,12 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Collect what there is to say: limits, cells, whether some found no room, whether nothing waits for a round.
+        """Collects a batch; returns limits, cell reports, whether more is due, and whether no other cell waits.
 
-        An early exchange takes only the cells that asked for it, unless there are few others; with another one a round
-        `begins`, or goes on. What is taken is under way until `install` or `take_back`. Of limits with other intervals
-        than those that are `due`, only the cells in a hurry are taken; None stands for all intervals. A node that is
-        `leaving` says all there is to say.
+        An early exchange takes only the urgent cells, unless there are few others. Another one begins a round if
+        `begins` is set, or continues it. The batch is under way until `install` or `take_back`. `due` holds the sync
+        intervals whose limits are due; of other limits, only urgent cells are taken; None stands for all intervals. A
+        node that is `leaving` reports everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler came before that
@@ -308,12 +316,12 @@ class Kernel(Node):
         return limits, reports, later or more, everything
 
     def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
-        """Whether cells of a round that was about the limits with those intervals have yet to be taken."""
+        """Whether a round of the limits with those intervals has cells left to report."""
         shard = self.shards[shard_index]
         return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
-        """Take in the answer to the batch under way."""
+        """Applies the answer to the batch under way."""
         reports = self.flights[shard_index]
         farewells = self.room.farewells(reports)  # first: what an exception interrupts here is still under way
         try:
@@ -333,13 +341,13 @@ class Kernel(Node):
             raise
 
     def _tell(self, cells: Iterable[Cell]) -> None:
-        """Wake the waiters of these keys, because there may be room now."""
+        """Notifies the requests that wait for the keys of these cells that there may be room now."""
         for cell in cells:
             for table in self.tables[cell.table.name].tiers:
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """An answer was taken in by halves: have all that it was about be said again, and those that wait look."""
+        """Queues all cells of a batch again whose answer was applied only in part, and wakes waiting requests."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -348,9 +356,10 @@ class Kernel(Node):
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Hold no allowances any more on limits whose lease was over before the hub was heard again, as now.
+        """Drops the allowances on limits whose lease ended before the hub's answer, which has come just now.
 
-        The hub may have dealt them out again. The node's name lasts, and with it what the hub knows to be used.
+        The hub may have granted them to other nodes. The node keeps its name, and with it the use that the hub has
+        counted.
         """
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
@@ -364,7 +373,7 @@ class Kernel(Node):
             shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
-        """Adapt all cells of a shard to a new estimate of the hub's clock."""
+        """Moves all cells of a shard to the hub's corrected time."""
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
@@ -378,12 +387,15 @@ class Kernel(Node):
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
+        """Restarts the limits' totals at the part that the hub has not confirmed under the old account."""
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
-        """Report every cell again, because the hub has lost its data: until then the lease is worth nothing."""
+        """Queues every cell of a shard to be reported in full, because the hub has lost its data.
+
+        Until then the node's lease is worth nothing.
+        """
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
         shard.keeps_until_ns = -NEVER_NS
@@ -391,9 +403,10 @@ class Kernel(Node):
             cell.table.lock.run(say_again, cell)
 
     def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
-        """The lease is over, and with it every allowance; what the hub has counted under the old name stays there.
+        """Drops every allowance of a shard, because the lease has ended and the node gets a new name.
 
-        `hub_remembers` is false when its data are gone too: then all that was used has to be reported again.
+        With `hub_remembers`, the hub goes on counting the reported use under the old name. Otherwise its data are gone,
+        too, and all use is reported again.
         """
         shard = self.shards[shard_index]
         shard.unconfirmed = 0
@@ -403,13 +416,13 @@ class Kernel(Node):
             cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
 
     def give_up_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Give up all allowances, because the node stops: its last report gives them back."""
+        """Gives back all allowances with the last reports, because the node stops."""
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Sends the next decision about any cell down the slow path, to see whether a runner is there to exchange."""
+        """Makes the next decision about each cell take the slow path, which starts a runner if there is none."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0
@@ -421,7 +434,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts every cell that was taken at `now_ns` back to where it asked to be. Twice does no harm."""
+        """Puts every cell that was taken at `now_ns` back into its queue. Doing so twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
@@ -437,7 +450,7 @@ class Kernel(Node):
             table.tallies[shard_index].unconfirm()
 
     def _drop(self, cell: Cell) -> None:
-        """Drop a key with no use, allowance or report left."""
+        """Drops a key about which there is nothing to remember."""
         let_stay(cell)
         cell.shard.agenda.forget(cell)
         if drop(self.tables[cell.table.name], cell):
@@ -449,14 +462,14 @@ class Kernel(Node):
     def _limit_reports(
         self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
     ) -> tuple[LimitReport, ...]:
-        """The limits that cells refer to, in that order, and after them those whose lifetime numbers have changed."""
+        """Returns the reports of the limits that the cells refer to, then of those whose totals have changed."""
         for table in list(self.tables.values()):
             if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def declared(self, table: Table, shard_index: int) -> LimitReport:
-        """The limit as this node declares it now, without its charges."""
+        """Returns the report of a limit as this node declares it now, without its charges."""
         return self._declared(table, self.shards[shard_index], self.clock.monotonic_ns())
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:

@@ -6,7 +6,7 @@ from reconverge.errors import InvalidKey, shown
 
 
 def plain_key(key: object, bytes_max: int) -> str:
-    """The key as a plain string. Raises InvalidKey."""
+    """Returns the key as a plain string. Raises InvalidKey if it is no string, empty, too long or not storable."""
     if not isinstance(key, str):
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")

@@ -43,11 +43,11 @@ Ts = TypeVarTuple("Ts")
 NAP_S: Final = 0.0005
 """Between two looks at a lock that is held. A lock is held for microseconds."""
 NAPS_MAX: Final = 2000
-"""A thread that has waited for so many naps, a second or more, looks whether any thread will let go of the lock."""
+"""After so many naps, a second or more, a waiting thread checks whether any thread will ever release the lock."""
 
 
 class KernelFields:
-    """The fields of a `Node` that the lock uses; the compiled kernel has the same ones."""
+    """The counters of a `Node` that the locks and the tables of limits read and change."""
 
     keys: int
     """Kept in all limits, overflow cells not among them."""
@@ -60,21 +60,22 @@ class KernelFields:
     """Whether that is to wake the loop."""
 
     def do_after_unlock(self) -> None:
-        """Do the work that was put off while a lock was held."""
+        """Does the work that was put off while a lock was held."""
         raise NotImplementedError
 
 
 class Reentry(RuntimeError):
-    """Raised for a call in the middle of a decision on the same thread, which would wait for itself for ever."""
+    """An error: a thread in the middle of a decision has called a function that must wait for that decision."""
 
     def __init__(self) -> None:
         super().__init__("this thread is in the middle of a decision about the same limit")
 
 
 def _plain_lock() -> Any:
-    """A lock of the interpreter, also where gevent or eventlet has put another in its place.
+    """Returns a lock of the interpreter, even if gevent or eventlet has replaced `_thread.allocate_lock`.
 
-    A greenlet that waits for one of theirs lets others run, in the middle of what the lock is there to protect.
+    A greenlet that waits for a lock of gevent or eventlet lets other greenlets run, in the middle of the protected
+    work.
     """
     import _thread  # noqa: PLC0415  # it is another one once it was patched
 
@@ -88,7 +89,10 @@ def _plain_lock() -> Any:
 
 
 class Lock:
-    """The lock of one limit. Decisions hold it by `run`; `with` is for callers that look at a limit from outside."""
+    """The lock of a limit.
+
+    `run` holds it during the arithmetic of one cell; `with` is for callers outside of decisions.
+    """
 
     __slots__ = ("_inner", "_kernel", "locked", "owner")
 
@@ -116,11 +120,11 @@ class Lock:
         return result
 
     def run_if_free(self, work: Callable[[*Ts], T], *args: *Ts) -> T | None:
-        """The same, unless the lock is held; then nothing is done."""
+        """Calls `work` as `run` does if the lock is free. Otherwise does nothing and returns None."""
         return None if self.locked() else self.run(work, *args)
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock; returns whether that was done. Raises Reentry."""
+        """Takes the lock; returns whether it was taken. Raises Reentry."""
         if blocking and self.locked():
             self._wait()
         taken: bool = self._inner.acquire(blocking)
@@ -129,7 +133,7 @@ class Lock:
         return taken
 
     def release(self) -> None:
-        """Release the lock."""
+        """Releases the lock, then does the work that was put off while it was held."""
         self._inner.release()
         if self._kernel.after_unlock:
             self._kernel.do_after_unlock()
@@ -141,9 +145,10 @@ class Lock:
         self.release()
 
     def _wait(self) -> None:
-        """Return when the lock may be free. Raises Reentry.
+        """Waits until the lock may be free. Raises Reentry.
 
-        The lock is looked at and not taken here: an exception between taking it and letting go would leave it taken.
+        This method looks at the lock and does not take it: an exception between taking and releasing would leave it
+        taken.
         """
         me = get_ident()
         if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
@@ -162,7 +167,7 @@ class Lock:
             nap.acquire(timeout=NAP_S)
 
     def _is_abandoned(self) -> bool:
-        """Whether no thread will let go of the lock, which is held."""
+        """Whether the lock is held, and no thread or greenlet will ever release it."""
         return self.owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
 
 
@@ -171,9 +176,9 @@ WAIT: Final[CodeType] = Lock._wait.__code__  # noqa: SLF001  # of the class abov
 
 
 def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
-    """Whether a frame or one that has called it is at work under that lock, or under any; or is about to be.
+    """Whether a frame, or one of its callers, works under `lock` or is about to; without `lock`, under any lock.
 
-    A frame that waits for its turn is at work under no lock, and will let go of none.
+    A frame that waits for the lock does not work under it, and will not release it.
     """
     waits = False
     while frame is not None:
@@ -185,15 +190,15 @@ def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
 
 
 def in_a_decision() -> bool:
-    """Whether the caller has interrupted its thread in the middle of a decision, for whose end other threads may wait.
+    """Whether the caller interrupts its own thread in the middle of a decision that other threads may be waiting for.
 
-    Nothing runs in the middle of what the compiled kernel decides.
+    The compiled kernel is never interrupted in the middle of a decision.
     """
     return _runs(sys._getframe(1))  # noqa: SLF001  # as above
 
 
 def _all_frames() -> Iterable[FrameType | None]:
-    """Yields the current frame of each thread, and of each greenlet that waits for its turn."""
+    """Returns the current frame of each thread, and of each greenlet that is suspended."""
     yield from sys._current_frames().values()  # noqa: SLF001  # likewise
     greenlet: Any = sys.modules.get("greenlet")
     if greenlet is not None:

@@ -28,13 +28,13 @@ BURST_NS: Final = SECOND_NS // 4
 
 
 class Tables(Protocol):
-    """The node whose new keys these are; `Kernel` implements it."""
+    """The part of a node that `Newcomers` needs: its tables. `Kernel` implements it."""
 
     tables: dict[str, Table]
 
 
 class Newcomers:
-    """The new keys of a node that wait for their first report."""
+    """The new keys of a node that wait for their first report, and the budget for such reports."""
 
     def __init__(self, kernel: Tables, per_second: int) -> None:
         self._kernel = kernel
@@ -42,7 +42,7 @@ class Newcomers:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget all waiting keys."""
+        """Forgets all waiting keys, and fills the budgets."""
         self._credits: dict[str, tuple[int, int]] = {}
         """The reports that each limit may still make, in keys times nanoseconds, and as of when."""
         self._busy: dict[str, int] = {}
@@ -52,27 +52,27 @@ class Newcomers:
         self._turn = 0
 
     def forget(self, limit_name: str) -> None:
-        """Forget a limit that was dropped."""
+        """Removes the budget of a limit that the node has dropped."""
         self._credits.pop(limit_name, None)
         self._busy.pop(limit_name, None)
         for place in [each for each in self._left if each[0] == limit_name]:
             del self._left[place]
 
     def waiting(self, shard: ShardState) -> int:
-        """How many keys wait, of all limits."""
+        """Returns how many new keys wait at a shard, over all limits."""
         return sum(len(table.tallies[shard.index].fresh) for table in list(self._kernel.tables.values()))
 
     def any_wait(self, shard: ShardState) -> bool:
-        """Whether any key waits."""
+        """Whether any new key waits at a shard."""
         return any(table.tallies[shard.index].fresh for table in list(self._kernel.tables.values()))
 
     def hand_over(
         self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
     ) -> tuple[bool, int]:
-        """Put forward what may be reported now, in a batch of at most `cells_max` cells, with those that are `waiting`.
+        """Moves new keys into the next batch of at most `cells_max` cells, which they share with those in `waiting`.
 
-        Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
-        is for a node that leaves: it reports all it knows.
+        Returns whether more may be reported at once, and when the next key may be reported if the budget is used up.
+        `unmetered` is for a node that leaves: it reports all keys.
         """
         fresh = [
             (table, tally)
@@ -101,15 +101,15 @@ class Newcomers:
         return more, again_ns
 
     def queue_again(self, shard: ShardState) -> None:
-        """Queues every new key again that is not to be reported yet; an exception has interrupted `hand_over`.
+        """Rebuilds the queues of new keys of a shard, after an exception has interrupted `hand_over`.
 
-        It may have come when a key was taken out of its queue, and had not been put forward.
+        A key may have been taken out of its queue by then and not be in the batch.
         """
         for table in list(self._kernel.tables.values()):
             table.lock.run(_queue_again, table, shard)
 
     def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
-        """Note the rest of the budget; returns when the next of these keys may be reported, once it is used up."""
+        """Notes how many keys of a limit still wait; returns when the next may be reported if the budget is used up."""
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
         before = self._left.pop(place, 0)
@@ -123,7 +123,7 @@ class Newcomers:
         return tally.fresh_from_ns
 
     def _earned(self, name: str, now_ns: int) -> int:
-        """How many keys of a limit may be reported now."""
+        """Returns how many new keys of a limit may be reported now."""
         most = self.per_second * BURST_NS
         credit, since_ns = self._credits.get(name, (most, now_ns))
         sharing = sum(until_ns > now_ns for limit, until_ns in self._busy.items() if limit != name) + 1

@@ -21,7 +21,7 @@ from reconverge.settings import MILLION
 
 
 class Node(KernelFields):
-    """The state of one node that all its limits share."""
+    """The state of one node that its limits share: shards, budgets, counters and pending work."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Node(KernelFields):
         return shard_of(self.shards, self.namespace, limit_name, key)
 
     def refresh_offset_ns(self, now_ns: int) -> int:
-        """The distance to the wall clock of a node that has no hub to ask."""
+        """Returns the difference to the wall clock, for a node without a hub."""
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
-        """Does the work that was put off. Work that meets a lock of this thread waits until that is free."""
+        """Does the work that was put off. Work that needs a lock which this thread holds waits until that is free."""
         self.after_unlock = False
         if self.wake_wanted:
             self.wake_wanted = False
@@ -92,17 +92,17 @@ class Node(KernelFields):
         self.after_unlock = True
 
     def note_reentry(self, name: str) -> None:
-        """A decision about that limit was asked for in the middle of another one; reports it once."""
+        """Notes that a decision about a limit was requested in the middle of another one, so that it is logged once."""
         if not self._reentry_noted:
             self._reentry_noted = True
             self.put_off(partial(self.on_reentry, name))
 
     def is_under_way(self, cell: Cell) -> bool:
-        """Whether a report of that cell may be waiting for its answer."""
+        """Whether a report of that cell waits for its answer."""
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
-        """Forget the hub and all pending reports, in a forked child: they are the parent's."""
+        """Forgets the hub and all reports that are due: another process goes on with them."""
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False
@@ -115,12 +115,12 @@ class Node(KernelFields):
 
 
 def _no_loop() -> None:
-    """No loop is running that could be woken."""
+    """Does nothing. It stands for a function that wakes the exchange loop, while there is no loop."""
 
 
 def _know_all(table: object) -> None:
-    """In place of a function that takes a dropped table in again: there is none."""
+    """Does nothing. It stands for a function that takes a dropped table back, while no table is dropped."""
 
 
 def _ignore_reentry(name: str) -> None:
-    """Stands for a function that hears of a decision in the middle of another one."""
+    """Does nothing. It stands for a function that is notified of a decision in the middle of another one."""

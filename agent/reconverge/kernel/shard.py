@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.deferred import Later
 
 
 class ShardState(ShardFields, AskState):
-    """The node's state of one shard. Moments are monotonic nanoseconds."""
+    """The knowledge of a node about one shard of the hub. Moments are monotonic nanoseconds."""
 
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
         self.index = index
@@ -21,16 +21,16 @@ class ShardState(ShardFields, AskState):
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
-        """Know nothing of the hub but the time of the wall clock."""
+        """Forgets all knowledge of the hub; its clock is taken to be the wall clock."""
         self.offset_ns = offset_ns
         """The difference from the monotonic clock to the hub's."""
         self.refreshed_ns = -NEVER_NS
         """When that was last compared, on a node that has no hub to ask."""
         self.lag_ns = 0
-        """Twice the error of that."""
+        """Twice the possible error of `offset_ns`."""
         self.late_ns = 0
-        """How much less than that it may be; never so much that the hub's clock would be behind what the hub has said.
-        """
+        """By how much the hub's clock may be behind this node's estimate; never so much that it would be behind the
+        time in the hub's last answer."""
         self.round_trip_ns = 0
         self.acked_ns = -NEVER_NS
         """When the last batch that was answered had been sent."""
@@ -53,7 +53,7 @@ class ShardState(ShardFields, AskState):
         """Until when a runner has promised to look at due work; a decision after that has to start one."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
-        """When to exchange ahead of time, because a cell wants it."""
+        """When to exchange ahead of time, because a cell needs it."""
         self.under_way_ns = NEVER_NS
         """When the batch was taken that waits for its answer; never, if none does."""
         self.later = Later()
@@ -62,7 +62,7 @@ class ShardState(ShardFields, AskState):
         self.begin()
 
     def stay_asleep(self) -> None:
-        """No loop looks by itself: a decision that wants one wakes it, or starts one."""
+        """Notes that the exchange loop will not wake by itself: a decision that needs it must wake or start it."""
         self.looks_ns = NEVER_NS
         """When the loop looks at due work at the latest, without being woken."""
         self.regular_ns = -NEVER_NS
@@ -71,18 +71,24 @@ class ShardState(ShardFields, AskState):
         """No exchange ahead of time begins before that."""
 
     def stay_awake(self) -> None:
-        """The loop is at work, and looks at due work again before it sleeps."""
+        """Notes that the exchange loop is at work, and checks for due work again before it sleeps."""
         self.looks_ns = -NEVER_NS
 
     def sleep_until(self, looks_ns: int, *, regular_ns: int, begins_ns: int) -> None:
-        """The loop sleeps until it looks at `looks_ns`, or is woken; see `reporting/requests.py`."""
+        """Notes that the exchange loop sleeps until `looks_ns` unless it is woken; see `reporting/requests.py`.
+
+        It begins no regular exchange before `regular_ns`, and none ahead of time before `begins_ns`.
+        """
         self.regular_ns = regular_ns
         self.begins_ns = begins_ns
         self.looks_ns = looks_ns  # last: until then each wish wakes it
 
 
 class Tally(TallyFields):
-    """Counts the charges and refunds to one shard since the account began. Both only rise."""
+    """A limit's charges and refunds at one shard since the account began, with what the hub has confirmed of them.
+
+    Both numbers only rise.
+    """
 
     __slots__ = ("_confirmed", "_reported")
 
@@ -95,29 +101,29 @@ class Tally(TallyFields):
 
     @property
     def changed(self) -> bool:
-        """Whether the latest numbers have yet to be reported."""
+        """Whether the hub has not confirmed the latest numbers yet."""
         return (self.charged, self.refunded) != self._confirmed
 
     @property
     def unconfirmed(self) -> int:
-        """The charges that are not known to have arrived at the hub."""
+        """Returns the amount charged that the hub has not confirmed."""
         return self.charged - self._confirmed[0]
 
     def report(self) -> tuple[int, int]:
-        """Returns the numbers for a report, and notes them as under way."""
+        """Returns the numbers of charges and refunds, and notes that they are being sent."""
         self._reported = (self.charged, self.refunded)
         return self._reported
 
     def confirm(self) -> None:
-        """Note that the reported numbers have arrived."""
+        """Notes that the hub has received the numbers that were sent last."""
         self._confirmed = self._reported
 
     def unconfirm(self) -> None:
-        """Note that the hub has lost the numbers, so that they are reported again."""
+        """Notes that the hub has lost the numbers."""
         self._confirmed = (0, 0)
 
     def absorb(self, other: Tally) -> None:
-        """Count what another one has counted, which counts from zero then: the hub keeps one account for both."""
+        """Adds the counts of another tally and sets those to zero: the hub keeps one account for both."""
         self.charged, other.charged = self.charged + other.charged, 0
         self.refunded, other.refunded = self.refunded + other.refunded, 0
         self._reported = self._reported[0] + other._reported[0], self._reported[1] + other._reported[1]
@@ -125,14 +131,14 @@ class Tally(TallyFields):
         other._reported = other._confirmed = (0, 0)
 
     def drop_confirmed(self) -> None:
-        """Subtract the numbers that have arrived at the hub."""
+        """Subtracts what the hub has confirmed, so that only the rest is kept."""
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)
 
 
 def shard_of(shards: Sequence[ShardState], namespace: str, limit_name: str, key: str) -> ShardState:
-    """Which shard keeps a key: by a hash that all nodes compute alike, and strangers cannot foresee."""
+    """Returns the shard that keeps a key, by a keyed hash: the same on all nodes, and unpredictable for clients."""
     if len(shards) == 1:
         return shards[0]
     # Not Python's hash, which differs from process to process: nodes that disagree would keep one key in two shards and

@@ -17,10 +17,10 @@ JUMP = 2654435769
 
 
 class Store(dict[str, Cell]):
-    """A mapping from keys to cells; `put` and `drop` alone change it.
+    """A mapping from keys to cells, which only the methods of this class change.
 
-    A cell keeps its place from when it is put until it is dropped, and the next one that is put gets the place that
-    became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
+    A cell keeps its place until it is dropped, and the next cell gets the place that became empty last. So the order of
+    places, in which cells are visited, does not depend on how keys are hashed.
     """
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Store(dict[str, Cell]):
         self.admitted = 0
         self.refused = 0
         self.overflow: Cell | None = None
-        """In which the keys are counted together that find no room; it has no place."""
+        """The cell that counts the keys for which there is no room; it has no place."""
         self.overflowed = 0
         """Decisions about such keys."""
         self.left_early = 0
@@ -55,13 +55,15 @@ class Store(dict[str, Cell]):
         self.let_go_ns = -NEVER_NS
         """When a key left last that could come back while its use counts; see `kernel/evicted.py`."""
         self.beside: list[Store] | None = None
-        """Of the stores of the limits that count with this one those that are wide; None if none can count with it."""
+        """The wide stores among those of the limits that count together with this one; None if there are no such
+        limits."""
         self.homes: dict[str, Store] | None = None
-        """The store of each key that is in one of them which is not wide; all of them share it, and the list."""
+        """The store of each key that is in one of these stores which is not wide. All these stores share this mapping,
+        and the list."""
         self.wide = False
 
     def put(self, cell: Cell) -> None:
-        """Keep a cell under its key, of which there is none yet."""
+        """Adds a cell under its key, which must not be in the store yet."""
         self._list(cell.key)
         self[cell.key] = cell
         if self._empty:
@@ -72,7 +74,7 @@ class Store(dict[str, Cell]):
             self._places.append(cell)
 
     def drop(self, cell: Cell) -> bool:
-        """Forget a cell; returns whether it was here."""
+        """Removes a cell; returns whether it was in the store."""
         if self.get(cell.key) is not cell:
             return False
         self._unlist(cell.key)
@@ -83,7 +85,7 @@ class Store(dict[str, Cell]):
         return True
 
     def hand_over(self, cell: Cell, other: Store) -> None:
-        """Moves a cell of this store to another."""
+        """Moves a cell from this store to another."""
         place = cell.place
         other.put(cell)  # first: a cell that is in two stores for a moment is not lost
         self._unlist(cell.key)
@@ -93,7 +95,7 @@ class Store(dict[str, Cell]):
         self._empty.append(place)
 
     def _list(self, key: str) -> None:
-        """Note of a key that this store has it, unless it has too many."""
+        """Adds a key to the index of the keys in this store, unless the index is full."""
         if self.homes is None or self.beside is None or self.wide:
             return
         if len(self) >= LISTED_MAX:
@@ -107,11 +109,11 @@ class Store(dict[str, Cell]):
             del self.homes[key]
 
     def in_order(self) -> list[Cell]:
-        """All cells, in the order of their places."""
+        """Returns all cells, in the order of their places."""
         return [cell for cell in self._places if cell is not None]
 
     def pass_by(self, count: int) -> list[Cell]:
-        """The next few cells, at most `count`, in the order of their places and round again."""
+        """Returns the next few cells, at most `count`, in the order of their places; begins again after the last."""
         passed: list[Cell] = []
         for _ in range(min(PLACES_PASSED, len(self._places))):
             cell = self._places[self._hand]
@@ -123,15 +125,15 @@ class Store(dict[str, Cell]):
         return passed
 
     def jump(self) -> None:
-        """Moves the hand some way on, so that the cells passed by are a sample of all."""
+        """Skips some places, so that the cells that `pass_by` returns are a sample of all."""
         if self._places:
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places
 
     def look_around(self, shard: Shard, first: int) -> int:
-        """Sends the next decision about some cells of that shard down the slow path.
+        """Makes the next decision about some cells of a shard take the slow path.
 
-        These are some from place `first` on; returns at which to go on, which is 0 when there are no more.
+        Starts at place `first`; returns the place at which to go on, or 0 when all cells have been visited.
         """
         end = min(first + LOOKED_AROUND, len(self._places))
         for cell in self._places[first:end]:
@@ -140,11 +142,11 @@ class Store(dict[str, Cell]):
         return end if end < len(self._places) else 0
 
     def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store's has the same face
-        """Do without the object of a key until it is asked about; only the compiled store can."""
+        """Releases the Python object of a key until it is used again. Only the compiled store can do this."""
         return False
 
     def start_over(self) -> None:
-        """Drop all cells and numbers."""
+        """Drops all cells and counters."""
         for cell in self.values():
             self._unlist(cell.key)
             cell.room = -1

@@ -25,17 +25,18 @@ _DAY_S: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_S: Final = 0
 LAST_S: Final = 253_000_000_000
-"""In the year 9987. Moments outside belong to the first window and the last: no hub's clock shows them on purpose."""
+"""The last moment, in the year 9987. Earlier and later moments belong to the first and last window: no hub's clock
+is so wrong."""
 
 
 class Unit(NamedTuple):
-    """A part of the calendar. Its windows are numbered without gaps."""
+    """A unit of the calendar, such as a week. Its windows are numbered without gaps."""
 
     name: str
     window_s: int
-    """How long it lasts in a limit string."""
+    """The length in seconds of a window that means this unit in a limit string."""
     longest_s: int
-    """How long it may last by the calendar, with a day to spare: clocks have been put back by as much."""
+    """The longest length by the calendar in seconds, with a day to spare: clocks have been put back by as much."""
     number_of: Callable[[date], int]
     first_day: Callable[[int], date]
 
@@ -61,7 +62,7 @@ UNITS: Final = (
 
 
 def unit_of(window_ns: int) -> Unit | None:
-    """The unit that a limit's window stands for, if any."""
+    """Returns the calendar unit that a window of this length stands for; None if there is none."""
     return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
 
 
@@ -83,15 +84,15 @@ class CalendarWindows:
         self.zone = zone
         self._zone = ZoneInfo(zone)
         self._found = (0, 0, 0)
-        """The last answer: number, opening and closing. Most questions are about the same window."""
+        """The last window that was looked up: number, opening and closing. Most calls are about the same window."""
 
     @property
     def longest_ns(self) -> int:
-        """No window lasts longer."""
+        """Returns a length in nanoseconds that no window exceeds."""
         return self.unit.longest_s * SECOND_NS
 
     def number(self, hub_ns: int) -> int:
-        """The window that a moment belongs to."""
+        """Returns the number of the window in which a moment lies."""
         number, opens_ns, closes_ns = self._found
         if opens_ns <= hub_ns < closes_ns:
             return number
@@ -106,14 +107,17 @@ class CalendarWindows:
         return number
 
     def opens_ns(self, number: int) -> int:
-        """When a window begins, which is when the one before it ends."""
+        """Returns the moment at which a window begins, which is the end of the window before."""
         known, opens_ns, closes_ns = self._found
         if number == known:
             return opens_ns
         return closes_ns if number == known + 1 else self._opens_s(number) * SECOND_NS
 
     def _opens_s(self, number: int) -> int:
-        """The first midnight of the window's first day; if clocks skip it, when it would have been."""
+        """Returns the first midnight of the window's first day, in seconds.
+
+        If clocks skip it, that is where it would be.
+        """
         day = self.unit.first_day(number)
         return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)
 

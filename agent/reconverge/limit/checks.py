@@ -1,4 +1,4 @@
-"""Checks of what a limit declares beside its quota: its name, its table of costs, `soft` and `max_debt`."""
+"""Checks of the parts of a limit other than its quota: its name, its table of costs, `soft` and `max_debt`."""
 
 # Theory of operation.
 #
@@ -28,7 +28,7 @@ NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 
 
 def check_name(name: object) -> str:
-    """Return `name` if it can name a limit; it becomes part of the hub's keys and of metric labels.
+    """Returns `name` if it can name a limit; the name becomes part of the hub's keys and of metric labels.
 
     Raises:
         InvalidLimit: it is not a string of 1 to 64 letters, digits, or `_-./`.
@@ -44,13 +44,13 @@ def check_name(name: object) -> str:
 
 
 ANY_KIND: Final = "*"
-"""Stands in a table of costs for every kind that is not named there."""
+"""The entry in a table of costs for all kinds that are not named there."""
 KINDS_MAX: Final = 1000
-"""A table of costs is written by hand; a longer one is a mistake, such as keys in the place of kinds."""
+"""The most kinds in a table of costs: a longer table is a mistake, such as keys in the place of kinds."""
 
 
 def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
-    """A checked copy of a table of costs. Raises InvalidLimit, which shows `text` as the limit."""
+    """Returns a checked copy of a table of costs. Raises InvalidLimit, whose message shows `text` as the limit."""
     if not isinstance(costs, Mapping):
         raise InvalidLimit(text, f"costs {shown(costs)} are no table; write them like {{'GET': 1, 'POST': 2}}")
     if not 1 <= len(costs) <= KINDS_MAX:
@@ -81,22 +81,22 @@ def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> i
 
 
 SOFT_MAX: Final = 1
-"""A larger number is a percentage by mistake: 10 would stand for 1000 %."""
+"""The largest `soft`: a larger number is probably a percentage, as 10 would mean 1000 %."""
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
-    """Raise InvalidLimit, which shows `text` as the limit, unless `nominal` can be raised by the fraction `soft`."""
+    """Raises InvalidLimit, which shows `text`, unless `nominal` raised by the fraction `soft` is at most `most`."""
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
         problem = (
             f"soft {shown(soft)} is not a fraction from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
         )
         raise InvalidLimit(text, problem)
     if nominal * (1 + soft) > most:
-        raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}; lower one of them")
+        raise InvalidLimit(text, f"the quota raised by soft={shown(soft)} is more than {most}; lower one of them")
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
-    """Raise InvalidLimit unless `max_debt` is a cost that a key may owe, or None for no bound."""
+    """Raises InvalidLimit unless `max_debt` is a cost from 0 to `most` that a key may owe, or None for no bound."""
     if max_debt is None:
         return
     if isinstance(max_debt, bool) or not isinstance(max_debt, int):

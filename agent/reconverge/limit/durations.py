@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _FIELDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-"""Seconds in each field. Months and years are not of one length, so they are no durations here."""
+"""The seconds in each field. Months and years differ in length, so they are not allowed here."""
 _NUMBER: Final = r"[0-9]{1,12}"
 _ISO: Final = re.compile(
     rf"P(?:(?P<weeks>{_NUMBER})W)?(?:(?P<days>{_NUMBER})D)?"
@@ -16,7 +16,7 @@ _ISO: Final = re.compile(
 
 
 def seconds_of_iso(text: str) -> float:
-    """The seconds that an ISO 8601 duration stands for. Raises ValueError, which describes the mistake."""
+    """Returns the length of an ISO 8601 duration in seconds. Raises ValueError, which describes the mistake."""
     found = _ISO.fullmatch(text)
     if found is None:
         raise ValueError(
@@ -25,6 +25,6 @@ def seconds_of_iso(text: str) -> float:
         )
     fields = {name: found[name] for name in _FIELDS if found[name] is not None}
     if not fields or (found["time"] is not None and not fields.keys() & {"hours", "minutes", "seconds"}):
-        raise ValueError("is an ISO 8601 duration without a number, such as PT10S has")
+        raise ValueError("is an ISO 8601 duration without a number; write one like PT10S")
     seconds = float(sum(float(number) * _FIELDS[name] for name, number in fields.items()))
     return int(seconds) if seconds.is_integer() else seconds

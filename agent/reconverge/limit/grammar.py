@@ -1,11 +1,11 @@
-"""How a limit is written: `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api`, several joined by `,` `;` `|`.
+"""The parser of limit strings: `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api`, several joined by `,` `;` `|`.
 
-A superset of the grammar of the `limits` package, and with its units: m is a minute, mo a month of 30 days,
-a year has 360 days. A window may be an ISO 8601 duration: `20/PT10M`, `1000 per P31D`. A month of 31 days is `P31D` or
-`31 days`; `P1M` is of no one length, and an error.
+The grammar is a superset of the one of the `limits` package, with its units: m is a minute, mo a month of 30 days, a
+year has 360 days. A window may be an ISO 8601 duration: `20/PT10M`, `1000 per P31D`. A month of 31 days is `P31D` or
+`31 days`; `P1M` is an error, because months differ in length.
 
-What is in progress is limited by `20 in flight` or `20 concurrent`, with `lease 10s` for slots that last longer without
-a word of their node.
+Work in progress is limited by `20 in flight` or `20 concurrent`, with `lease 10s` for slots that stay taken longer
+after their node has fallen silent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNITS_S: Final = {
     **dict.fromkeys(("mo", "month", "months"), 30 * _DAY_S),
     **dict.fromkeys(("y", "year", "years"), 360 * _DAY_S),
 }
-"""Seconds in each unit, by every way to write it."""
+"""The seconds in each unit, by every spelling of the unit."""
 
 TEXT_LENGTH_MAX: Final = 1000
 DIGITS_MAX: Final = 18
@@ -43,7 +43,7 @@ _TOKEN: Final = re.compile(r"(?P<number>[0-9]+)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota as it was written, and where in the text it began."""
+    """One quota of a limit string, as it was written, and its position in the text."""
 
     amount: int
     window_s: float
@@ -52,7 +52,7 @@ class Quota:
     position: int
     warmup_s: float | None = None
     slots: bool = False
-    """Whether it limits work in progress; the window is 0 then."""
+    """Whether the quota limits work in progress; the window is 0 then."""
     lease_s: float | None = None
 
 
@@ -64,10 +64,10 @@ class _LimitToken:
 
 
 def parse_quotas(text: str) -> tuple[Quota, ...]:
-    """Read all quotas of a limit string, at least one.
+    """Reads all quotas of a limit string, at least one.
 
     Raises:
-        InvalidLimit: the text cannot be read; the error states where, and what was expected.
+        InvalidLimit: the text cannot be read; the message names the place, and what was expected there.
     """
     if not isinstance(text, str):
         raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
@@ -84,7 +84,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
 
 
 class _TextReader:
-    """Walks over the words of one limit string."""
+    """Reads the words of one limit string, one after the other."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -92,10 +92,10 @@ class _TextReader:
         self._next = 0
 
     def quota(self) -> Quota:
-        """Read: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
+        """Reads: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
 
-        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601
-        duration or [number] unit, a duration that or number unit.
+        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601 duration or
+        [number] unit, a duration that or number unit.
         """
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
@@ -112,18 +112,18 @@ class _TextReader:
         return Quota(amount, window_s, burst, name, first.position, warmup_s)
 
     def take_mark(self, marks: str) -> bool:
-        """Step over one of `marks` if it is next."""
+        """Steps over the next word if it is one of `marks`. Returns whether it was."""
         token = self._peek()
         found = token.kind == "mark" and token.text in marks
         self._next += found
         return found
 
     def ended(self) -> bool:
-        """Whether nothing is left."""
+        """Whether all words have been read."""
         return self._peek().kind == "end"
 
     def expect_end(self) -> None:
-        """Raise InvalidLimit unless nothing is left."""
+        """Raises InvalidLimit unless all words have been read."""
         if not self.ended():
             raise self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")
 
@@ -151,7 +151,7 @@ class _TextReader:
         return found
 
     def _take_slots(self) -> bool:
-        """Step over "in flight" or "concurrent"."""
+        """Steps over "in flight" or "concurrent" if that is next. Returns whether it was."""
         if self._take_word("concurrent"):
             return True
         if not self._take_word("in"):
@@ -161,7 +161,10 @@ class _TextReader:
         return True
 
     def _take_per(self) -> bool:
-        """Step over "per", which may touch what follows it: `limits` reads "5 per10 seconds", too."""
+        """Steps over "per", which may touch the word after it: `limits` reads "5 per10 seconds", too.
+
+        Returns whether it was there.
+        """
         token = self._peek()
         if token.kind != "word" or token.text[: len("per")].lower() != "per":
             return False
@@ -192,7 +195,7 @@ class _TextReader:
         return self._number(what) * self._unit_s() if seconds is None else seconds
 
     def _iso_s(self) -> float | None:
-        """Read an ISO 8601 duration if one is next, in seconds; None if not."""
+        """Reads an ISO 8601 duration if one is next. Returns its seconds, or None if the next word is no duration."""
         token = self._peek()
         if token.kind != "word" or _ISO.fullmatch(token.text) is None:
             return None

@@ -1,4 +1,4 @@
-"""Limits: a quota of cost per window, for each key."""
+"""The limit: a quota of cost per window, for each key."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ ALGORITHMS: Final = (
     SMOOTH_WARMING_UP,
 )
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
-"""All that a `Limit` can name."""
+"""All algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
+"""Three names for one arithmetic: counting tokens, theoretical arrival times, or what is in a bucket."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
-"""Those of which one can choose how they begin and how they fill; the outflow of a leaky bucket is steady."""
+"""Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
-"""Every charge has a date, and expires as a whole."""
+"""Algorithms in which every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
 """Algorithms that admit one request on credit, and the next when that has been paid for."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
@@ -54,7 +54,7 @@ DRAINED: Final = (*BUCKETS, *SMOOTH)
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
 """Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
-"""Whose allowances are parts of a rate, and so have to be finer than whole requests."""
+"""Algorithms whose allowances are parts of a rate, and so have to be finer than whole requests."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
 """Algorithms that admit as much at once as fits."""
 
@@ -62,38 +62,37 @@ CLOCK: Final = "clock"
 FIRST_HIT: Final = "first-hit"
 CALENDAR: Final = "calendar"
 ALIGNMENTS: Final = (CLOCK, FIRST_HIT, CALENDAR)
-"""Where fixed windows begin."""
+"""When fixed windows begin."""
 UTC: Final = "UTC"
 
 GREEDY: Final = "greedy"
 INTERVAL: Final = "interval"
 REFILLS: Final = (GREEDY, INTERVAL)
-"""How a bucket gets its quota back."""
+"""How the quota of a bucket comes back."""
 
 QUOTA_MAX: Final = 10**12
-"""Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
+"""The largest quota: thousandths of a cost must be exact integers, also in Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
-"""Allowances of paced limits are counted in so many parts of a request, unless the quota is large without that."""
+"""Into how many parts a request is divided in the allowances of paced limits, unless the quota is too large for
+that."""
 CREDIT_WINDOWS_MAX: Final = 100
-"""A request of a smooth limit goes on credit for up to so many windows' worth of the rate, beyond what can be stored.
-
-A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted an allowance to
-pay it off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as
-there are nodes: without an end one wrong cost would close a key for good, and a restart would open it again.
-"""
+"""The most windows' worth of the rate that a request of a smooth limit may use on credit, beyond the stored permits.
+A node can report a need of up to a hundred capacities, so it can still report its debt, and is granted an allowance
+to pay it off. Each node, and each start of a process, may use credit once, so a cost counts in the bound as often as
+there are nodes. Without this maximum one wrong cost would block a key for good, and a restart would unblock it."""
 WINDOW_MIN_NS: Final = MILLISECOND_NS
-"""Shorter windows than the clock error between two machines would limit nothing."""
+"""The shortest window: with a shorter one, the clock error between two machines would defeat the limit."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 """Ten years."""
 SLOT_LEASE_S: Final = 5.0
-"""How long the slots of a process that has fallen silent stay taken, if its limit does not say."""
+"""The default lease of slots in seconds: how long the slots of a silent process stay taken."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
-"""The longest lease that an agent chooses by itself."""
+"""The longest lease of slots: the longest that an agent chooses by itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
-"""A key remembers up to so many counts."""
+"""The most slices of a window, as each key stores a count for each."""
 LOG_QUOTA_MAX: Final = 100_000
-"""A key remembers up to so many charges, at about fifty bytes each on every node."""
+"""The largest quota of a sliding log, as each key stores every charge, at about fifty bytes each on every node."""
 
 
 @with_advice()
@@ -101,27 +100,27 @@ LOG_QUOTA_MAX: Final = 100_000
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
-    `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`.
-    `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`,
-    `leaky-bucket`) have one; for `smooth-bursty` the most permits that are stored while there are no requests, by
-    default one second's worth. `name` is what "as NAME" said in a limit string, if anything. `slices` is into how many
-    parts `sliding-slices` divides the window, by default 10. `count_refused` has `sliding-log` count requests that were
-    refused as well, by this quota or by another of the same limit, so that a client that goes on asking stays out.
+    `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`. `burst`
+    is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have
+    one; for `smooth-bursty` it is the most permits that are stored while there are no requests, by default one second's
+    worth. `name` is the NAME of "as NAME" in a limit string, or None. `slices` is the number of parts into which
+    `sliding-slices` divides the window, by default 10. With `count_refused`, `sliding-log` also counts requests that
+    were refused, by this quota or by another of the same limit, so that a client that goes on asking stays out.
     `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
 
-    `align` is where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
-    after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
-    of 1, 7, 30 and 360 days then stand for. Of buckets, `initial` says how much a new key may use at once, by default
-    the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
-    of the window.
+    `align` says when fixed windows begin: "clock", at multiples of the window; "first-hit", with the first charge after
+    the window before; "calendar", with the day, week, month or year of `timezone` (an IANA name), for which the windows
+    of 1, 7, 30 and 360 days then stand. For buckets, `initial` says how much a new key may use at once, by default the
+    capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple of
+    the window.
 
     `concurrency` limits work in progress and not a rate: `quota` is the number of slots, there is no window, and
-    `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. Written as a limit
-    string, that is `20 in flight` or `20 concurrent lease 10s`.
+    `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. In a limit string,
+    that is `20 in flight` or `20 concurrent lease 10s`.
 
-    `soft` is the share by which requests may exceed the quota, admitted but flagged; 0.1 means 10 %. `max_debt` is how
-    far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12. `costs` says what
-    one request of each kind costs, and under "*" what one of any other kind does.
+    `soft` is the fraction of the quota by which requests may exceed it, admitted but flagged; 0.1 means 10 %.
+    `max_debt` is how far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12.
+    `costs` is the cost of one request by its kind; the cost under "*" is for all kinds that are not named.
 
     Raises:
         InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
@@ -199,17 +198,22 @@ class Limit:
         self._check_refill(text)
         _check_warmup(text, self)
         if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
-            raise InvalidLimit(text, f"the permits of a second are more than {QUOTA_MAX}; give a burst up to that")
+            raise InvalidLimit(text, f"one second stores more than {QUOTA_MAX} permits; give a burst up to that")
         check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
         check_max_debt(text, self.max_debt, most=QUOTA_MAX)
         if self.smooth and (self.soft or self.max_debt is not None):
-            raise InvalidLimit(text, f"soft and max_debt do not go with {self.algorithm}, in which all goes on credit")
+            raise InvalidLimit(
+                text, f"soft and max_debt do not go with {self.algorithm}, which admits on credit; leave them out"
+            )
         self._check_log(text)
         if self.costs is not None:
             object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
 
     def _check_slots(self) -> None:
-        """Puts the lease in place of a window, and refuses settings that have no meaning for slots."""
+        """Puts the lease of a limit on work in progress in place of its window.
+
+        Raises InvalidLimit for settings of rates.
+        """
         text = f"{shown(self.quota)} in flight"
         lease = SLOT_LEASE_S if self.lease is None else self.lease
         if isinstance(lease, bool) or not isinstance(lease, int | float):
@@ -218,11 +222,11 @@ class Limit:
             raise InvalidLimit(text, f"the lease of {shown(lease)} s is not between 1 ms and ten minutes")
         if self.window not in (None, lease):
             raise InvalidLimit(
-                text, f"a limit on work in progress has no window, and {shown(self.window)} is one; leave it out"
+                text, f"a limit on work in progress has no window; leave out window={shown(self.window)}"
             )
         for name, value in (("soft", self.soft), ("max_debt", self.max_debt)):
             if value:
-                raise InvalidLimit(text, f"{name} does not go with {CONCURRENCY}: a slot is taken or it is not")
+                raise InvalidLimit(text, f"{name} does not go with {CONCURRENCY}; leave it out")
         object.__setattr__(self, "lease", float(lease))
         object.__setattr__(self, "window", float(lease))
 
@@ -231,7 +235,7 @@ class Limit:
             if self.slices is not None:
                 raise InvalidLimit(text, f"slices go with {SLIDING_SLICES}, not with {self.algorithm}")
         elif self.slices is None:
-            object.__setattr__(self, "slices", SLICES)  # so that saying the default and leaving it out are the same
+            object.__setattr__(self, "slices", SLICES)  # makes Limit(slices=10) equal to a limit without slices
         elif isinstance(self.slices, bool) or not isinstance(self.slices, int):
             raise InvalidLimit(text, f"the number of slices {shown(self.slices)} is not a whole number")
         elif not 1 <= self.slices <= SLICES_MAX:
@@ -243,8 +247,8 @@ class Limit:
         if self.algorithm == SLIDING_LOG and self.capacity > LOG_QUOTA_MAX:
             raise InvalidLimit(
                 text,
-                f"a {SLIDING_LOG} of {self.capacity} would remember as many charges of each key; "
-                f"up to {LOG_QUOTA_MAX} it does, and beyond that {SLIDING_SLICES} is what comes closest",
+                f"a {SLIDING_LOG} remembers each charge, so it admits at most {LOG_QUOTA_MAX}, not {self.capacity}; "
+                f"use {SLIDING_SLICES} for more",
             )
         if self.count_refused and self.algorithm != SLIDING_LOG:
             raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}")
@@ -286,18 +290,18 @@ class Limit:
 
     @property
     def window_ns(self) -> int:
-        """How long the quota lasts, in nanoseconds; a whole number of microseconds, as the hub counts those."""
+        """Returns the length of the window in nanoseconds; a whole number of microseconds, the unit of the hub."""
         return round(self.window * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
 
     @property
     def capacity(self) -> int:
-        """The most that can be admitted at once: `nominal`, and the part that `soft` adds to it."""
+        """Returns the most cost that can be admitted at once: `nominal`, and the part that `soft` adds to it."""
         soft = floor(self.nominal * Fraction(str(self.soft))) if self.soft else 0  # 0.1 is a tenth, as it is written
         return self.nominal + soft
 
     @property
     def nominal(self) -> int:
-        """The most that can be admitted at once within the quota, or the burst of a bucket; all stored if smooth."""
+        """Returns the most cost admitted at once: the quota, a bucket's burst, or a smooth limit's stored permits."""
         if self.burst is not None:
             return self.burst
         if self.algorithm == SMOOTH_BURSTY:
@@ -308,9 +312,9 @@ class Limit:
 
     @property
     def cost_max(self) -> int:
-        """The largest cost that can ever be admitted: what fits at once, and if smooth what goes on credit beside it.
+        """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits the most credit.
 
-        In parts of a request no cost is larger than the largest quota.
+        For limits that count parts of a request, no cost is larger than the largest quota.
         """
         if not self.smooth:
             return self.capacity
@@ -318,7 +322,7 @@ class Limit:
 
     @property
     def warmup_ns(self) -> int:
-        """How long it takes from cold to the full rate; zero where nothing warms up."""
+        """Returns how long a warm-up takes from cold to the full rate, in nanoseconds; 0 if the algorithm has none."""
         return 0 if self.warmup is None else round(self.warmup * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
 
     @property
@@ -328,24 +332,24 @@ class Limit:
 
     @property
     def slots(self) -> bool:
-        """Whether this limits work in progress, so that charges are given back when the work ends."""
+        """Whether this is a limit on work in progress, whose charges are given back when the work ends."""
         return self.algorithm == CONCURRENCY
 
     @property
     def smooth(self) -> bool:
-        """Whether a request goes on credit, and the next one waits until that is paid for."""
+        """Whether a request is admitted on credit, and the next one waits until that is paid for."""
         return self.algorithm in SMOOTH
 
     @property
     def unit(self) -> int:
-        """How many parts of a request the allowances and counts of this limit are kept in: a power of ten."""
+        """Returns into how many parts the allowances and counts of this limit divide a request: a power of ten."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10
         return unit
 
     def over(self, window: float) -> Limit:
-        """The same limit where everything takes longer or shorter, as the window does; what fits at once stays."""
+        """Returns the same limit with another window. A warm-up changes in proportion; the capacity does not."""
         if self.slots:
             return replace(self, window=window, lease=window)
         burst = self.capacity if self.algorithm == SMOOTH_BURSTY else self.burst
@@ -359,17 +363,17 @@ class Limit:
 
     @property
     def counts_as(self) -> str:
-        """The algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
+        """Returns the algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
         return FIXED_WINDOW if self.slices == 1 else self.algorithm
 
     @property
     def withheld(self) -> int:
-        """How much of the capacity a new key begins without."""
+        """Returns the part of the capacity that a new key does not have at its beginning."""
         return 0 if self.initial is None else self.capacity - self.initial
 
     @property
     def calendar(self) -> CalendarWindows | None:
-        """The windows of a limit that follows a calendar."""
+        """Returns the windows of a limit that follows a calendar; None for any other limit."""
         unit = unit_of(self.window_ns) if self.align == CALENDAR else None
         return None if unit is None else CalendarWindows(unit, self.timezone)
 
@@ -382,14 +386,14 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
-        """Read a limit string such as `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api` or `20 in flight`.
+        """Reads a limit string such as `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api` or `20 in flight`.
 
         Without an algorithm a burst means `token-bucket`, slices `sliding-slices`, and a warmup (`10/s warmup 5s`)
-        `smooth-warming-up`; otherwise the default is `sliding-window`. `fields` are what no limit string can say, such
-        as `slices` or `align`.
+        `smooth-warming-up`; otherwise the default is `sliding-window`. `fields` are settings that a limit string cannot
+        express, such as `slices` or `align`.
 
         Raises:
-            InvalidLimit: the text cannot be read (the error states where), or it joins several quotas.
+            InvalidLimit: the text cannot be read (the message names the place), or it joins several quotas.
         """
         quota, *others = parse_quotas(text)
         if others:
@@ -402,9 +406,9 @@ class Limit:
 
     @classmethod
     def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
-        """Read all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
+        """Reads all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
 
-        Raises InvalidLimit, with the place.
+        Raises InvalidLimit, whose message names the place.
         """
         return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
 
@@ -439,7 +443,7 @@ class Limit:
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
-        """The algorithm, and its unusual settings."""
+        """Returns the algorithm and the unusual settings, for a text about this limit."""
         said = [self.algorithm]
         if self.slices is not None:
             said.append(f"{self.slices} slices")
@@ -461,7 +465,7 @@ class Limit:
 
 
 def _written(window_ns: int) -> str:
-    """A window as a limit string writes it; no limit string has parts of a millisecond."""
+    """Returns a window as a limit string writes it; no limit string has fractions of a millisecond."""
     if window_ns % SECOND_NS == 0:
         return f"{window_ns // SECOND_NS}s"
     milliseconds, rest_ns = divmod(window_ns, MILLISECOND_NS)
@@ -476,7 +480,7 @@ def _check_quota(text: str, field: str, value: object) -> None:
 
 
 def _check_warmup(text: str, limit: Limit) -> None:
-    """Raise InvalidLimit unless a warm-up is there exactly where something warms up."""
+    """Raises InvalidLimit if the limit has a warm-up that its algorithm does not use, or lacks one that it needs."""
     warmup = limit.warmup
     if limit.algorithm != SMOOTH_WARMING_UP:
         if warmup is not None:

@@ -1,4 +1,4 @@
-"""How the quotas of a limit are read, and named."""
+"""How the quotas of a limit are read and named."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import CONCURRENCY, Limit
 
 TIER: Final = "@"
-"""Between the name of a limit and the terms of one plan of contracts, in the name of that quota."""
+"""The sign between a limit's name and the terms of one plan of contracts, in the name of that quota."""
 QUOTAS_MAX: Final = 16
-"""Of one limit. Each is decided about in every request."""
+"""The most quotas of one limit; every request is decided by each of them."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
 
 
@@ -29,11 +29,11 @@ def quotas_of(
     max_debt: int | None = None,
     costs: Mapping[str, int] | None = None,
 ) -> dict[str, Limit]:
-    """The quotas of a limit, each under the name by which the hub and the statistics know it.
+    """Returns the quotas of a limit, each under the name by which the hub and the statistics know it.
 
-    A quota alone has the limit's name. Of several, the first has it, too, and the others add their number, as in
-    `api#2`; whichever is called something ("as daily") adds that instead, as in `api#daily`. No limit's own name has
-    a "#", so that only two quotas of one limit can collide.
+    A single quota has the limit's name. Of several, the first has it, too, and the others add their number, as in
+    `api#2`; a quota with a name of its own ("as daily") adds that instead, as in `api#daily`. The name of a limit has
+    no "#", so only two quotas of one limit can collide.
 
     Raises:
         InvalidLimit: a quota or its name cannot be used, or two have the same name.
@@ -61,7 +61,10 @@ def quotas_of(
 
 
 def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
-    """A limit on work in progress, of a number of slots, a limit string or a `Limit`. Raises InvalidLimit."""
+    """Returns a limit on work in progress, made from a number of slots, a limit string or a `Limit`.
+
+    Raises InvalidLimit.
+    """
     if isinstance(limit, int) and not isinstance(limit, bool):
         return Limit(limit, algorithm=CONCURRENCY, lease=lease)
     if isinstance(limit, str):
@@ -77,7 +80,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 
 
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
-    """Raise InvalidLimit for a limit on what is in progress in the place of one on a rate."""
+    """Raises InvalidLimit if a single quota limits work in progress: only a limit on a rate can be declared here."""
     for each in quotas.values():
         if each.slots and len(quotas) == 1:  # of several the kernel knows more to say
             problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
@@ -102,7 +105,7 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
 
 
 def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
-    """One of several: a quota, or a limit string."""
+    """Returns the quotas that one item of a list stands for: a `Limit`, or a limit string."""
     if isinstance(limit, Limit):
         return [limit]
     if isinstance(limit, str):
@@ -113,7 +116,7 @@ def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
 
 
 def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
-    """The limit with the settings beside it, unless these contradict it."""
+    """Returns the limit with further settings. Raises InvalidSetting if the limit has other values already."""
     changes = {field: value for field, value in settings.items() if value is not None}
     for field, value in changes.items():
         said = getattr(limit, field)
@@ -123,10 +126,10 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
 
 
 def limit_of_quota(name: str) -> str:
-    """The name of the limit that a quota belongs to, by which all of its quotas are switched.
+    """Returns the name of the limit to which a quota belongs; a switch of that limit is for all of its quotas.
 
-    It is `api` of `api#2`, the second quota of a limit, and of `api@5/60s`, what one plan of contracts says of it. No
-    limit's own name has a "#" or an "@".
+    It is `api` for `api#2`, the second quota of a limit, and for `api@5/60s`, the quota of one plan in contracts. The
+    name of a limit has no "#" and no "@".
     """
     return name.partition("#")[0].partition(TIER)[0]
 
@@ -142,10 +145,10 @@ def _quota_name(name: str, number: int, limit: Limit) -> str:
 
 
 def fraction_of(soft: float | str) -> float:
-    """A fraction of the quota, which may be written as a percentage. Raises InvalidSetting."""
+    """Returns a fraction of the quota, which may be written as a percentage. Raises InvalidSetting."""
     if not isinstance(soft, str):
         return soft
     match = _PERCENT.fullmatch(soft.strip())
     if match is None:
-        raise InvalidSetting("soft", soft, "is neither a share like 0.1 nor a percentage like '10%'")
+        raise InvalidSetting("soft", soft, "is neither a fraction like 0.1 nor a percentage like '10%'")
     return float(match["number"]) / 100

@@ -67,7 +67,7 @@ Steps: TypeAlias = Generator[int, None, Settled]
 
 @dataclass(frozen=True, slots=True)
 class AskStats:
-    """Statistics of the requests of one limit that asked the hub."""
+    """Counts of the requests of one limit that asked the hub, by result, and how long they waited."""
 
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     durations: Durations = field(default_factory=Durations)
@@ -80,9 +80,9 @@ class AskStats:
 
 @dataclass(frozen=True, slots=True)
 class AskedCost:
-    """A question to the hub: the key, the cost by each quota, and how long it may wait.
+    """A request's question to the hub: the key, the cost by each quota, and how long the request may wait.
 
-    With `units`, the cost of one unit by each quota, its charges can be corrected later.
+    `units` is the cost of one unit by each quota; with it, the charges can be corrected later.
     """
 
     key: str
@@ -94,7 +94,7 @@ class AskedCost:
 
 
 class Pause(NamedTuple):
-    """A pause in which no request asks about a key, because the hub has just refused it."""
+    """A time in which requests do not ask the hub about a key, because the hub has just refused one."""
 
     until_ns: int
     retry: int
@@ -103,12 +103,12 @@ class Pause(NamedTuple):
     """The refused cost, by each quota. The hub may have room for less."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
-        """Whether the pause holds for a request of these costs."""
+        """Whether a request of these costs does not ask the hub: the pause lasts, and it was for no larger cost."""
         return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
 
 
 class Asking:
-    """Lets requests to one limit ask the hub, and wait for its answer."""
+    """Lets requests of one limit ask the hub in doubt, and counts the results."""
 
     def __init__(self, limit: Decider) -> None:
         self.limit = limit
@@ -121,7 +121,7 @@ class Asking:
         self.start_over()
 
     def start_over(self) -> None:
-        """After a fork: no request has asked."""
+        """Forgets all asks and results. Called in a forked child."""
         self._pauses: dict[str, Pause] = {}
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
@@ -130,18 +130,21 @@ class Asking:
 
     @property
     def stats(self) -> AskStats:
-        """A snapshot."""
+        """Returns a snapshot of the results and durations."""
         counts: dict[Result, int] = {result: total.value for result, total in self._results.items()}
         return AskStats(counts, self._durations.copy())
 
     def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> AskedCost:
-        """The question; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
+        """Returns the question to the hub; with `marks`, its charges can be corrected.
+
+        Raises InvalidKey, InvalidCost, UnknownKind.
+        """
         limit = self.limit
         units = limit.costs_of(1, kind) if marks else None
         return AskedCost(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
 
     async def ask(self, request: AskedCost) -> Settled:
-        """Decide, and ask in doubt, waiting in the running event loop."""
+        """Decides about a request; in doubt, waits for the hub's answer in the running event loop."""
         settled = self.at_once(request)
         if settled is not None:
             return settled
@@ -162,7 +165,7 @@ class Asking:
             steps.close()
 
     def ask_blocking(self, request: AskedCost) -> Settled:
-        """Decide as `ask` does, waiting on the calling thread; from memory alone if that thread must not wait."""
+        """Decides as `ask`, on the calling thread; without the hub on a thread that must not wait."""
         settled = self.at_once(request)
         if settled is not None:
             return settled
@@ -183,7 +186,10 @@ class Asking:
             steps.close()
 
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
-        """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
+        """Asks the hub about a request in doubt, and decides by its answer, or without it if none comes in time.
+
+        A generator: yields the nanoseconds to sleep, returns the decision.
+        """
         gate, began_ns = self._gate, self.now_ns()
         shards = gate.shards(request.key)
         unasked = self.unasked(request, shards, began_ns)
@@ -211,7 +217,7 @@ class Asking:
             self.leave(request, shards, cells, waker)
 
     def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
-        """Returns the rule to decide by without the hub, if asking it now has no use; else None."""
+        """Returns the rule to decide by if asking the hub is of no use now; None if it should be asked."""
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return DecidingRule.MEMORY
@@ -222,9 +228,9 @@ class Asking:
         return DecidingRule.ALLOWANCE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
-        """Lets a request wait for the hub's answer; `leave` has to follow.
+        """Lets a request wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns since when reports ask for it, None if none does; see `AskGate.join`.
+        Returns the moment since which reports ask for it; None if none does. See `AskGate.join`.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -233,20 +239,20 @@ class Asking:
         return self._gate.join(request.key, request.costs, cells)
 
     def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
-        """Note that a request that joined waits no longer."""
+        """Notes that a request does not wait for the hub any more."""
         for shard in shards:
             shard.forget_asker(waker)
         self._gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
-        """Lets no further request wait for a hub that has left one unanswered."""
+        """Notes that the hub has left a request unanswered; no further request waits for it until it answers."""
         for shard in shards:
             if shard.acked_ns < began_ns:
                 shard.note_in_vain()
         self.note("timeout", began_ns)
 
     def _as_answered(self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
-        """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
+        """Returns the decision if the hub has answered, or if there is room anyway; None while no answer is there."""
         gate = self._gate
         settled = gate.settle(
             request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
@@ -267,7 +273,7 @@ class Asking:
         return None
 
     def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
-        """Count the hub's answer, and pause further asks about the key if it was refused."""
+        """Counts the hub's answer. After a refusal, decides for how long no request asks about the key."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
@@ -276,7 +282,7 @@ class Asking:
             self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
     def in_doubt(self, request: AskedCost) -> bool:
-        """Whether memory cannot settle a request. Raises Reentry."""
+        """Whether this node cannot decide about a request with certainty. Raises Reentry."""
         return self._gate.in_doubt(request.key, request.costs)
 
     def fits(self, request: AskedCost) -> bool:
@@ -284,19 +290,19 @@ class Asking:
         return self._gate.fits(request.key, request.costs)
 
     def shards(self, request: AskedCost) -> list[ShardState]:
-        """The shards of the hub that a request is asked of."""
+        """Returns the shards of the hub that keep the request's key, one for each quota."""
         return self._gate.shards(request.key)
 
     def word_on(self, cells: list[Cell], asked_ns: int) -> Word:
-        """Returns the state of an ask, by the moment that `join` has returned."""
+        """Returns the state of an ask; `asked_ns` is the moment that `join` has returned."""
         return self._gate.word_on(cells, asked_ns)
 
     def ask_again(self, cells: list[Cell]) -> None:
-        """Asks the hub once more."""
+        """Asks the hub about the cells once more."""
         self._gate.ask_again(cells)
 
     def at_once(self, request: AskedCost) -> Settled | None:
-        """The decision if it is certain; None in doubt, and nothing has been charged."""
+        """Returns the decision if it is certain. In doubt returns None and charges nothing."""
         try:
             in_doubt = self._gate.in_doubt(request.key, request.costs)
         except Reentry:
@@ -312,7 +318,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """The decision by a rule, about a request that was `counted` as demand when it began to ask."""
+        """Returns the decision by a rule. `counted`: the request's demand was counted when it began to ask."""
         try:
             settled = self._gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -323,15 +329,16 @@ class Asking:
         return settled
 
     def note(self, result: Result, began_ns: int) -> None:
-        """Count the result and the duration of an ask."""
+        """Counts the result of an ask, and how long the ask took."""
         self._results[result].add()
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
-        """Do not ask about a key for some time, in which other nodes may give back what they hold.
+        """Pauses asks about a key for some time, in which other nodes may give back what they hold.
 
-        The next pause is longer if it `grows`: not if what is free lies at the hub, where no node holds much.
+        With `grows`, the next pause is longer. It should not grow for a key kept at the hub, of which no node holds
+        much.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)
@@ -346,11 +353,11 @@ class Asking:
         pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
-        """Whether this thread may wait here; if not, that is said once."""
+        """Whether this thread may wait here. If not, that is logged once."""
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(
-                "reconverge: the limit %r was asked %s, which must not wait, so in doubt memory decides there, and"
+                "reconverge: the limit %r was asked %s, which must not wait; in doubt it decides from memory there, and"
                 " small limits may be refused or admitted falsely; ask with `await limiter.ask(...)`, or on another"
                 " thread",
                 self.limit.name,
@@ -366,7 +373,7 @@ def _settled(end: StopIteration) -> Settled:
 
 
 def checked_within_ns(within: object) -> int:
-    """How long a request in doubt waits at most. Raises InvalidSetting."""
+    """Returns how long a request in doubt waits at most, in nanoseconds. Raises InvalidSetting."""
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 <= within <= WITHIN_MAX_S:
         raise InvalidSetting("within", within, f"must be a number of seconds from 0 (do not ask) to {WITHIN_MAX_S:g}")
     return round(within * SECOND_NS)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """Decides for a limit with bans that is switched on: keys that it refuses too often are banned.
+    """The answers of a limit that is on and bans keys that it refuses too often.
 
-    Mistakes in a request of a banned key are raised as in those of others.
+    Errors in a request of a banned key are raised as in any other request.
     """
 
     def __init__(self, table: Decider, bans: Bans) -> None:
@@ -39,7 +39,7 @@ class OnWithBans(On):
         self.settles = self._settles
 
     def _allow_quickly(self) -> Callable[..., bool]:
-        """Returns `allow` as a closure that holds all objects which an admitted request needs."""
+        """Returns the `allow` of this limit, with all that an admitted request needs in local variables."""
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -54,7 +54,7 @@ class OnWithBans(On):
         return allow
 
     def _hit_quickly(self) -> Callable[..., Decision]:
-        """Returns `hit` as such a closure."""
+        """Returns the `hit` of this limit, with all that an admitted request needs in local variables."""
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -94,7 +94,10 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """A banned key does not wait for the end of its ban, and leaves when it is banned."""
+        """Waits as `RateLimiter.wait`.
+
+        A banned key is refused at once, and requests that wait leave when their key is banned.
+        """
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -111,7 +114,7 @@ class OnWithBans(On):
         return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """Asks as the limit does; for a banned key, refuses without asking the hub."""
+        """Asks as `RateLimiter.ask`. A banned key is refused without asking the hub."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()
@@ -130,30 +133,33 @@ class OnWithBans(On):
         return self._noted(key, cost, answer[0]), answer[1]
 
     def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
-        """The refusal of a banned key; None for all others."""
+        """Returns the refusal if the key is banned; else None."""
         decision = self._bans.decision(key, counts=counts)
         if decision is not None:
             self._check(key, cost, kind)
         return decision
 
     def _check(self, key: str, cost: int, kind: str | None) -> None:
-        """Raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota, as a decision would."""
+        """Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota, as a decision would."""
         self._bans.table.check_key(key)
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Whether the limit is used up: then a request that was refused just now counts."""
+        """Whether the limit is certainly used up. Only then does the request just refused count towards a ban."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """The decision; a refusal that is certain counts, but for a question, which costs nothing, and for a ban's."""
+        """Returns the decision, after counting a certain refusal towards a ban.
+
+        Refusals of cost 0, which only ask, and refusals by a ban itself do not count.
+        """
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision
 
     def _note(self, key: str) -> None:
-        """Count a refusal; if a ban begins by that, what waits for the key leaves."""
+        """Counts a refusal; if that begins a ban, requests that wait for the key leave."""
         if self._bans.note(key):
             for table in self._table.tables:
                 table.tell(key)

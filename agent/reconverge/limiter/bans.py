@@ -71,27 +71,32 @@ _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=F
 
 
 class BanTerms(NamedTuple):
-    """The two limits that implement bans: one counts refusals, the other lasts as long as a ban."""
+    """The two limits that define bans: how many refusals begin one, and how long it lasts."""
 
     refusals: Limit
     ban: Limit
 
 
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
-    """Returns the terms of bans that `Agent.limit` was given; None without any.
+    """Returns the terms of the bans that `Agent.limit` was given; None without any.
 
-    Raises InvalidSetting for one setting without the other, and for what is no number of refusals or no duration.
+    Raises InvalidSetting for one setting without the other, for an unusable number of refusals, and for an unusable
+    duration.
     """
     if block_after is None and block_for is None:
         return None
     if block_for is None:
-        raise InvalidSetting("block_after", block_after, "has no effect alone; say block_for='10 minutes' as well")
+        raise InvalidSetting(
+            "block_after", block_after, "has no effect without block_for; add block_for='10 minutes', for example"
+        )
     if block_after is None:
-        raise InvalidSetting("block_for", block_for, "needs the refusals that lead to it; say block_after='20/minute'")
+        raise InvalidSetting(
+            "block_for", block_for, "has no effect without block_after; add block_after='20/minute', for example"
+        )
     refusals = _refusals(block_after)
     window_s = _seconds(block_for)
     if window_s < refusals.window:
-        problem = f"is shorter than the {refusals.window:g} s in which refusals count; say as much at least"
+        problem = f"is shorter than the {refusals.window:g} s of block_after; make it at least as long"
         raise InvalidSetting("block_for", block_for, problem)
     try:
         return BanTerms(refusals, Limit(1, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT))
@@ -101,7 +106,7 @@ def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTe
 
 @contextmanager
 def unheeded() -> Iterator[None]:
-    """Within the block a refusal has no consequence for its client, and so leads to no ban and is counted as none."""
+    """Marks refusals within the block as without consequence for a client: they are not counted and lead to no ban."""
     _unheeded.set(True)
     try:
         yield
@@ -110,12 +115,15 @@ def unheeded() -> Iterator[None]:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """The names of both limits that the bans of a limit are made of. Raises InvalidLimit for a name too long."""
+    """Returns the names of the two limits that the bans of a limit are made of.
+
+    Raises InvalidLimit if they are too long.
+    """
     return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
 
 
 def _refusals(block_after: object) -> Limit:
-    problem = "is no number of refusals in a time, such as '20/minute'"
+    problem = "must be a number of refusals in a time, such as '20/minute'"
     if not isinstance(block_after, str):
         raise InvalidSetting("block_after", block_after, problem)
     try:
@@ -124,13 +132,16 @@ def _refusals(block_after: object) -> Limit:
         raise InvalidSetting("block_after", block_after, problem) from error
     plain = Limit(limit.quota, limit.window, algorithm=FIXED_WINDOW)
     if limit != plain:
-        raise InvalidSetting("block_after", block_after, f"{problem}; nothing else has an effect on it")
+        raise InvalidSetting("block_after", block_after, f"{problem}, without any other option")
     return replace(plain, align=FIRST_HIT)
 
 
 def _seconds(block_for: object) -> float:
-    """A duration in seconds, from a number, a `timedelta`, or words like "10 minutes"."""
-    problem = "is no time that a ban can last, such as '10 minutes', or a number of seconds above zero"
+    """Returns a duration in seconds, of a number, a `timedelta`, or words like "10 minutes".
+
+    Raises InvalidSetting.
+    """
+    problem = "must be a duration, such as '10 minutes', or a number of seconds above zero"
     if isinstance(block_for, str):
         try:
             return Limit.parse(f"1/{block_for.strip()}", algorithm=FIXED_WINDOW).window
@@ -143,9 +154,9 @@ def _seconds(block_for: object) -> float:
 
 
 class Bans:
-    """Knows which keys of one limit are banned, as far as this node has heard.
+    """The banned keys of one limit, as far as this node knows.
 
-    Made of the tables of `name/refusals` and `name/ban`. Nothing here waits, and nothing fails for a usable key.
+    They are kept in the tables of `name/refusals` and `name/ban`. No method waits, and none fails for a valid key.
     """
 
     def __init__(self, refusals: Table, table: Table) -> None:
@@ -155,7 +166,7 @@ class Bans:
         self.free: set[str] = set()
         """Keys that were found not to be banned; at most `max_keys`, then all are looked up anew."""
         self._in_doubt: set[str] = set()
-        """The keys in `free` about which the hub's last answer is old."""
+        """The free keys for which the hub's answer is old."""
         table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
         """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
@@ -163,27 +174,27 @@ class Bans:
 
     @property
     def tables(self) -> tuple[Table, Table]:
-        """The tables that count the refusals, and the bans."""
+        """Returns the table that counts refusals and the table that counts bans."""
         return self._refusals, self.table
 
     def start_over(self) -> None:
-        """Forget everything, after a fork."""
+        """Forgets all keys. Called in a forked child."""
         self._read_all_anew()
         self._emptied_ns = -NEVER_NS
         self._refused = Total()
 
     @property
     def terms(self) -> BanTerms:
-        """The terms of the declaration."""
+        """Returns the terms of the declaration."""
         return BanTerms(self._refusals.limit, self.table.limit)
 
     @property
     def refused(self) -> int:
-        """How many requests were refused here because their key was banned."""
+        """Returns how many requests this node has refused because their key was banned."""
         return self._refused.value
 
     def is_banned(self, key: str) -> bool:
-        """Whether a key is banned; one that is not may count as free for LOOK_NS, without another look."""
+        """Whether a key is banned. A key found free may count as free for LOOK_NS before it is looked up again."""
         if type(key) is str and key in self.free:
             return False
         table = self.table
@@ -202,7 +213,7 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """Note that the hub has answered, perhaps with bans."""
+        """Drops keys that were found free, because the hub has answered and may have reported bans."""
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()
@@ -215,9 +226,9 @@ class Bans:
         self._in_doubt.clear()
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
-        """The refusal of a banned key, which can come again when the ban ends; None if it is not banned.
+        """Returns the refusal of a banned key, with the wait until the ban ends; None if the key is not banned.
 
-        `counts` says whether a request is refused by that.
+        `counts`: a request is being refused by that, and is counted.
         """
         if not self.is_banned(key):
             return None
@@ -229,9 +240,9 @@ class Bans:
         return replace(decision, certain=True)
 
     def note(self, key: str) -> bool:
-        """Count a refusal that is certain; begin a ban if all nodes together have made enough of them.
+        """Counts a certain refusal; begins a ban if all nodes together have made enough of them.
 
-        A refusal that no client has met counts for nothing. Returns whether the key is banned.
+        A refusal without consequence for a client is not counted. Returns whether the key is banned.
         """
         if not self._heeded:
             return False
@@ -250,10 +261,13 @@ class Bans:
         return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
-        """End a ban, and forget the refusals: here at once, on all other nodes with their next look."""
+        """Ends a ban and forgets the refusals: here at once, on all other nodes when they next look the key up."""
         self.table.reset(key)
         self._refusals.reset(key)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are read anew
-        """Forget which keys were found free, as an identity is erased; both limits forget theirs like all others."""
+        """Forgets which keys were found free, because an identity is erased.
+
+        The two limits forget their keys as all limits do.
+        """
         self._read_all_anew()

@@ -13,9 +13,9 @@ from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """As `limiter.hit`, if one comparison says that its answer is certain; else None, and nothing is charged.
+    """Decides as `limiter.hit` if one comparison shows that the decision is certain.
 
-    What does not come at once has to be asked for.
+    Otherwise charges nothing and returns None; then the caller uses `limiter.ask`.
     """
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
@@ -24,36 +24,39 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """A refusal of this cost, with a `retry_after` after which any node is likely to admit it; never earlier.
+    """Returns a refusal of this cost with a `retry_after` after which any node probably admits it; never earlier.
 
-    For clients that may meet another node when they come again. All other decisions are returned as they are.
+    It is for clients that may reach another node when they come again. All other decisions are returned as they are.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Whether a request was charged, by the decision about it: none is by a limit that is off, or that would refuse."""
+    """Whether the request behind a decision was charged.
+
+    A limit that is off, or that would refuse in shadow, charges nothing.
+    """
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """Returns the cost of a request, of several quotas by the first one's prices."""
+    """Returns the cost of a request, by the first quota's prices if there are several."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
     """Returns the rest of the quota that has refused a request in doubt, as far as this node knows.
 
-    A decision says less than the request costs, as of a quota that is used up.
+    `decision.remaining` is less than the request's cost, as if the quota were used up.
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
-    """Whether what was refused in doubt has room by the hub's word, so that other nodes hold what they do not use.
+    """Whether a request refused in doubt has room by the hub's last answer: other nodes hold what they do not use.
 
-    They give it back before long; not where the hub does not answer.
+    They will give it back before long. Returns False if the hub does not answer.
     """
     if decision.allowed or decision.certain or decision.reentered:
         return False
@@ -63,34 +66,34 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
 
 
 def never_admitted(limiter: Limiter, key: str) -> Decision:
-    """Returns the refusal of a request that asks for more than the limit could ever admit: waiting is in vain."""
+    """Returns the refusal of a request that costs more than the limit could ever admit, with no end to the wait."""
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
 def known_keys(limiter: Limiter) -> list[str]:
-    """The keys that this node counts by themselves."""
+    """Returns the keys that this node counts one by one."""
     return list(limiter.control.table.cells)
 
 
 def is_known(limiter: Limiter, key: str) -> bool:
-    """Whether this node counts a key by itself."""
+    """Whether this node has a count for this key alone."""
     return key in limiter.control.table.cells
 
 
 def is_alone(limiter: Limiter) -> bool:
-    """Whether a limit is counted by a node without a hub."""
+    """Whether the limit belongs to a node without a hub."""
     return limiter.control.table.kernel.alone
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
-    """Lets no node hold an unasked part of a small quota, see `Table.leave_spare_at_hub`; or, with False, again.
+    """Lets the hub keep the free part of a small quota, so that no node holds spare allowance; with False, ends that.
 
-    On a node without a hub nothing changes.
+    See `Table.leave_spare_at_hub`. On a node without a hub nothing changes.
     """
     if not is_alone(limiter):
         limiter.control.table.leave_spare_at_hub(leave=leave)
 
 
 def leaves_spare_at_hub(limiter: Limiter) -> bool:
-    """Whether what is spare of a quota lies at the hub."""
+    """Whether the free part of a quota is kept at the hub."""
     return not limiter.control.table.keeps_spare

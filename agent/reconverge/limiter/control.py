@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class LimitControl:
-    """Holds the tables of one limit, and the settings in force: each layer of its quotas, its policy and its switch."""
+    """The tables of one limit and the settings in force.
+
+    Quotas, policy and switch each have an own and a published layer.
+    """
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
@@ -58,51 +61,52 @@ class LimitControl:
         self._tier_of: tuple[str, ...] = ()
 
     def start_over(self) -> None:
-        """In a forked child: the parent's counts, waiters and bans are none of its own."""
+        """Forgets the counts, waiting requests and bans, which belong to the parent. Called in a forked child."""
         self.enforcement.start_over()
         if self.bans is not None:
             self.bans.start_over()
 
     @property
     def name(self) -> str:
-        """The limit's name."""
+        """Returns the limit's name."""
         return self._table.name
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """By which names published settings mean this limit, the narrowest first; of most its name.
+        """Returns the names by which published settings address this limit, the narrowest first.
 
-        What a plan of contracts says of a limit is meant by the name of that limit, which all of its plans share.
+        For most limits that is the limit's name. The limit of one plan of contracts is also addressed by the name that
+        all plans share.
         """
         return self._tier_of or (self.name,)
 
     @property
     def is_tier(self) -> bool:
-        """Whether it is one of several that are meant by one name: what one plan of contracts says of a limit."""
+        """Whether this is the limit of one plan of contracts, one of several that share a name."""
         return bool(self._tier_of)
 
     @property
     def clock(self) -> Clock:
-        """The agent's clock."""
+        """Returns the agent's clock."""
         return self._table.tables[0].kernel.clock
 
     @property
     def table(self) -> Table:
-        """The limit's part of the kernel, for tests that check decisions against the truth; of several, the first."""
+        """Returns the limit's table in the kernel, or the first of several; tests check decisions with it."""
         return self._table.tables[0]
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
+        """Returns all tables that this limit decides with: one for each quota, or the share's and the pool's."""
         return self._table.tables
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """All that is exchanged for this limit: what it decides with, and what counts its bans."""
+        """Returns all tables that are exchanged for this limit alone: those of its quotas and those of its bans."""
         return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:
-        """The quotas that a decision was about, by name: what was declared, and the ban of a key that is banned."""
+        """Returns the quotas that a decision was about, by name: the declared ones, and the ban of a banned key."""
         bans = self.bans
         if bans is None or decision.binding != bans.table.name:
             return self.quotas
@@ -110,17 +114,17 @@ class LimitControl:
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """The declared quotas, by the names under which the hub and `agent.stats()` know each quota."""
+        """Returns the declared quotas, by the names that the hub and `agent.stats()` use."""
         return {table.name: table.limit for table in self._table.tables}
 
     @property
     def own_limits(self) -> tuple[Limit, ...]:
-        """The quotas in force that are this limit's own, without what its parent has left for all."""
+        """Returns the quotas in force that belong to this limit alone, without the parent's pool."""
         return tuple(table.limit for table in self._table.own_tables)
 
     @property
     def has_costs(self) -> bool:
-        """Whether any of them has a table of costs by kind."""
+        """Whether any quota has a table of costs by kind."""
         for table in self._table.own_tables:  # noqa: SIM110  # guards ask for each request; faster than a generator
             if table.limit.costs is not None:
                 return True
@@ -128,18 +132,18 @@ class LimitControl:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force: how far past its allowance this node may go."""
+        """Returns the policy in force: how far past its allowance this node may go."""
         return self.enforcement.tables[0].policy
 
     @property
     def own_policy(self) -> Policy:
-        """The node's own policy, beside a published one that is in force."""
+        """Returns the policy that the node has declared, even while a published one is in force."""
         layered = self._policy
         return self.policy if layered is None else layered.own
 
     @property
     def switched(self) -> Switch:
-        """The switch in force: its own or the agent's, the one that refuses less."""
+        """Returns the switch in force: the limit's or the agent's, whichever refuses less."""
         return self.enforcement.state
 
     def switch(self, to: Switch) -> None:
@@ -148,12 +152,12 @@ class LimitControl:
         self._apply_switch()
 
     def set_agent_switch(self, agents: Switch) -> None:
-        """Follow the agent's switch."""
+        """Takes over the agent's switch."""
         self._agents_switch.own = agents
         self._apply_switch()
 
     def _apply_switch(self) -> bool:
-        """Lets the mode in force decide. Returns whether a cap kept the limit from being switched as published."""
+        """Lets the mode in force decide; returns whether a cap kept the limit from being switched as published."""
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
@@ -168,36 +172,39 @@ class LimitControl:
 
     @property
     def own_quotas(self) -> dict[str, Limit]:
-        """The node's own quotas, beside published ones that are in force."""
+        """Returns the quotas that the node has declared, even while published ones are in force."""
         layered = self._quotas
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """The settings in force of a second declaration: published ones stay where it repeats the node's own."""
+        """Returns the settings in force after a second declaration: published ones stay if it repeats the own ones."""
         if quotas == self.own_quotas:
             in_force = self.quotas
             quotas = {name: in_force[name] for name in quotas}
         return quotas, self.policy if policy == self.own_policy else policy
 
     def cap(self, limit: str) -> None:
-        """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
+        """Sets how far published settings may raise this limit; with a cap they cannot switch it off, either.
 
-        Without a cap they can lower what the node itself says, and switch, and raise nothing.
+        Without a cap, published settings can lower the node's limit and switch it, and raise nothing.
 
-        Raises InvalidSetting unless it fits the limit, and is no lower.
+        Raises InvalidSetting if the cap does not fit the limit, or is lower than the limit.
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Be what one plan says of the limit of these names; with a cap, published settings cannot switch it off."""
+        """Makes this the limit of one plan, addressed by these names.
+
+        With `has_cap`, published settings cannot switch the limit off.
+        """
         self._tier_of = tuple(dict.fromkeys(names))
         self._caps = self.own_quotas if has_cap else None
 
     def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
-        """Go by published settings from now on: those for this limit, and the switch for all.
+        """Applies published settings: those for this limit, and the switch for all limits.
 
-        What is not said in them is as the node says. Returns whether a cap has been kept to instead, and what else
-        cannot be obeyed, or nothing.
+        Settings that are not published stay as the node has declared them. Returns whether a cap was applied instead,
+        and the problem with a setting that cannot be applied, or an empty string.
         """
         with self.enforcement.turning:
             self._override = override
@@ -206,7 +213,7 @@ class LimitControl:
             return any([capped, self._apply_policy(), self._apply_switch()]), problem
 
     def _apply_quotas(self) -> tuple[bool, str]:
-        """Lets the tables count by the quotas in force. Returns as `apply_override` does."""
+        """Lets the tables count by the quotas in force. Returns the same as `apply_override`."""
         layered, problem = self._layered_quotas()
         self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
         quotas = layered.in_force
@@ -219,9 +226,9 @@ class LimitControl:
         return layered.capped, problem
 
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
-        """Both layers of the quotas, and what keeps the published ones from being in force, or nothing.
+        """Returns both layers of the quotas, and the problem that keeps the published ones from being in force, or "".
 
-        The published layer is left out then.
+        If there is a problem, the published layer is left out.
         """
         own = self.own_quotas
         try:
@@ -232,7 +239,7 @@ class LimitControl:
         return Layered(own) if problem else layered, problem
 
     def _apply_policy(self) -> bool:
-        """Lets the tables go by the policy in force. Returns whether more was published than the node itself dares."""
+        """Applies the policy in force; returns whether more overshoot was published than the node's own policy has."""
         own = self.own_policy
         overshoot = layered_overshoot(own, self._override.max_overshoot)
         layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
@@ -246,7 +253,7 @@ class LimitControl:
         return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
-        """Returns why these quotas, of the same names, cannot be in force; or nothing."""
+        """Returns why quotas of the same names cannot be in force; an empty string if they can."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use"
@@ -255,7 +262,7 @@ class LimitControl:
 
     @property
     def own_algorithm(self) -> str | None:
-        """The algorithm of all its quotas, if it is one."""
+        """Returns the algorithm of all declared quotas; None if they differ."""
         algorithms = {limit.algorithm for limit in self.own_quotas.values()}
         return algorithms.pop() if len(algorithms) == 1 else None
 
@@ -268,14 +275,14 @@ class LimitControl:
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> Callable[[], None]:
-        """Checks a change, and returns the function that makes it, which does not fail; see `RateLimiter.change`."""
+        """Checks a change; returns the function that makes it and cannot fail. See `RateLimiter.change`."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
             raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
         if list(quotas) != list(own):
             known = ", ".join(own)
-            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them, and their order")
+            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them in this order")
         for each in self.enforcement.tables:
             problem = each.why_not(quotas[each.name])
             if problem is not None:
@@ -291,15 +298,15 @@ class LimitControl:
         return change
 
     def take_over(self, key: str) -> None:
-        """Moves a key here from another limit that counts with this one, see `Agent.tier`."""
+        """Moves a key here from another limit that counts together with this one; see `Agent.tier`."""
         for table in self._table.tables:
             table.take_over(key)
 
     def keys_beside(self) -> list[str]:
-        """All keys that this node has, here or in a limit that counts with this one."""
+        """Returns all keys of this node in this limit and in those that count together with it."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:
-        """Wake the queues of the key, because there may be room now."""
+        """Notifies the requests that wait for the key that there may be room now."""
         for table in self._table.tables:
             table.tell(key)

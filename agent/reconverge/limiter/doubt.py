@@ -15,9 +15,9 @@ _TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)"
 
 
 def within_s(in_doubt: object) -> float:
-    """For how long a request in doubt asks, in seconds: 0.0 for "refuse", else as "ask:25ms" says.
+    """Returns for how long a request in doubt asks the hub, in seconds: 0.0 for "refuse", 0.025 for "ask:25ms".
 
-    Raises InvalidSetting for anything else, for no time at all, and for more than ten seconds.
+    Raises InvalidSetting for anything else, for a time of zero, and for more than ten seconds.
     """
     if in_doubt == REFUSE:
         return 0.0

@@ -50,15 +50,15 @@ Steps: TypeAlias = Generator[int, None, Joint]
 
 
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
-"""One limit's decision, with the charge that can be settled later, if that was wanted and all limits have charged."""
+"""The answer of one limit: its decision, and a reservation if that was requested and all limits have charged."""
 
 
 class Asks(Protocol):
-    """The claim of a request on one limit that asks the hub."""
+    """A request's claim on one limit, about which it may ask the hub."""
 
     @property
     def request(self) -> AskedCost:
-        """The question to the hub."""
+        """Returns the question to the hub."""
         ...
 
     @property
@@ -68,18 +68,18 @@ class Asks(Protocol):
 
     @property
     def would_be_admitted(self) -> bool:
-        """Whether memory says so; nothing is charged."""
+        """Whether this node's memory would admit the request. Charges nothing."""
         ...
 
     @property
     def asking(self) -> Asking:
-        """The object by which this limit asks the hub."""
+        """Returns the object by which requests of the limit ask the hub."""
         ...
 
 
 @dataclass(slots=True)
 class Member:
-    """The claim of a request on one limit."""
+    """A request's claim on one limit, out of several limits that decide together."""
 
     limiter: Limiter
     request: AskedCost
@@ -88,17 +88,17 @@ class Member:
 
     @property
     def would_be_admitted(self) -> bool:
-        """Whether memory says so; nothing is charged."""
+        """Whether this node's memory would admit the request. Charges nothing."""
         return self.limiter.test(self.request.key, self.request.cost, self.request.kind).allowed
 
     @property
     def asking(self) -> Asking:
-        """The object by which this limit asks the hub."""
+        """Returns the object by which requests of the limit ask the hub."""
         return self.limiter.control.enforcement.on.asking
 
 
 def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Member:
-    """Makes the claim of a request on a limit; `within_ns` is how long it may wait for that, 0 for not at all.
+    """Returns the claim of a request on a limit; `within_ns` is how long it may wait for the hub, 0 for not at all.
 
     Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota.
     """
@@ -109,49 +109,49 @@ def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns
 
 
 def can_be_joined(limiter: Limiter) -> bool:
-    """Whether a limit decides and charges as declared: one that is off, or in shadow, refuses nothing.
+    """Whether a limit can decide together with others: it is a rate limit that is on, and has no bans.
 
-    Slots are taken one by one: each has to be given back. So is a limit asked that bans, whose tables know no bans.
+    Off or in shadow it refuses nothing. Slots are taken one by one, as each has to be given back. The tables of a limit
+    with bans do not know which keys are banned.
     """
     board = limiter.control.enforcement
     return board.answers is board.on and isinstance(limiter, RateLimiter) and limiter.control.bans is None
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:
-    """Whether limits are of one agent, and none of their quotas is asked twice."""
+    """Whether the limits belong to one agent, and no quota occurs twice."""
     tables = [table for limiter in limiters for table in limiter.control.tables]
     return len(set(map(id, tables))) == len(tables) and len({id(table.kernel) for table in tables}) == 1
 
 
 def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) -> list[Decision] | int | None:
-    """The decisions, if all limits admit the request, and all have charged it.
+    """Returns the decisions if all limits admit the request; then all have charged it.
 
-    Else nothing has been charged: the place of a limit that refuses it for certain, or None if that takes a closer
-    look.
-    With `certain` only what fits into the node's own part of each limit is admitted.
+    Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
+    is needed. With `certain`, only requests that fit into the node's own part of each limit are admitted.
     """
     claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
 
 
 def hit_stores(arguments: Sequence[object], sizes: Sequence[int]) -> list[Decision] | None:
-    """`hit_together` of `certain`, and of each quota of all limits its store, the key and the cost.
+    """Decides as `hit_together`; `arguments` are `certain`, then for each quota its store, the key and the cost.
 
-    `sizes` are how many quotas each limit has. None where `hit_together` is to be asked.
+    `sizes` are the numbers of quotas of each limit. Returns None if the caller has to call `hit_together`.
     """
     decisions = hit_all(*arguments)
     return binding_each(decisions, sizes) if isinstance(decisions, list) else None
 
 
 def stores_if_joint(limiter: Limiter) -> tuple[object, ...]:
-    """Returns the store of each quota, for `hit_stores`; empty for a limit that takes a closer look."""
+    """Returns the store of each quota, for `hit_stores`; an empty tuple if the limit needs a closer look."""
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
 
 
 @dataclass(slots=True)
 class _Wait:
-    """The state of one member while the request waits for the hub."""
+    """A claim that is in doubt, and the state of its ask."""
 
     member: Asks
     shards: list[ShardState]
@@ -164,7 +164,7 @@ class _Wait:
 
 
 class Jointly:
-    """One request to several limits, or to one limit by several keys, which decides about all together."""
+    """One request with a claim on several limits; no quota occurs twice. All are charged or none."""
 
     def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members
@@ -172,7 +172,7 @@ class Jointly:
         self._now_ns = members[0].asking.now_ns
 
     def at_once(self, *, blocking: bool) -> list[Answer] | None:
-        """Decide if memory settles the request, or it must not wait here; None in doubt, and nothing is charged."""
+        """Decides if the answer is certain, or if this thread must not wait; else charges nothing and returns None."""
         self._waits = self._in_doubt()
         first = self._members[0].asking
         if not self._waits or first.manual or (blocking and not first.may_block()):
@@ -180,7 +180,7 @@ class Jointly:
         return None
 
     async def ask(self) -> list[Answer]:
-        """Decide in doubt, waiting in the running event loop."""
+        """Decides in doubt, after waiting for the hub's answer in the running event loop."""
         waker = LoopWaker()
         steps = self.steps(waker)
         try:
@@ -194,7 +194,7 @@ class Jointly:
             steps.close()
 
     def ask_blocking(self) -> list[Answer]:
-        """The same on the calling thread."""
+        """Decides in doubt, after waiting for the hub's answer on the calling thread."""
         waker = thread_waker()
         steps = self.steps(waker)
         try:
@@ -208,7 +208,7 @@ class Jointly:
             steps.close()
 
     def _in_doubt(self) -> list[_Wait]:
-        """Those that could ask; none if any member is refused for certain."""
+        """Returns the claims that could ask the hub; none if any other claim would be refused."""
         waits = []
         try:
             for member in self._members:
@@ -222,7 +222,10 @@ class Jointly:
             return []
 
     def steps(self, waker: Waker) -> Steps:
-        """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
+        """Asks the hub about the claims in doubt, and decides by its answers, or without them if they come too late.
+
+        A generator: yields the nanoseconds to sleep, returns the decisions.
+        """
         waits, began_ns = self._waits, self._now_ns()
         try:
             for each in waits:
@@ -247,7 +250,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Lets a member ask, if there is use in it."""
+        """Lets a claim ask the hub, if that is of use."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:
@@ -267,7 +270,7 @@ class Jointly:
 
     @staticmethod
     def _answered(each: _Wait, began_ns: int) -> DecidingRule | None:
-        """By what a member is decided, if the hub has answered about it, or there is room without."""
+        """Returns the rule to decide a claim by if the hub has answered or if there is room anyway; else None."""
         asking, request = each.member.asking, each.member.request
         if asking.fits(request):
             return DecidingRule.ALLOWANCE
@@ -282,7 +285,7 @@ class Jointly:
         return None
 
     def _settle(self, waits: Sequence[_Wait] = (), began_ns: int | None = None) -> Joint:
-        """All are charged, or none."""
+        """Charges all claims, or none if one is refused; returns the answers."""
         of = {id(each.member): each for each in waits}
         parts = []
         for member in self._members:

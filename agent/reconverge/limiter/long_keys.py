@@ -9,18 +9,19 @@ from typing import Final
 OURS: Final = "~"
 """The first character of keys that clients cannot send: a client's key that begins so is hashed."""
 HASHED: Final = f"{OURS}hashed:"
-"""The beginning of a hash that replaces a key."""
+"""The beginning of a key that replaces one which cannot be used as it is."""
 DIGEST_BYTES: Final = 20
 REMEMBERED: Final = 8
-"""Of the last few keys it is known what their hash is: several rules count one request by the same key."""
+"""How many keys' hashes are remembered: several rules count one request by the same key."""
 REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
 """The longest key whose hash is remembered; no server takes longer header fields."""
 
 
 def fitting(key: str, bytes_max: int) -> str:
-    """A key that any hub can store: as it is if possible, else its hash, which is the same on all nodes.
+    """Returns a key that any hub can store: the key itself if possible, else its hash, which is the same on all nodes.
 
-    So a key of megabytes costs the time to read it, and one of kilobytes that once for all rules that count by it.
+    A key of megabytes costs the time to read it. A key of kilobytes costs that only once for all rules that count by
+    it.
     """
     if key[:1] != "\x00":
         if key.isascii():
@@ -32,7 +33,7 @@ def fitting(key: str, bytes_max: int) -> str:
 
 
 def hashed(key: str) -> str:
-    """The hash that stands for a key."""
+    """Returns the hash that replaces a key."""
     return _remembered(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _hashed(key)
 
 
@@ -46,7 +47,7 @@ _remembered: Final = lru_cache(maxsize=REMEMBERED)(_hashed)
 
 
 def _is_text(text: str) -> bool:
-    """Whether the text has no lone surrogate, which no hub can store."""
+    """Whether the string can be encoded in UTF-8: has no lone surrogate, which no hub can store."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
-"""The fields of a decision."""
+"""The names of all fields of a decision."""
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 class Answers(Protocol):
-    """The interface of a mode: it answers each kind of question about a limit."""
+    """The answers of a limit in one mode (on, shadow or off), to each kind of call."""
 
     @property
     def allow(self) -> Callable[..., bool]:
-        """Decides as `RateLimiter.allow` does."""
+        """Returns the function that decides as `RateLimiter.allow`."""
         ...
 
     @property
     def hit(self) -> Callable[..., Decision]:
-        """Decides as `RateLimiter.hit` does."""
+        """Returns the function that decides as `RateLimiter.hit`."""
         ...
 
     @property
     def allow_many(self) -> Callable[[Sequence[str], Many | None], list[bool]]:
-        """Decides as `RateLimiter.allow_many` does."""
+        """Returns the function that decides as `RateLimiter.allow_many`."""
         ...
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
@@ -75,12 +75,12 @@ class Answers(Protocol):
         ...
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """Asks as `RateLimiter.ask_blocking` does, with `marks` as above."""
+        """Asks as `RateLimiter.ask_blocking` does; with `marks` the charges can be corrected, as `reserve` needs."""
         ...
 
 
 class AsksNothing:
-    """The answers of a mode that never waits: an ask is a hit."""
+    """Answers of a mode in which nothing waits: an ask is a hit."""
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
@@ -101,7 +101,7 @@ class AsksNothing:
 
 
 class On:
-    """The mode of a limit that is switched on: its decisions are in force."""
+    """The answers of a limit that is on."""
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -147,17 +147,20 @@ class On:
 
 
 class InShadow(AsksNothing):
-    """Decides and charges as the limit does, and admits what that refuses.
+    """The answers of a limit in shadow: it decides and charges as usual, and admits the requests that it would refuse.
 
-    Mistakes are raised as ever, but for a cost that exceeds the quota: that is a question of the quota, which may be
-    the very thing to find out. Waiting calls return at once, with the decision of `on` without a wait.
+    Errors are raised as usual, except CostExceedsQuota, because the quota may be the very thing that shadow is to find
+    out. Calls that wait return at once, with the decision that `on` would make without waiting.
     """
 
     def __init__(self, enforcement: Enforcement) -> None:
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Obeys the switch as it is now, also through a reference that was kept."""
+        """Whether the request goes on.
+
+        If the limit has been switched since this function was kept, the new mode decides.
+        """
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -170,14 +173,17 @@ class InShadow(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As for `allow`."""
+        """Returns the decision. If the limit has been switched since this function was kept, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
         return self._shadowed(lambda: board.on.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        """One by one where a cost exceeds the quota, as nothing has been charged then."""
+        """Returns True for each key.
+
+        If a cost exceeds the quota, nothing was charged so far, and the keys are decided one by one.
+        """
         try:
             answers = self._board.on.allow_many(keys, costs)
         except CostExceedsQuota:
@@ -186,11 +192,11 @@ class InShadow(AsksNothing):
         return [True] * len(answers)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """A test is no request, and is not counted."""
+        """Returns the decision without charging anything. A test is no request, and is not counted."""
         return self._shadowed(lambda: self._board.on.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """A request that would have been refused was not charged, so there is nothing to settle."""
+        """Returns the decision and its charges. A request that would have been refused has none."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -216,7 +222,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
-        """The decision of a waiter when the limit comes into shadow: it has not been admitted so far."""
+        """Returns the decision for a request that was waiting when the limit was switched into shadow."""
         table = self._board.table.tables[0]
         quota = table.nominal // table.unit
         self._board.note(would_refuse=1)
@@ -253,13 +259,13 @@ class InShadow(AsksNothing):
 
 
 class Off(AsksNothing):
-    """Admits whatever comes, charges nothing, looks at nothing, and so raises nothing."""
+    """The answers of a limit that is off: admits all requests, charges and checks nothing, and so raises nothing."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Obeys the switch as it is now, also through a reference that was kept."""
+        """Returns True. If the limit has been switched since this function was kept, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -267,7 +273,7 @@ class Off(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As for `allow`."""
+        """Returns an admission. If the limit has been switched since this function was kept, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
@@ -282,7 +288,7 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns no reservation, as nothing was charged."""
+        """Returns an admission without charges."""
         return self.hit(key, estimate, kind), ()
 
     async def wait(
@@ -306,7 +312,7 @@ class Off(AsksNothing):
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """The decision of a waiter when the limit is switched off: it goes at once."""
+        """Returns the admission of a request that was waiting when the limit was switched off."""
         self._board.note(unlimited=1)
         return self._unlimited()
 
@@ -325,7 +331,7 @@ class Off(AsksNothing):
 
 
 class Enforcement:
-    """Selects the mode that answers for a limit, and counts the requests that the other two modes let through."""
+    """The mode of a limit (on, shadow or off), its answers, and counts of requests admitted by the latter two."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
@@ -339,7 +345,7 @@ class Enforcement:
         self.start_over()
 
     def start_over(self) -> None:
-        """After a fork: the counts are the parent's."""
+        """Sets the counts to zero, as they belong to the parent. Called in a forked child."""
         self._unlimited, self._would_refuse = Total(), Total()
         self.slots_dropped = 0
         """Slots whose last reference went while they were held; see `limiter/slots.py`."""
@@ -348,7 +354,7 @@ class Enforcement:
         self.on.asking.start_over()
 
     def turn(self, state: Switch) -> None:
-        """Lets the answers of another mode decide from now on; all waiters return, unless the limit is on."""
+        """Switches to another mode; unless that is "on", all requests that wait return."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
@@ -359,26 +365,26 @@ class Enforcement:
         waiting.let_out(None if state == ON else self._shadow.let_out if state == SHADOW else self._off.let_out)
 
     def note(self, *, unlimited: int = 0, would_refuse: int = 0) -> None:
-        """Count what was admitted without being asked, or in spite of the answer."""
+        """Counts requests that were admitted without a decision, or against it."""
         self._unlimited.add(unlimited)
         self._would_refuse.add(would_refuse)
 
     @property
     def unlimited(self) -> int:
-        """Requests that came while it was off."""
+        """Returns the number of requests that came while the limit was off."""
         return self._unlimited.value
 
     @property
     def would_refuse(self) -> int:
-        """Requests that were admitted because it was in shadow."""
+        """Returns the number of requests that were admitted only because the limit was in shadow."""
         return self._would_refuse.value
 
     def disregarded(self, table: Table) -> int:
-        """How many of the refusals that a quota has counted had no consequence."""
+        """Returns how many of a quota's counted refusals had no consequence, because of shadow."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The limit's own quotas; what is left of its parent's for all is the parent's affair."""
+        """Returns the tables of the limit's own quotas. The parent's pool belongs to the parent."""
         return self.table.own_tables

@@ -25,17 +25,17 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel import ShardState
 
 LOST_MAX_NS: Final = SECOND_NS
-"""So long a request waits at most beside the time that the hub has for one answer: a process that stands still for
-longer is late with all its responses, and memory decides."""
+"""How long a request waits at most beyond the time that the hub has for one answer. A process that stands still for
+longer is late with all its responses, and decides from memory."""
 LOOK_NS: Final = MILLISECOND_NS
-"""The shortest time between two looks while the process stands still."""
+"""The shortest time between two checks while the process stands still."""
 
 
 class Patience:
-    """The waiting time of one request that asks the hub."""
+    """The time that one request waits for the hub's answer; time in which this process stands still does not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """Starts the wait of a request that asks `shards` since `asked_ns`, and waits since `began_ns`."""
+        """Starts the time. The request has asked `shards` since `asked_ns`, and waits since `began_ns`."""
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
         self._shards = shards
@@ -43,12 +43,12 @@ class Patience:
         self._begin(began_ns)
 
     def _begin(self, now_ns: int) -> None:
-        """Give the hub its full time from now on."""
+        """Starts the time anew, in full."""
         self._began_ns = now_ns
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 
     def sleep_ns(self, now_ns: int) -> int:
-        """For how long to sleep now; 0 when the hub has not answered in time."""
+        """Returns for how long to sleep now; 0 if the hub has not answered in time."""
         answered_ns = min(shard.acked_ns for shard in self._shards)
         if answered_ns >= self._asked_ns:
             self._asked_ns = answered_ns + 1

@@ -9,23 +9,23 @@ from typing import Any, Protocol
 
 
 class Waker(Protocol):
-    """Wakes one waiter."""
+    """An object that wakes one waiting coroutine or thread."""
 
     due_ns: int
     """When to wake up at the latest, by the monotonic clock."""
 
     @property
     def gone(self) -> bool:
-        """Whether the waiter is gone, so that it cannot be woken any more."""
+        """Whether the waiting coroutine can no longer be woken, as its event loop was closed."""
         ...
 
     def wake(self) -> None:
-        """Wakes the waiter. Never waits, and never fails."""
+        """Wakes the waiting coroutine or thread. Never waits, and never fails."""
         ...
 
 
 class QueuePlace:
-    """One request's place in a queue."""
+    """The place of one request in a queue."""
 
     __slots__ = ("cells", "costs", "counted", "waker")
 
@@ -39,10 +39,10 @@ class QueuePlace:
 
 
 class WaitQueue:
-    """The queue of one key: first come, first served, but for tickets that join as the first.
+    """The queue of one key, in the order of arrival, except for places that join at the head.
 
-    When the first ticket leaves, the next one is first.
-    Joining, leaving and asking for the first take the same time however many wait.
+    When the first place is left, the next one is first. Joining, leaving and finding the first take the same time
+    however many wait.
     """
 
     def __init__(self, quotas: int) -> None:
@@ -52,7 +52,7 @@ class WaitQueue:
 
     @property
     def first(self) -> QueuePlace | None:
-        """The ticket whose turn it is; None if the queue is empty."""
+        """Returns the place whose turn it is; None if the queue is empty."""
         while True:
             try:
                 return next(iter(self._tickets), None)
@@ -60,7 +60,7 @@ class WaitQueue:
                 continue
 
     def join(self, ticket: QueuePlace, *, lifo: bool = False) -> QueuePlace:
-        """Add a ticket at the end; with `lifo`, at the head."""
+        """Adds a place at the end, or with `lifo` at the head; returns it."""
         self._tickets[ticket] = None
         if lifo:
             self._tickets.move_to_end(ticket, last=False)
@@ -69,7 +69,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Remove a ticket, from whatever place. Returns the ticket that is first because of that, if any."""
+        """Removes a place from anywhere. Returns the place that becomes first by that, if any."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:
@@ -79,7 +79,7 @@ class WaitQueue:
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[QueuePlace]:
-        """The tickets of waiters that meant to be awake by now."""
+        """Returns the places whose requests should be awake by now."""
         return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[QueuePlace]:

@@ -20,22 +20,24 @@ RETURN: Final = "return"
 
 
 class Reservation(Unique):
-    """An estimate that was charged, if it was admitted; true when it was.
+    """An estimate of a cost, to be replaced by the true cost later. True if the estimate was admitted and charged.
 
         with limiter.reserve("ada", 800) as reservation:
             if reservation:
                 reservation.settle(work())
 
-    What comes in parts, such as an answer that is streamed, can be spent part by part; the end of the block settles it:
+    A cost that comes in parts, such as that of a streamed answer, can be spent part by part; the end of the block
+    settles it:
 
         async with limiter.reserve("ada", prompt + 250) as reservation:
             reservation.spend(prompt)
             async for chunk in answer:
                 reservation.spend(len(chunk))
 
-    `async with` does the same as `with`. A reservation whose block is left without either is abandoned: it keeps its
-    estimate and can still be settled, or gives it back if `on_abandon` says "return". One that is simply dropped keeps
-    it: when, if ever, the interpreter finds that out is no moment to charge by.
+    `async with` does the same as `with`. A reservation whose block is left without either call is abandoned: it keeps
+    its estimate and can still be settled, or gives the estimate back if `on_abandon` is "return". A reservation that is
+    used without a block and never settled keeps the estimate: the moment at which the interpreter deletes it must not
+    decide about charges.
     """
 
     __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_report", "_settled", "_spent", "decision", "estimate")
@@ -60,10 +62,10 @@ class Reservation(Unique):
         return self.decision.allowed
 
     def settle(self, actual: int) -> None:
-        """Charge the true cost in place of the estimate: more, which may leave the key in debt, or less.
+        """Replaces the estimate by the true cost: charges more, which may leave the key in debt, or gives some back.
 
-        Of several quotas all are corrected, in one moment. Only the first call counts, and none for a reservation that
-        was refused. Raises InvalidCost, also for more than 10**12.
+        With several quotas all are corrected, in one moment. Only the first call counts; none does for a reservation
+        that was refused. Raises InvalidCost, also for more than 10**12.
         """
         self._check(actual)
         if self._settled or not self.allowed:
@@ -72,10 +74,10 @@ class Reservation(Unique):
         self._correct(actual - self._charged)
 
     def spend(self, cost: int) -> None:
-        """So much more has been used up: of the estimate as far as that goes, and what is beyond is charged at once.
+        """Notes that `cost` more was used: first out of the estimate, beyond it charged at once.
 
-        The end of the block settles what was spent in all. Counts as little as `settle` does after that, or for a
-        reservation that was refused. Raises InvalidCost, also if it would be more than 10**12 in all.
+        The end of the block settles the sum of all that was spent. Calls after a settlement, or for a reservation that
+        was refused, have no effect. Raises InvalidCost, also if the sum would be more than 10**12.
         """
         self._check((self._spent or 0) + Table.check_cost(cost))
         if self._settled or not self.allowed:
@@ -86,21 +88,21 @@ class Reservation(Unique):
             self._charged = self._spent
 
     def on_correction(self, report: Callable[[int], None]) -> None:
-        """Calls `report` with each later correction: how much more was charged, or less if it is negative.
+        """Calls `tell` with each later correction: the cost charged in addition, negative if some is given back.
 
-        That is cost of the first quota, where several have other prices for the kind of the request. One function is
-        kept, and it must not fail.
+        The cost is that of the first quota, if several quotas have other prices for the kind of the request. Only one
+        function is kept, and it must not fail.
         """
         self._report = report
 
     def _check(self, actual: int) -> None:
-        """Raise InvalidCost unless it could be charged, to every quota."""
+        """Raises InvalidCost if the cost could not be charged to every quota."""
         Table.check_cost(actual)
         for charge in self._charges:
             Table.check_correction(actual * charge.unit)
 
     def _correct(self, difference: int) -> None:
-        """Charge so much more, or less; a waiter for the key may have room then."""
+        """Charges that much more, or less; a request that waits for the key may have room then."""
         if difference and self._charges:  # nothing was, by a limit that is off or would have refused
             settle(self._charges, self._key, difference)
             for charge in self._charges:
@@ -136,6 +138,6 @@ class Reservation(Unique):
 
 
 def check_on_abandon(on_abandon: object) -> None:
-    """Raise InvalidSetting unless it says what becomes of an abandoned reservation."""
+    """Raises InvalidSetting if the value is neither "keep" nor "return"."""
     if on_abandon not in (KEEP, RETURN):
         raise InvalidSetting("on_abandon", on_abandon, f"must be {KEEP!r} or {RETURN!r}")

@@ -60,18 +60,18 @@ OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 
 class Slot(Unique):
-    """A slot of one key, or several, for as long as a block lasts. True while it is held.
+    """One or several slots of one key, for as long as a block lasts. True while they are held.
 
         render = agent.concurrency("render", 20)
         with render.slot("ada") as slot:
             if slot: ...
 
-    In an event loop that is `async with`, and with a timeout it waits for its turn:
+    In an event loop the block is an `async with`, and with a timeout it waits for its turn:
 
         async with render.slot("ada", timeout=2.0, max_queue=100) as slot:
             if slot: ...
 
-    A limit that is off or in shadow lets all in: the slot is true then, and stands for none of the limit's.
+    A limit that is off or in shadow admits all blocks: the slot is true then, and takes up none of the limit's slots.
     """
 
     __slots__ = ("__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_terms", "_timer", "cell", "cost")
@@ -84,15 +84,15 @@ class Slot(Unique):
         self._cancels: int | None = None
         """How often its task had been asked to cancel when its lease ended; None unless it was cancelled for that."""
         self.cell: Cell | None = None
-        """Where it is counted; see `kernel.table.corrections.Held`."""
+        """Where it is counted; see `kernel.table.corrections.HeldSlots`."""
         self.cost = 0
-        """How many slots of the limit it stands for just now."""
+        """How many slots of the limit this object holds now."""
         self._decision: Decision | None = None
         self._costs = door.checked(key, terms)
 
     @property
     def decision(self) -> Decision | None:
-        """The answer, once it was asked for."""
+        """Returns the decision; None before the slot was requested."""
         cell = self.cell
         if self._decision is None and cell is not None:
             self._decision = self._door.table.explain_held(cell, self._costs[0])
@@ -100,12 +100,12 @@ class Slot(Unique):
 
     @property
     def held(self) -> bool:
-        """Whether it stands for slots in use."""
+        """Whether slots are in use for this object now."""
         return self.cost > 0
 
     @property
     def lease_is_over(self) -> bool:
-        """Whether it is held on a lease that has ended: other nodes may be using the same slot."""
+        """Whether the lease on the slot has ended, so that other nodes may be using the same slot."""
         return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
 
     def __bool__(self) -> bool:
@@ -113,17 +113,17 @@ class Slot(Unique):
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
-        """Take it, on the calling thread; `bool(slot)` and `decision` then show the outcome.
+        """Requests the slot on the calling thread; `bool(slot)` and `decision` show the result.
 
         Without a `timeout` in `SlotLimiter.slot` it waits for no other work to end: in doubt it asks the hub, as
         `RateLimiter.ask_blocking` does. With one it waits in the queue of the key.
 
         Raises:
-            RuntimeError: it is held already; or it would wait on a thread that runs an event loop.
+            RuntimeError: the slot is held already; or it would wait on a thread that runs an event loop.
         """
         self._check_free()
         if self._terms.on_lease_end is not None:
-            problem = "needs a task to act in, so it goes with `async with`; a thread asks `slot.lease_is_over`"
+            problem = "acts on a task, so it needs `async with`; on a thread, check `slot.lease_is_over` instead"
             raise InvalidSetting("on_lease_end", self._terms.on_lease_end, problem)
         if not self._door.takes_at_once(self, self._key, self._costs):
             settled = self._door.take_blocking(self._key, self._costs, self._terms)
@@ -131,7 +131,7 @@ class Slot(Unique):
         return self
 
     async def acquire_async(self) -> Self:
-        """As `acquire`, in an event loop."""
+        """Requests the slot as `acquire`, in an event loop."""
         self._check_free()
         if not self._door.takes_at_once(self, self._key, self._costs):
             settled = await self._door.take(self._key, self._costs, self._terms)
@@ -141,7 +141,7 @@ class Slot(Unique):
         return self
 
     def release(self) -> None:
-        """Give it back. Only the first call counts, from whatever thread; never waits for anything, and never fails."""
+        """Gives the slot back. Only the first call counts, from any thread; never waits, and never fails."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -149,7 +149,7 @@ class Slot(Unique):
             self._door.table.release(self)
 
     def _hold(self, settled: tuple[Cell | None, Decision]) -> None:
-        """Stand for what was charged, if anything was."""
+        """Takes over the charge, if one was made, and the decision."""
         cell, decision = settled
         if cell is not None:
             self.cell, self.cost = cell, self._costs[0]
@@ -162,7 +162,7 @@ class Slot(Unique):
     # ------------------------------------------------------------ the lease
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
-        """Look again when the lease ends, if nothing prolongs it until then."""
+        """Checks again when the lease ends, if no answer of the hub prolongs it until then."""
         cell, loop = self.cell, asyncio.get_running_loop()
         if cell is None or self.cost == 0:
             return
@@ -217,7 +217,7 @@ class Slot(Unique):
 
 
 class SlotTerms:
-    """How a slot is asked for. Raises InvalidSetting."""
+    """The settings of a request for a slot. Raises InvalidSetting."""
 
     __slots__ = ("cost", "kind", "lifo", "max_queue", "on_lease_end", "timeout", "within_ns")
 
@@ -251,21 +251,24 @@ class SlotTerms:
 
 
 class SlotDoor:
-    """Where the slots of one limit are asked for."""
+    """Grants the slots of one limit."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.plain = SlotTerms()
-        """Those of a slot about which nothing is said."""
+        """The default settings of a slot."""
         self._enforcement = enforcement
         self.table: Table = enforcement.tables[0]
         self.name = self.table.name
 
     def note_dropped(self) -> None:
-        """A slot was given back by the interpreter."""
+        """Counts a slot that was given back only when the interpreter deleted its object."""
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """The cost. Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota for one beyond the limit."""
+        """Returns the cost.
+
+        Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota for a cost beyond the limit.
+        """
         self.table.check_key(key)
         costs = self.table.costs_of(terms.cost, terms.kind)
         if self._enforcement.answers is self._enforcement.on:
@@ -273,13 +276,16 @@ class SlotDoor:
         return costs
 
     def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
-        """Take it for the slot if there is room for certain, and nothing is before it in the queue."""
+        """Takes the slot if there is certainly room and no request waits for the key; returns whether it did."""
         if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
             return False
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Take it on this thread, if there is room, and wait for that if the terms say so."""
+        """Takes the slot on this thread if there is room; waits for room if the terms say so.
+
+        Returns the charge and the decision.
+        """
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:
@@ -298,7 +304,7 @@ class SlotDoor:
             return None, self.table.refuse_reentry()
 
     async def take(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """The same, in the running event loop."""
+        """Takes the slot as `take_blocking`, in the running event loop."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:
@@ -322,21 +328,24 @@ class SlotDoor:
         return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
 
     def _is_new(self, key: str) -> bool:
-        """Whether the hub has never answered about a key: it is asked first, and not guessed at, before a wait begins.
+        """Whether the hub has never answered for a key. Then the hub is asked before a wait begins.
 
-        What waits asks for what is scarce from here on, so that may be kept at the hub.
+        Also lets the hub keep the key if it is scarce, as requests that wait ask for it from here on.
         """
         self.table.asks = self.table.policy.keeps_at_hub
         cell = self.table.cells.get(key)
         return not self.table.kernel.alone and (cell is None or not cell.heard)
 
     def _take_at_once(self, key: str, terms: SlotTerms) -> Taken:
-        """Of a limit that is off or in shadow: nothing waits."""
+        """Decides for a limit that is off or in shadow, where nothing waits."""
         decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
         return (charges[0].mark.cell if charges else None), decision
 
     def _charged(self, key: str, decision: Decision) -> Cell | None:
-        """Where a request was charged that has waited; a cell with something in use stays where it is."""
+        """Returns the cell that a request was charged to after its wait; None if it was not charged.
+
+        A cell with slots in use stays where it is, so it can still be found.
+        """
         if not decision.allowed or _lets_all_in(decision):
             return None
         return self.table.cell_in_use(key)

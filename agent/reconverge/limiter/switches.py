@@ -19,14 +19,14 @@ SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
 
 
 def checked_switch(switch: object) -> Switch:
-    """Return `switch` if it is one. Raises InvalidSetting."""
+    """Returns `switch` if it is "on", "off" or "shadow". Raises InvalidSetting."""
     if not isinstance(switch, str) or switch not in SWITCHES:
         raise InvalidSetting("switch", switch, f"must be {', '.join(map(repr, SWITCHES))}")
     return SWITCHES[switch]
 
 
 def switch_as_said(switch: object) -> Switch:
-    """The switch that a program says, or else the environment; on, if neither does. Raises InvalidSetting."""
+    """Returns the switch of the program, or else of the environment, or else "on". Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)
@@ -38,19 +38,19 @@ def switch_as_said(switch: object) -> Switch:
 
 
 def weaker(one: Switch, other: Switch) -> Switch:
-    """Of the switches of an agent and of a limit, the one that refuses less."""
+    """Returns the switch that refuses less."""
     return max(one, other, key=list(SWITCHES).index)
 
 
 def stricter(one: Switch, other: Switch) -> Switch:
-    """Of two switches, the one that refuses more."""
+    """Returns the switch that refuses more."""
     return min(one, other, key=list(SWITCHES).index)
 
 
 def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """The switch of a limit and that of its agent as one: layer by layer, the one that refuses less.
+    """Returns the switches of a limit and of its agent combined: in each layer, the one that refuses less.
 
-    Of a limit with a cap, published settings cannot make either refuse less: that would admit more than the cap.
+    If the limit has a cap, published settings cannot make either refuse less: that would admit more than the cap.
     """
     own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
     return Layered(own, published, own if has_cap else None, leave=stricter)

@@ -59,7 +59,7 @@ SLEEP_MAX_NS = 3600 * SECOND_NS
 
 
 class Waiting:
-    """The queues of one limit on this node, one for each key with waiters."""
+    """The queues of one limit on this node, one for each key with requests that wait."""
 
     def __init__(self, limit: Decider) -> None:
         self._gate = gate_of(limit)
@@ -77,14 +77,14 @@ class Waiting:
         """A clock that wakes waiters itself, when it is advanced."""
         self._way_out: WayOut | None = None
         self.barred: Callable[[str], Decision | None] | None = None
-        """The refusal of a key that is refused whatever room there is, as a banned one is."""
+        """Returns the refusal of a key that is refused although there is room, such as a banned one."""
 
     # ------------------------------------------------------------ what callers ask
 
     async def wait(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Wait in the running event loop."""
+        """Waits in the running event loop; returns the decision."""
         waker = LoopWaker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
@@ -103,7 +103,7 @@ class Waiting:
     def wait_blocking(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Wait on the calling thread."""
+        """Waits on the calling thread; returns the decision."""
         if timeout != 0 and has_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
@@ -122,22 +122,22 @@ class Waiting:
                 self._step_out(key, waker)
 
     def waiters(self, key: str) -> int:
-        """How many wait for a key."""
+        """Returns how many requests wait for a key."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue)
 
     @property
     def queued(self) -> int:
-        """How many wait, for any key."""
+        """Returns how many requests wait, for all keys together."""
         return sum(map(len, list(self._queues.values())))
 
     def tell(self, key: str) -> None:
-        """There may be room now."""
+        """Wakes the first request that waits for a key, as there may be room now."""
         if key in self._queues:  # without a lock, as there mostly is none
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Lets all waiters leave with that answer, present and future ones; with None they wait again."""
+        """Makes all requests that wait, now or later, return the answer of `way_out`; with None, they wait again."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -147,7 +147,7 @@ class Waiting:
             ticket.waker.wake()
 
     def time_has_passed(self, now_ns: int) -> None:
-        """A clock was advanced by hand."""
+        """Wakes the requests that are due, after a test has advanced its manual clock."""
         for each in self._section.run(lambda: self._due(now_ns)):
             each.waker.wake()
 
@@ -159,9 +159,10 @@ class Waiting:
     def steps(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker, *, lifo: bool = False
     ) -> Steps:
-        """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room.
+        """Tries to go; if there is no room, queues, and tries again when the request is first and there may be room.
 
-        With `lifo` it comes first, before all that wait already.
+        With `lifo` it queues before all that wait already. A generator: yields the nanoseconds to sleep, returns the
+        decision.
         """
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
@@ -217,9 +218,9 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
-        """Take a place at the end of the queue, or with `lifo` at its head.
+        """Takes a place at the end of the queue, or with `lifo` at its head.
 
-        Returns False if the queue is full, or just being changed by this thread.
+        Returns False if the queue is full, or is just being changed by this thread.
         """
         if self._section.entered():
             return False
@@ -241,7 +242,7 @@ class Waiting:
         return True
 
     def _step_out(self, key: str, waker: Waker) -> None:
-        """Leave nothing behind of a waiter, whatever was interrupted where; harmless when called again."""
+        """Removes all traces of a request that waits, wherever it was interrupted. A second call does nothing."""
         ticket = self._tickets.get(waker)
         if ticket is None:
             return
@@ -250,7 +251,7 @@ class Waiting:
         self._tickets.pop(waker, None)
 
     def _leave(self, key: str, ticket: QueuePlace) -> None:
-        """Give a place back; if that makes another ticket the first, its waiter is woken."""
+        """Gives a place back; if another place becomes the first by that, wakes its request."""
         if self._section.entered():
             self._put_off.append((key, ticket))
             return
@@ -261,7 +262,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _remove(self, key: str, ticket: QueuePlace) -> bool:
-        """Take a ticket out of its queue; returns whether another one is the first because of that."""
+        """Removes a place from its queue; returns whether another one becomes the first by that."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
             return False
@@ -273,7 +274,7 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wake the first waiter that can be woken; one in an event loop that was closed since is taken out."""
+        """Wakes the first request that can be woken; removes requests whose event loop was closed."""
         if self._section.entered():
             self._put_off.append((key, None))
             return
@@ -292,7 +293,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """The first ticket that can be woken, and whether others before it were taken out."""
+        """Returns the first place whose request can be woken, and whether others before it were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -303,7 +304,7 @@ class Waiting:
             lost = True
 
     def _see_to_what_was_put_off(self) -> None:
-        """Do what signal handlers and finalizers of this thread wanted while it was in the section."""
+        """Does the work that signal handlers and finalizers put off while this thread was in the section."""
         while self._put_off and not self._section.entered():
             try:
                 key, ticket = self._put_off.popleft()
@@ -316,7 +317,7 @@ class Waiting:
 
 
 class LoopWaker:
-    """Wakes a coroutine, from whatever thread. Made in the loop that it sleeps in."""
+    """A waker for a coroutine, callable from any thread. It must be made in the coroutine's event loop."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -338,7 +339,7 @@ class LoopWaker:
                 self._loop.call_soon_threadsafe(self._rung.set)
 
     async def sleep(self, at_most_ns: int | None) -> None:
-        """Sleep until it rings; for so long at most, rounded up to the millisecond, which is what loops can tell."""
+        """Sleeps until woken, or for at most that long, rounded up to the millisecond: event loops are no finer."""
         alarm = None
         if at_most_ns is not None and at_most_ns < NEVER_NS:
             milliseconds = ceil(min(at_most_ns, SLEEP_MAX_NS) / MILLISECOND_NS)
@@ -352,7 +353,7 @@ class LoopWaker:
 
 
 class ThreadWaker:
-    """Wakes a thread."""
+    """A waker for a thread."""
 
     gone = False
 
@@ -364,12 +365,12 @@ class ThreadWaker:
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleep until it rings; for so long at most."""
+        """Sleeps until woken, or for at most that long."""
         self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
 class GreenWaker:
-    """Wakes a green thread, while which sleeps all others of its thread go on."""
+    """A waker for a green thread. While that sleeps, the other green threads of its thread go on."""
 
     gone = False
 
@@ -381,20 +382,20 @@ class GreenWaker:
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleep until it rings; for so long at most."""
+        """Sleeps until woken, or for at most that long."""
         self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
 
 
 def thread_waker() -> ThreadWaker | GreenWaker:
-    """Returns the waker of the caller's own thread, of either kind."""
+    """Returns a waker for the calling thread, or green thread."""
     return GreenWaker() if green_threads() else ThreadWaker()
 
 
 def waiting_at(limit: Decider) -> Waiting:
-    """The queues of a limit: one set for all its limiters, which hears the news of any of its quotas.
+    """Returns the queues of a limit. All its limiters share them, and each of its quotas notifies them of room.
 
-    There is another one in a forked child.
+    A forked child has queues of its own.
     """
     first = limit.tables[0].listeners
     waiting = first.get(limit.name)
@@ -408,12 +409,12 @@ def waiting_at(limit: Decider) -> Waiting:
 
 
 def queued_at(table: Table) -> int:
-    """How many requests wait for a quota on this node, whatever limit of it they wait for."""
+    """Returns how many requests wait for a quota on this node, in all limits that it belongs to."""
     return sum(each.queued for each in list(table.listeners.values()) if isinstance(each, Waiting))
 
 
 def checked_timeout_ns(timeout: object) -> int:
-    """How long to wait at most. Raises InvalidSetting."""
+    """Returns how long to wait at most, in nanoseconds. Raises InvalidSetting."""
     if timeout is None:
         return NEVER_NS
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -422,7 +423,7 @@ def checked_timeout_ns(timeout: object) -> int:
 
 
 def checked_room(max_queue: object) -> int | None:
-    """How many may wait at most. Raises InvalidSetting."""
+    """Returns how many requests may wait at most; None for no bound. Raises InvalidSetting."""
     if max_queue is None:
         return None
     if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:

@@ -1,1 +1,1 @@
-"""Signed documents that operators publish for a fleet: how nodes judge and read them, and the settings among them."""
+"""Signed documents that operators publish for a fleet: how nodes verify and read them, and published settings."""

@@ -1,8 +1,8 @@
-"""Caps keep published settings from raising a limit beyond what its node permits."""
+"""Caps prevent published settings from raising a limit beyond the amount that its node permits."""
 
-# A secret can be stolen, and a publisher can be wrong. So the cap is applied on the node, each time either layer
-# changes, and a limit string from outside changes quota and burst alone: lower costs, or another algorithm, would be
-# ways past the cap.
+# A secret can be stolen, and a publisher can make mistakes. So the cap is applied on the node, each time either layer
+# changes, and a published limit string changes only quota and burst: lower costs, or another algorithm, would be ways
+# around the cap.
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ Quotas: TypeAlias = "dict[str, Limit]"
 
 
 def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None) -> Layered[Quotas]:
-    """A node's own quotas, and those that a published limit string makes of them, or nothing with None.
+    """Returns a layered value: a node's own quotas, and those of a published limit string; no published layer for None.
 
-    Without caps the own quotas are the caps: published ones can only be lower. Raises InvalidLimit as `quotas_as_said`.
+    Without caps, the own quotas are the caps, so published ones can only be lower. Raises InvalidLimit as
+    `quotas_as_said`.
     """
     published = None if text is None else quotas_as_said(name, own, text)
     return Layered(own, published, own if caps is None else caps, leave=_all_capped)
 
 
 def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """The quotas of a limit with the quota and the burst that a limit string says, and all else as it was.
+    """Returns the quotas of a limit with the quota and the burst from a limit string, and everything else unchanged.
 
-    Raises InvalidLimit if that string is not about quotas over the same windows, in the same order.
+    Raises InvalidLimit unless the string has the same windows in the same order.
     """
     said = parse_quotas(text)
     if len(said) != len(own):
-        raise InvalidLimit(text, f"has {len(said)} quotas, and {name!r} has {len(own)} on this node")
+        raise InvalidLimit(text, f"has {len(said)} quotas, but {name!r} has {len(own)} on this node")
     return {quota_name: _with(limit, quota, text) for (quota_name, limit), quota in zip(own.items(), said, strict=True)}
 
 
 def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """The caps of a limit as a limit string says them. Raises InvalidSetting if they do not fit."""
+    """Returns the caps of a limit from a limit string. Raises InvalidSetting if they do not fit the limit."""
     try:
         caps = quotas_as_said(name, own, text)
     except InvalidLimit as error:
@@ -54,9 +55,9 @@ def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Li
 
 
 def capped(limit: Limit, cap: Limit) -> Limit:
-    """The limit, or as much of it as the cap leaves: neither its quota nor what fits at once is larger than the cap's.
+    """Returns the limit, lowered if necessary, so that neither its quota nor its burst exceeds the cap's.
 
-    Both count alike; they differ in quota and burst at most.
+    Both must count in the same way; they differ in quota and burst at most.
     """
     quota = min(limit.quota, cap.quota)
     if limit.algorithm not in BURSTING:
@@ -76,12 +77,15 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """How much a node's own policy dares, and what is published of that, or nothing with None; that can only lower."""
+    """Returns a layered value: a policy's own overshoot, and the published one or None, which can only lower it."""
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 
 
 def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
-    """The policy, or one that dares no more than that, if that is less; `naive` knows no measure."""
+    """Returns the policy with at most this overshoot, if that is lower.
+
+    `naive` is unchanged, because it has no bound.
+    """
     if max_overshoot >= policy.max_overshoot or policy.merged_only:
         return policy
     if max_overshoot < OVERSHOOT_MIN:

@@ -1,16 +1,16 @@
-"""Signed documents: how they are sealed and opened, and which of them a node believes.
+"""Signs documents and verifies them: the format, and the checks by which a node accepts a document.
 
-What travels is one line that names the format and holds a signature, HMAC-SHA256 with a secret of the fleet's, and then
-JSON. Whatever is not signed is thrown away before anything of it is read. Nothing here does I/O or reads a clock.
+A document is sent as one line with the name of the format and a signature, HMAC-SHA256 with a secret of the fleet,
+followed by JSON. An unsigned payload is rejected before any of it is parsed. Nothing here does I/O or reads a clock.
 """
 
-# Write access to the hub is no right to raise limits: every node has the hub's password. So a document is believed for
-# its signature alone, by a secret that is not the hub's. The size is looked at first, then the signature, and only then
-# is anything parsed: what is not signed never reaches the JSON reader. It names its namespace, so that it cannot be
-# replayed in another one, a version that must rise, so that an older one cannot be posted again, and its end, because a
-# process that has just started knows no version.
+# Write access to the hub must not include the right to raise limits, because every node has the hub's password. So only
+# a signature makes a node accept a document, with a secret that is not the hub's. The size is checked first, then the
+# signature, and only then is anything parsed: unsigned data never reaches the JSON parser. A document contains its
+# namespace, so that it cannot be replayed in another one; a version that must rise, so that an older one cannot be
+# posted again; and its end, because a process that has just started knows no version.
 #
-# The name of the format is signed, too, so that a signature of settings is none of contracts.
+# The name of the format is signed, too, so a signature of settings is not valid for contracts.
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from reconverge.settings import checked_namespace
 
 VARIABLE: Final = "RECONVERGE_SETTINGS_SECRET"
 PAYLOAD_BYTES_MAX: Final = 65_536
-"""Published settings of about 800 limits. Whatever is longer is not even looked at."""
+"""The longest payload, published settings of about 800 limits. A longer one is rejected unread."""
 VERSION_MAX: Final = (1 << 53) - 1
-"""Every reader of JSON has whole numbers up to this."""
+"""The largest whole number that every JSON parser keeps exactly."""
 AHEAD_MAX_S: Final = 300
-"""By how much the publisher's clock may be ahead of a node's."""
+"""The seconds by which the publisher's clock may be ahead of a node's."""
 SECRET_BYTES_MIN: Final = 16
 SECRETS_MAX: Final = 8
 STAMP: Final = ("namespace", "version", "issued", "expires")
@@ -44,30 +44,30 @@ PREMATURE: Final = "premature"
 EXPIRED: Final = "expired"
 OLD: Final = "old"
 REASONS: Final = (TOO_LARGE, MALFORMED, FORGED, FOREIGN, PREMATURE, EXPIRED, OLD)
-"""For which documents are rejected; in this order they are looked for."""
+"""The reasons for which documents are rejected, in the order in which they are checked."""
 
 
 class Signed(Protocol):
-    """The stamp of a signed document."""
+    """The fields that every signed document has."""
 
     @property
     def namespace(self) -> str:
-        """The namespace that it is for; nodes of others reject it."""
+        """Returns the namespace of the document; nodes of other namespaces reject it."""
         ...
 
     @property
     def version(self) -> int:
-        """Higher than that of any before it."""
+        """Returns the version, which is higher than that of any document before."""
         ...
 
     @property
     def issued(self) -> int:
-        """When it was signed, in seconds since 1970."""
+        """Returns when the document was signed, in seconds since 1970."""
         ...
 
     @property
     def expires(self) -> int:
-        """From when on it is not to be believed any more, likewise."""
+        """Returns when the document expires, in seconds since 1970."""
         ...
 
 
@@ -76,29 +76,29 @@ Doc = TypeVar("Doc", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A node does not believe a document: one of `REASONS`, or a reason of its reader's, and a sentence."""
+    """The reason why a document is rejected: one of `REASONS`, or another of its reader's, and a sentence."""
 
     reason: str
     problem: str
 
 
 class UnverifiedDocument(ReconvergeError):
-    """Raised when what a hub has cannot be believed, or not be read; nothing was changed.
+    """Raised when the hub's document cannot be verified or read; nothing was changed.
 
-    `reason` is one of REASONS, or `lost` of contracts whose pages the hub has lost.
+    `reason` is one of REASONS, or `lost` for contracts whose pages the hub has lost.
     """
 
     def __init__(self, reason: str, problem: str) -> None:
         self.reason = reason
         super().__init__(
-            f"what is published at the hub cannot be used, and was not changed: {problem}. It may be valid for nodes,"
-            " which would lose it. Use the secret that it was signed with, beside the new one when secrets change, or"
-            " replace it all the same with --force (force=True)"
+            f"the document at the hub cannot be verified, and was not changed: {problem}. It may be valid for nodes,"
+            " which would lose it. Use the secret that it was signed with, beside the new one if secrets change, or"
+            " replace it anyway with --force (force=True)"
         )
 
 
 class InvalidDocument(ReconvergeError, ValueError):
-    """Raised when a document makes no sense. `path` leads to the field, as in `("limits", "login", "switch")`."""
+    """Raised for an invalid document. `path` leads to the field, as in `("limits", "login", "switch")`."""
 
     def __init__(self, problem: str, *path: str) -> None:
         self.problem = problem
@@ -107,12 +107,11 @@ class InvalidDocument(ReconvergeError, ValueError):
 
 
 class Secrets:
-    """Secrets sign documents, and show themselves nowhere. The first one signs; nodes believe what any of them signed.
+    """Secrets that sign and verify documents; no message ever shows them. The first one signs, and all of them verify.
 
-    Given as a string, in which several are separated by blanks, or as bytes, or as a sequence of these. `name` is what
-    messages call it: the setting, or the variable that it comes from.
-
-    Raises InvalidSetting unless there are 1 to 8 of them, of at least 16 bytes each.
+    They are given as a string, in which blanks separate them, as bytes, or as a sequence of these. `name` is used in
+    messages: the setting or the variable that they come from. Raises InvalidSetting unless there are 1 to 8 secrets of
+    at least 16 bytes each.
     """
 
     __slots__ = ("_secrets",)
@@ -132,11 +131,14 @@ class Secrets:
         self._secrets = tuple(secrets)
 
     def sign(self, body: bytes, *, magic: bytes) -> bytes:
-        """The signature of the first secret, in hexadecimal digits; of one format it is none of another."""
+        """Returns the signature with the first secret, in hexadecimal digits.
+
+        It is valid for the format `magic` only.
+        """
         return _signature(self._secrets[0], body, magic)
 
     def have_signed(self, body: bytes, signature: bytes, *, magic: bytes) -> bool:
-        """Compare a signature with those of all secrets; returns whether it is one of them."""
+        """Whether a signature was made with any of the secrets."""
         return any(compare_digest(_signature(secret, body, magic), signature) for secret in self._secrets)
 
     def __repr__(self) -> str:
@@ -144,7 +146,7 @@ class Secrets:
 
 
 def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> bytes:
-    """A table of the format that `magic` names, as it travels. Raises InvalidDocument if it is too long."""
+    """Returns a table as a signed payload of the format `magic`. Raises InvalidDocument if it is too long."""
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
@@ -155,24 +157,24 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
 
 
 class Opened(NamedTuple):
-    """A table that one of the secrets has signed; nothing else of it is checked."""
+    """A table whose signature was verified; nothing else of it has been checked."""
 
     table: object
 
 
 def opened_table(payload: object, secrets: Secrets, *, magic: bytes) -> Opened | Rejection:
-    """Verify a payload of the format that `magic` names, and parse it; returns why not."""
+    """Verifies and parses a payload of the format `magic`. Returns the table, or the reason for a rejection."""
     if not isinstance(payload, bytes):
-        return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
+        return Rejection(MALFORMED, f"is not a byte string, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:
-        return Rejection(TOO_LARGE, f"has {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read")
+        return Rejection(TOO_LARGE, f"has {len(payload)} bytes, more than the {PAYLOAD_BYTES_MAX} that are read")
     header_bytes = len(magic) + 2 * sha256().digest_size + 1
     header, body = payload[:header_bytes], payload[header_bytes:]
     if len(header) < header_bytes or not header.startswith(magic) or not header.endswith(b"\n"):
-        _, what, _ = magic.decode().split("-")  # as all of them are made
-        return Rejection(MALFORMED, f"does not begin as {what} do")
+        _, what, _ = magic.decode().split("-")  # the form of all magics
+        return Rejection(MALFORMED, f"does not begin with the header of {what}")
     if not secrets.have_signed(body, header[len(magic) : -1], magic=magic):
-        return Rejection(FORGED, "is not signed with any of the secrets that this node knows")
+        return Rejection(FORGED, "is not signed with any of the secrets known here")
     try:
         return Opened(json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant))
     except InvalidDocument as error:
@@ -186,14 +188,14 @@ class Format(Generic[Doc]):
     """One kind of signed document."""
 
     magic: bytes
-    """Its name and number, and a blank."""
+    """The format's name and number, and a blank."""
     checked: Callable[[object], Doc]
-    """Makes the document of a table. Raises InvalidDocument."""
+    """Returns the document from a table. Raises InvalidDocument."""
 
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
-        """The document if one of the secrets signed it for that namespace, whether or not it is still valid.
+        """Returns the document if it was signed with one of the secrets for that namespace, even if it has expired.
 
-        A publisher begins with this, so that it takes over nothing that no node of the namespace believes.
+        A publisher calls this first, to not build on a document that no node of the namespace accepts.
         """
         said = opened_table(payload, secrets, magic=self.magic)
         if isinstance(said, Rejection):
@@ -208,21 +210,26 @@ class Format(Generic[Doc]):
 
 
 class Verifier(Generic[Doc]):
-    """Judges what one node reads. `minimum` is the lowest version that it believes, whatever it has known before.
+    """Decides which documents one node accepts.
 
-    Raises InvalidSetting if `minimum` is no version.
+    `minimum` is the lowest accepted version, whatever the node knew before.
+
+    Raises InvalidSetting if `minimum` is not a valid version.
     """
 
     def __init__(self, form: Format[Doc], namespace: str, secrets: Secrets, *, minimum: int = 0) -> None:
         if not 0 <= minimum <= VERSION_MAX:
-            raise InvalidSetting("minimum", minimum, f"is no version; they go from 0 to {VERSION_MAX}")
+            raise InvalidSetting("minimum", minimum, f"is not a version; versions go from 0 to {VERSION_MAX}")
         self._form = form
         self._namespace = namespace
         self._secrets = secrets
         self._minimum = minimum
 
     def verify(self, payload: object, *, now_s: float, known: int) -> Doc | Rejection:
-        """The document, if a node that knows a version is to believe it; `now_s` is the wall clock's time."""
+        """Returns the document, or the reason for a rejection.
+
+        `known` is the version that the node has already; `now_s` is the wall clock's time in seconds since 1970.
+        """
         document = self._form.opened(payload, self._secrets, self._namespace)
         if isinstance(document, Rejection):
             return document
@@ -231,15 +238,15 @@ class Verifier(Generic[Doc]):
         if document.expires <= now_s:
             return Rejection(EXPIRED, f"has expired {now_s - document.expires:.0f} s ago")
         if document.version <= known:
-            return Rejection(OLD, f"has version {document.version}, and {known} is known")
+            return Rejection(OLD, f"has version {document.version}, but {known} is known already")
         if document.version < self._minimum:
-            problem = f"has version {document.version}, and {self._minimum} is the least that this node believes"
+            problem = f"has version {document.version}, but this node accepts none below {self._minimum}"
             return Rejection(OLD, problem)
         return document
 
 
 def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
-    """Raise InvalidDocument unless a table names its namespace, its version, and a time for which it is valid."""
+    """Raises InvalidDocument unless a table has a valid namespace, version and period of validity."""
     for name in STAMP:
         if name not in table:
             raise InvalidDocument("is missing", name)
@@ -253,7 +260,7 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
             raise InvalidDocument(f"must be a whole number from 1 to {VERSION_MAX}, not {shown(value)}", name)
     lifetime_s = table["expires"] - table["issued"]
     if not 1 <= lifetime_s <= lifetime_max_s:
-        raise InvalidDocument(f"is {lifetime_s} s after `issued`; 1 s to {lifetime_max_s} s are possible", "expires")
+        raise InvalidDocument(f"is {lifetime_s} s after `issued`; must be 1 s to {lifetime_max_s} s", "expires")
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Publishing settings for a fleet: what is posted now is read first, and replaced only if it can be verified."""
+"""Publishes settings for a fleet; the settings at the hub are read first, and replaced only if they can be verified."""
 
 # Theory of operation.
 #
-# A hub keeps one document per namespace, and the last one that was posted is what nodes read. A publisher with a wrong
-# secret would take a valid document away, and put one in its place that no node obeys: nodes that run keep to what is
-# in force until it expires, nodes that start later never learn of it, and the publisher would take it for a success.
-# So a document that the publisher's secrets do not verify stays where it is, unless the publisher passes `force`.
+# A hub stores one document per namespace, and nodes read the last one posted. A publisher with a wrong secret would
+# replace a valid document by one that no node accepts: running nodes keep the settings in force until these expire,
+# nodes that start later never get them, and the publisher would see a success. So a document that the publisher's
+# secrets do not verify stays at the hub, unless the publisher passes `force`.
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconverge.published.switch_log import record, turned_between
 
 
 def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
-    """Returns the settings in force, or empty ones, issued now for until then; its version is that of the moment."""
+    """Returns the valid known settings, or empty ones, issued now and with a new end; the version is the time in ms."""
     now_s, version = now_ns // SECOND_NS, now_ns // MILLISECOND_NS
     if known is None or known.expires <= now_s:
         return FleetSettings(namespace, version, issued=now_s, expires=expires)
@@ -30,7 +30,7 @@ def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """The same settings with another switch: of all limits, or of those that are named."""
+    """Returns the settings with another switch, of all limits or of the named ones; None leaves it to each node."""
     if not names:
         return replace(settings, switch=word)
     limits: dict[str, LimitOverride] = dict(settings.limits)
@@ -40,9 +40,11 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
 
 
 def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
-    """Returns the names that mean no limit that nodes have reported, by quota names: to switch one switches nothing.
+    """Returns the names that match no limit of the nodes, whose quotas `reported` lists.
 
-    A limit of contracts that counts by further facts is `api/customer.user` at the hub, and means what `api` means.
+    A switch of them would have no effect.
+
+    A limit of contracts that counts by further facts is named `api/customer.user` at the hub, and also matches `api`.
     """
     known = {limit_of_quota(each) for each in reported}
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
@@ -51,10 +53,12 @@ def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
 async def published(
     store: SettingsStore, secrets: Secrets, namespace: str, *, force: bool = False
 ) -> FleetSettings | None:
-    """The settings at the hub, expired or not; None if it has none, or, with `force`, none that can be verified.
+    """Returns the settings at the hub, expired or not.
 
-    Raises UnverifiedDocument for what these secrets have not signed, what is for another namespace, and what cannot be
-    read; HubUnavailable.
+    Returns None if there are none, or, with `force`, none that can be verified.
+
+    Raises UnverifiedDocument for a document that these secrets have not signed, that is for another namespace, or that
+    cannot be read; and HubUnavailable.
     """
     payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
     known = None if payload is None else SETTINGS.opened(payload, secrets, namespace)
@@ -74,28 +78,28 @@ async def publish(
     raise_version: bool = False,
     author: str = "",
 ) -> FleetSettings:
-    """Post settings for all nodes of a namespace, and return what was posted.
+    """Posts settings for all nodes of a namespace, and returns the posted settings.
 
     Args:
-        store: the hub, opened for the namespace that the settings are for.
+        store: the hub, opened for the namespace of the settings.
         fleet_settings: the settings.
-        secrets: the first one signs; what is published now has to be signed with any of them.
-        force: replace also what is published now and cannot be verified.
-        raise_version: where the version is not above that of what is published, make it one more than that.
-        author: the name under which the log of switches lists this change; empty to leave it out of the log.
+        secrets: the first one signs; the settings at the hub must be signed with any of them.
+        force: whether to replace settings at the hub that cannot be verified.
+        raise_version: whether to raise a version that is too low to one above that of the settings at the hub.
+        author: the author in the log of switches; if empty, nothing is logged there.
 
     Raises:
-        UnverifiedDocument: as of `published`.
-        InvalidSetting: the version is not above the one that is published, so no node would obey.
-        InvalidDocument: no node would obey, whatever is published.
-        HubUnavailable: the hub cannot be asked, or does not take it.
+        UnverifiedDocument: as `published` raises it.
+        InvalidSetting: the version is not above that of the settings at the hub, so no node would accept the settings.
+        InvalidDocument: the settings are invalid, so no node would accept them.
+        HubUnavailable: the hub does not answer, or does not store the settings.
     """
     known = await published(store, secrets, fleet_settings.namespace, force=force)
     before = 0 if known is None else known.version
     if raise_version:
         fleet_settings = replace(fleet_settings, version=max(fleet_settings.version, before + 1))
     elif fleet_settings.version <= before:
-        problem = f"is not above {before}, which is published; no node would obey"
+        problem = f"is not above {before}, the published version, so no node would accept it"
         raise InvalidSetting("version", fleet_settings.version, problem)
     await store.post(seal(fleet_settings, secrets), keep_s=fleet_settings.expires - fleet_settings.issued)
     if author:

@@ -1,43 +1,43 @@
-"""Reads a signed document that is published at the hub, for one node, and has the newest valid one be in force."""
+"""Reads a signed document from the hub for one node, and puts the newest valid one in force."""
 
 # Theory of operation.
 #
-# The problem. Operators publish settings, and contracts, at the hub where nodes meet anyway. Any client of that hub can
-# put something else in their place, an older document can be played back, and the hub can lose all of it; a node must
-# neither obey what no operator has published, nor be without what was.
+# The problem. Operators publish settings and contracts at the hub, where nodes meet anyway. Any client of that hub can
+# replace them by something else, an older document can be replayed, and the hub can lose everything. A node must
+# neither apply a document that no operator has published, nor lose one that an operator has published.
 #
-# How it works. Once in an interval, after the exchange and not within it, a node reads what is there. With the answer
-# of the exchange, documents would be a part of the schema, of every hub and of both twins of the merge rule, to save a
-# command that costs 90 us where the barest one costs 79. As long as the document is the same, a Redis answers with its
-# mark alone.
+# How it works. Once in an interval, after the exchange and separate from it, a node reads the document at the hub. If
+# the document were a part of the exchange's answer, it would belong to the schema, to every hub and to both twins of
+# the merge rule, only to save a command that costs 90 us where the barest one costs 79. As long as the document is the
+# same, Redis answers only with its mark.
 #
-#     what is read                               what becomes of it
-#     ----------------------------------------   ---------------------------------------------------------------------
-#     the document in force                      nothing
-#     a valid one of a higher version            what belongs to it is fetched, and it is in force as a whole
-#     premature, expired, or lacking a page      rejected, and judged again each time, as that may mend
-#     any other                                  rejected, and not judged again
-#     nothing, or an older one                   rejected; what is in force is posted again
-#     no answer                                  what is in force stays so; the next look comes later each time
+#     the hub returns                            the node     ----------------------------------------
+# ---------------------------------------------------------------------     the document in force
+# does nothing     a valid one of a higher version            fetches its parts, and puts all of it in force at once
+# premature, expired, or lacking a page      rejects it, and checks it again each time, as this may resolve itself
+# any other                                  rejects it, and does not check it again     nothing, or an older one
+# rejects the older one, and posts the document in force again     no answer                                  keeps the
+# document in force; each further look is delayed more
 #
-# Each rejection is counted by its reason, and logged once until something is accepted: a client with access to the hub
-# could fill a log. A document that this node fails to apply is rejected like that, and the one before stays in force.
+# Each rejection is counted by its reason, and logged once until a document is accepted: otherwise a client with access
+# to the hub could fill a log. A document that this node fails to apply is rejected, too, and the one before stays in
+# force.
 #
-# A hub that has lost its data has lost the document, and a node that starts then would not know of it. So nodes that
-# have it post it again, at random after RESTORED_AFTER_S, and only if it is still gone. Only nothing, or something
-# older, is replaced: what is forged, malformed or premature may be what a publisher with a new secret or a better clock
-# has just posted, and nodes that do not know that secret yet would undo a rotation.
+# A hub that has lost its data has lost the document, and a node that starts then would not get it. So nodes that have
+# it post it again, after a random time within RESTORED_AFTER_S, and only if it is still missing. Only an empty place or
+# an older document is replaced: a forged, malformed or premature one may come from a publisher with a new secret or a
+# better clock, and nodes that do not know that secret yet would undo a rotation.
 #
-# Settings and contracts differ in what they must:
+# Settings and contracts differ in their requirements:
 #
 #                           settings (`published/settings_reader.py`)      contracts (`contracts/store/reader.py`)
-#     in force until        they expire: they may be an emergency's     others come: customers must not lose theirs; the
-#                                                                       end is for nodes that start
-#     belongs to them       nothing                                     pages, in part fetched when customers are met
-#     posted again by       one write, whatever is there                pages, then a swap of what was read
-#     looked at             once in an interval                         less often while the hub pushes hints
-#     a start without hub   the node's own settings                     the last contracts, from a file
-#     an old one, replayed  believed by a node that starts              not below the minimum that an operator has set
+# in force until        they expire: they may be an emergency's        new ones come: customers must not lose theirs;
+# the end is for nodes that start     further parts         none                                           pages, in
+# part fetched as customers need them     posted again by       one write, whatever is there                   pages,
+# then a swap of the document just read     read                  once in an interval                            less
+# often while the hub pushes hints     a start without hub   the node's own settings                        the last
+# contracts, from a file     an old one, replayed  accepted by a node that starts                 not below the minimum
+# that an operator has set
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ logger = logging.getLogger("reconverge")
 
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
-"""So long, at random, what is in force has to be gone before a node posts it again, so that not all of them do."""
+"""The random delay after which a node posts a lost document again, so that not all nodes do."""
 UNFIT: Final = "unfit"
-"""Rejects a valid document that this node has failed to apply."""
+"""The reason for rejecting a valid document that this node has failed to apply."""
 NO_STORE: Final = "no-store"
 
 Store = TypeVar("Store")
@@ -76,31 +76,31 @@ class ReaderStats:
     """The counters of one reader, and the version in force."""
 
     version: int = 0
-    """Of what is in force; 0 if nothing is."""
+    """The version in force; 0 if there is none."""
     expires_in: float = inf
-    """Seconds until a node that starts believes it no more; below zero since then. Infinite if nothing is in force."""
+    """Seconds until starting nodes no longer accept the document; negative after that, infinite if none is in force."""
     accepted: int = 0
-    """New documents that came into force."""
+    """The number of new documents that came into force."""
     rejected: dict[str, int] = field(default_factory=dict[str, int])
-    """New documents that did not, by reason: `reconverge.published.envelope.REASONS`, and those of its reader."""
+    """The number of rejected new documents, by reason: one of `published.envelope.REASONS`, or the reader's own."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
-    """Attempts to read, keep or post a document that failed, by class of failure."""
+    """The number of failed attempts to read, store or post a document, by class of failure."""
     restored: int = 0
-    """Documents that the hub had lost, and that this node has posted again."""
+    """The number of documents that the hub had lost and this node has posted again."""
 
 
 class Reader(ABC, Generic[Doc, Store]):
     """Reads one kind of document at a hub; a `Follower` of the exchange driver.
 
-    `interval_ns` returns how often to look, in nanoseconds.
+    `interval_ns` returns the time between two looks, in nanoseconds.
     """
 
     what: ClassVar[str]
-    """Its name in messages, in the plural."""
+    """The documents' name in messages, in the plural."""
     may_mend: ClassVar[tuple[str, ...]] = (PREMATURE, EXPIRED)
-    """Reasons that another look may find gone."""
+    """Reasons for a rejection that may no longer apply at a later look."""
     brief = True
-    """A look is one small question (`Follower.brief`)."""
+    """Whether a look is one small question (`Follower.brief`)."""
 
     def __init__(
         self,
@@ -116,15 +116,15 @@ class Reader(ABC, Generic[Doc, Store]):
         self._random = random or Random()
         self.in_force: Doc | None = None
         self._newest: Doc | None = None
-        """The one that was accepted last; none of its version or below is accepted any more."""
+        """The last accepted document; documents up to its version are no longer accepted."""
         self._known: bytes | None = None
-        """The same, as it was read."""
+        """The payload of the last accepted document."""
         self._seen: bytes | None = None
-        """The payload that was read last, believed or not."""
+        """The payload that was read last, accepted or not."""
         self._reason = ""
-        """The reason for which that was rejected; empty if it was not."""
+        """The reason why the last payload was rejected; empty if it was not."""
         self._restore_ns: int | None = None
-        """When to post again what is in force and lost, if that still is so."""
+        """When to post the lost document again, if it is still missing then; None if it is not lost."""
         self._accepted = self._restored = 0
         self._rejected: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -134,11 +134,11 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @property
     def version(self) -> int:
-        """The version in force; 0 if none is."""
+        """Returns the version in force; 0 if there is none."""
         return 0 if self.in_force is None else self.in_force.version
 
     def _counted(self) -> dict[str, Any]:
-        """The fields of `ReaderStats`."""
+        """Returns the values for the fields of `ReaderStats`."""
         return {
             "version": self.version,
             "expires_in": inf if self.in_force is None else self.in_force.expires - self._now_s(),
@@ -152,45 +152,48 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @abstractmethod
     def _store_in(self, hub: Hub) -> Store | None:
-        """The hub as one that keeps such documents; None if it does not."""
+        """Returns the hub as a store of such documents; None if it is none."""
 
     @abstractmethod
     async def _read(self, store: Store) -> bytes | None:
-        """Read what is published; None if nothing is. Raises HubUnavailable."""
+        """Reads the published document; returns None if there is none. Raises HubUnavailable."""
 
     @abstractmethod
     async def _prepared(self, store: Store, document: Doc, timeout_s: float) -> Callable[[], object] | Rejection:
-        """Fetch what belongs to a document, and return what applies it, or why it cannot be.
+        """Fetches the further parts of a document. Returns a function that applies it, or a rejection.
 
         Raises HubUnavailable and TimeoutError; then it is tried again.
         """
 
     @abstractmethod
     async def _post(self, store: Store, payload: bytes, *, over: bytes | None, keep_s: float, timeout_s: float) -> bool:
-        """Post again what the hub has lost, where it has `over` now; returns whether that was done.
+        """Posts a lost document again, if the hub still has `over`. Returns whether it was posted.
 
         Raises HubUnavailable and TimeoutError.
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Do what else there is to do at the hub: after a look that was answered, or when no look is due."""
+        """Does further work at the hub, after an answered look, or when no look is due."""
 
     def _due_look_ns(self) -> int:
-        """When to look next."""
+        """Returns when to look next, by the monotonic clock."""
         return self._look_ns
 
     # ------------------------------------------------------------ as a follower
 
     def start_over(self) -> None:
-        """Look as soon as there is another driver."""
+        """Makes the next look due at once, for a new driver."""
         self._look_ns = self._clock.monotonic_ns()
 
     def due_ns(self) -> int:
-        """When there is something to do, by the monotonic clock."""
+        """Returns when there is something to do, by the monotonic clock."""
         return self._due_look_ns()
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Look at the hub, if that is due; not while exchanges fail, which say why."""
+        """Looks at the hub if a look is due.
+
+        While exchanges fail, it does not look, because they report the failure.
+        """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
             if store is not None:
@@ -209,7 +212,7 @@ class Reader(ABC, Generic[Doc, Store]):
             check_posted(payload)
             await self._judge(store, payload, timeout_s)
             await self._restore_if_lost(store, payload, timeout_s)
-        except Exception as error:  # noqa: BLE001  # a bug, too, of the hub's or of ours: exchanges go on
+        except Exception as error:  # noqa: BLE001  # including bugs of the hub or of this class: exchanges must go on
             self._unreadable(error)
         else:
             if self._failures_in_a_row:
@@ -229,11 +232,11 @@ class Reader(ABC, Generic[Doc, Store]):
         rejection = await self._accept(store, payload, timeout_s)
         self._seen, self._reason = payload, "" if rejection is None else rejection.reason
         if rejection is not None and not (again and rejection.reason == before):
-            sentence = f"{self.what} were published that are not obeyed: they are {rejection.reason}: what was read"
+            sentence = f"published {self.what} were rejected as {rejection.reason}: the document"
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Put a document in force with all that belongs to it; returns why not."""
+        """Puts a document in force with all its parts; returns a rejection if that is impossible."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document
@@ -251,14 +254,14 @@ class Reader(ABC, Generic[Doc, Store]):
         return self._verifier.verify(payload, now_s=self._now_s(), known=known)
 
     def _put_in_force(self, payload: bytes, document: Doc, apply: Callable[[], object]) -> Rejection | None:
-        """Apply a document, or leave the one before in force; returns why."""
+        """Applies a document, or leaves the one before in force and returns a rejection."""
         try:
             apply()
         except Exception as error:
             logger.exception("reconverge: published %s (version %d) cannot be applied", self.what, document.version)
             return Rejection(UNFIT, f"cannot be applied: {type(error).__name__}")
         self._known, self._newest = payload, document
-        self.in_force = document  # last, so that a reader of it sees its effects
+        self.in_force = document  # last, so that code that reads it finds its effects
         logger.info("reconverge: published %s (version %d) are in force", self.what, document.version)
         return None
 
@@ -272,23 +275,23 @@ class Reader(ABC, Generic[Doc, Store]):
         keep_s = document.expires - self._now_s()
         if now_ns < self._restore_ns or keep_s <= 0:
             return
-        self._restore_ns = None  # if it is still lost, try again some time
+        self._restore_ns = None  # if it is still missing, try again later
         try:
             restored = await self._post(store, known, over=payload, keep_s=keep_s, timeout_s=timeout_s)
         except (HubUnavailable, TimeoutError) as error:
-            self._fail_for(error, f"published {self.what} that the hub has lost cannot be posted again")
+            self._fail_for(error, f"published {self.what} that the hub has lost could not be posted again")
             return
         if restored:
             self._restored += 1
-            logger.warning("reconverge: published %s were not at the hub any more; they were posted again", self.what)
+            logger.warning("reconverge: published %s were missing at the hub, and were posted again", self.what)
 
     # ------------------------------------------------------------ what goes wrong
 
     def _unreadable(self, error: Exception) -> None:
-        """Nothing could be read; wait for longer each time."""
+        """Handles a failed look: it is logged, and the next look is delayed longer each time."""
         self._failures_in_a_row += 1
         self._look_ns = self._clock.monotonic_ns() + backoff_ns(self._interval_ns(), self._failures_in_a_row)
-        self._fail_for(error, f"published {self.what} cannot be read, and what is in force stays so")
+        self._fail_for(error, f"published {self.what} cannot be read; the last ones stay in force")
 
     def _fail_for(self, error: Exception, problem: str) -> None:
         kind, foreseen = kind_of(error), isinstance(error, HubUnavailable | TimeoutError)
@@ -304,7 +307,7 @@ class Reader(ABC, Generic[Doc, Store]):
         self._say(kind, problem)
 
     def _say(self, fact: str, problem: str, *, level: int = logging.WARNING, bug: Exception | None = None) -> None:
-        """Log a fact once, until something is accepted; with the traceback of what was not foreseen."""
+        """Logs a fact once until a document is accepted, with the traceback of an unexpected error."""
         if self._logged.is_new(fact):
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.log(level, "reconverge: %s", visible, extra={"kind": fact}, exc_info=bug)
@@ -314,7 +317,7 @@ class Reader(ABC, Generic[Doc, Store]):
 
 
 def kind_of(error: Exception) -> str:
-    """The class of failure of a hub that has not answered, or of a bug."""
+    """Returns the class of a failure: the hub's kind, "timeout", or that of a bug."""
     if isinstance(error, HubUnavailable):
         return error.kind
     return "timeout" if isinstance(error, TimeoutError) else f"bug:{type(error).__name__}"

@@ -1,4 +1,4 @@
-"""Settings that are published for a whole fleet: what they can say, how they are written, and how they are read."""
+"""Settings that are published for a whole fleet: their fields, their checks, and their form as a signed payload."""
 
 from __future__ import annotations
 
@@ -15,60 +15,66 @@ from reconverge.settings import SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN, check_seco
 MAGIC: Final = b"reconverge-settings-1 "
 LIMITS_MAX: Final = 1000
 LIFETIME_MAX_S: Final = 31 * 86_400
-"""Settings that were not published again for so long are forgotten."""
+"""The longest validity: settings that were not published again for so long are forgotten."""
 OVERSHOOT_MAX: Final = 1000
 
 Word: TypeAlias = Literal["on", "shadow", "off"]
 WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}
-"""Where something can be switched to."""
+"""The states that a limit can be switched to."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitOverride:
-    """Published settings of one limit. A field that is None is as each node says itself."""
+    """The published settings of one limit. If a field is None, each node's own setting applies."""
 
     limit: str | None = None
-    """How much it admits, as a limit string; of a node's own limit this changes quota and burst, and nothing else."""
+    """The quotas as a limit string.
+
+    On each node it changes quota and burst of the node's own limit, and nothing else.
+    """
     max_overshoot: float | None = None
-    """The most by which it may be exceeded, as a share: 0 is strict. Never more than a node's own policy dares."""
+    """The most by which the limit may be exceeded, as a fraction: 0 is strict.
+
+    It can only lower that of a node's policy.
+    """
     sync_interval: float | None = None
     switch: Word | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Settings for all nodes of a namespace. A field that is None is as each node says itself."""
+    """Settings for all nodes of a namespace. If a field is None, each node's own setting applies."""
 
     namespace: str
-    """The namespace that they are for; nodes of others reject them."""
+    """The namespace of the settings; nodes of other namespaces reject them."""
     version: int
-    """Higher than any that was published before; a node never goes back to a lower one."""
+    """The version, higher than any published before; a node never returns to a lower one."""
     issued: int
-    """When they were published, in seconds since 1970."""
+    """When the settings were published, in seconds since 1970."""
     expires: int
-    """From when on they are no longer in force, likewise."""
+    """When the settings expire, in seconds since 1970."""
     sync_interval: float | None = None
     switch: Word | None = None
-    """For all limits at once."""
+    """The switch for all limits at once."""
     limits: Mapping[str, LimitOverride] = field(default_factory=dict[str, LimitOverride])
-    """By name. A node that has no limit of that name may declare it later."""
+    """The settings of single limits, by name. A node without a limit of that name may declare it later."""
 
 
 def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
-    """The settings as they travel. Raises InvalidDocument if every node would reject them."""
+    """Returns the settings as a signed payload. Raises InvalidDocument if every node would reject them."""
     said = table_of(fleet_settings)
     checked(said)
     return seal_table(said, secrets, magic=MAGIC)
 
 
 def checked(said: object) -> FleetSettings:
-    """The settings that a table of settings describes. Raises InvalidDocument, and says which field is wrong."""
+    """Returns the settings in a table. Raises InvalidDocument, which names the invalid field."""
     table = _table(said, SETTINGS_FIELDS)
     check_stamp(table, lifetime_max_s=LIFETIME_MAX_S)
     _check_interval(table)
     limits = _table(table.get("limits", {}), None, "limits")
     if len(limits) > LIMITS_MAX:
-        raise InvalidDocument(f"names {len(limits)} limits; at most {LIMITS_MAX} are possible", "limits")
+        raise InvalidDocument(f"has {len(limits)} limits; at most {LIMITS_MAX} are allowed", "limits")
     return FleetSettings(
         namespace=table["namespace"],
         version=table["version"],
@@ -83,7 +89,7 @@ def checked(said: object) -> FleetSettings:
 SETTINGS: Final = Format(MAGIC, checked)
 SETTINGS_FIELDS: Final = (*STAMP, "sync_interval", "switch", "limits")
 LIMIT_FIELDS: Final = ("limit", "max_overshoot", "sync_interval", "switch")
-"""The settings of one limit: a new one belongs here, in `LimitOverride`, and in `Overrides`."""
+"""The settings of one limit: add a new one here, in `LimitOverride`, and in `Overrides`."""
 
 
 def _limit_override(name: str, said: object) -> LimitOverride:
@@ -99,7 +105,7 @@ def _limit_override(name: str, said: object) -> LimitOverride:
             parse_quotas(text)
     overshoot = table.get("max_overshoot")
     if overshoot is not None and not (type(overshoot) in (int, float) and 0 <= overshoot <= OVERSHOOT_MAX):
-        problem = f"must be a share from 0 to {OVERSHOOT_MAX}, not {shown(overshoot)}"
+        problem = f"must be a fraction from 0 to {OVERSHOOT_MAX}, not {shown(overshoot)}"
         raise InvalidDocument(problem, *path, "max_overshoot")
     _check_interval(table, *path)
     return LimitOverride(text, overshoot, table.get("sync_interval"), _word(table.get("switch"), *path, "switch"))
@@ -111,7 +117,7 @@ def _table(said: object, known: Sequence[str] | None, *path: str) -> dict[str, A
     table: dict[Any, Any] = said
     for name in table:
         if not isinstance(name, str):
-            raise InvalidDocument(f"has the key {shown(name)}, which is no string", *path)
+            raise InvalidDocument(f"has the key {shown(name)}, which is not a string", *path)
         if known is not None and name not in known:
             raise InvalidDocument(f"there is no such setting; known: {', '.join(known)}", *path, name)
     return table
@@ -132,13 +138,13 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 
 class _field:  # noqa: N801  # reads as a word where it is used
-    """Names the field that is wrong in an error that is raised within the block."""
+    """A context manager that turns errors of its block into InvalidDocument with the field's path."""
 
     def __init__(self, *path: str) -> None:
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing is wrong yet."""
+        """Does nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, ReconvergeError):
@@ -146,7 +152,7 @@ class _field:  # noqa: N801  # reads as a word where it is used
 
 
 def table_of(fleet_settings: FleetSettings) -> dict[str, Any]:
-    """The settings as a table, which leaves out fields that are None."""
+    """Returns the settings as a table, without the fields that are None."""
     said = {
         name: getattr(fleet_settings, name) for name in SETTINGS_FIELDS if getattr(fleet_settings, name) is not None
     }

@@ -1,6 +1,6 @@
-"""Reads the settings that are published for a fleet, on one node, and has them be in force until they expire.
+"""Reads the published settings of a fleet on one node, and keeps them in force until they expire.
 
-`Overrides` in the room `agent` applies them.
+`Overrides` in the package `agent` applies them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ logger = logging.getLogger("reconverge")
 
 @dataclass(frozen=True, slots=True)
 class FleetSettingsStats(ReaderStats):
-    """The state of published settings on one node; version 0 stands for the node's own settings."""
+    """The state of published settings on one node; version 0 means that the node's own settings are in force."""
 
     capped: tuple[str, ...] = ()
-    """Names of limits that keep to their cap, and not to all that is in force."""
+    """The names of limits whose published value is bounded by their cap."""
     unfit: dict[str, str] = field(default_factory=dict[str, str])
-    """Settings that do not fit this node, and why: by the name of a limit, or "sync_interval"."""
+    """The settings that do not fit this node, each with the reason, by the name of a limit, or "sync_interval"."""
 
 
 class SettingsReader(Reader[FleetSettings, SettingsStore]):
     """The reader of published settings.
 
-    `apply` is called with the settings in force from now on; None if there are none.
+    `apply` is called with the settings whenever others come into force; with None if there are none.
     """
 
     what = "settings"
@@ -52,24 +52,24 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         self._apply = apply
 
     def stats(self) -> FleetSettingsStats:
-        """A snapshot, without the fields that only the agent can fill in: what was overridden."""
+        """Returns a snapshot of the counters, without `capped` and `unfit`, which only the agent can fill in."""
         return FleetSettingsStats(**self._counted())
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Look at the hub; and have the newest settings be in force exactly as long as they are valid."""
+        """Looks at the hub if that is due, and ends or restores settings by the clock."""
         self._follow_the_clock()
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 
     def _follow_the_clock(self) -> None:
-        """Let go of what has expired, and take it back if it was the clock that had jumped."""
+        """Removes expired settings, and restores them if the clock had only jumped."""
         newest, before = self._newest, self.in_force
         now = newest if newest is not None and newest.expires > self._now_s() else None
         if now is before:
             return
         try:
             self._apply(now)
-        except Exception as error:  # noqa: BLE001  # tried again each time; and the next settings must be read
-            self._fail_for(error, "published settings that have expired cannot be taken back")
+        except Exception as error:  # noqa: BLE001  # tried again each time; and newer settings must be read
+            self._fail_for(error, "expired settings cannot be removed")
             return
         self.in_force = now
         if now is not None:
@@ -80,7 +80,7 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
             )
 
     def _apply_whole(self, document: FleetSettings) -> None:
-        """Apply a document; if that fails, those before apply again."""
+        """Applies a document; if that fails, applies the one before again."""
         try:
             self._apply(document)
         except Exception:
@@ -93,7 +93,7 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
     async def _read(self, store: SettingsStore) -> bytes | None:
         return await store.read(bytes_max=PAYLOAD_BYTES_MAX)
 
-    async def _prepared(self, store: SettingsStore, document: FleetSettings, timeout_s: float) -> Callable[[], object]:  # noqa: ARG002  # all is there
+    async def _prepared(self, store: SettingsStore, document: FleetSettings, timeout_s: float) -> Callable[[], object]:  # noqa: ARG002  # there are no further parts
         return partial(self._apply_whole, document)
 
     async def _post(

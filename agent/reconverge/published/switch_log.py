@@ -1,19 +1,19 @@
-"""Which author has turned which switch of a fleet: the last changes, signed, kept at the hub beside the settings."""
+"""The signed log of the last turned switches of a fleet, with their authors, which a hub stores beside the settings."""
 
 # Theory of operation.
 #
-# Published settings name no author, and cannot be made to: a node rejects a document with a field that it does not
-# know, so nodes of an older version would not obey a kill switch that names its author. The log is therefore a text of
-# its own, which no node reads. It lies where a hub keeps the pages of contracts, in a place that follows from the
-# namespace, so every hub with pages has room for it, and a user of Redis needs no further right.
+# Published settings contain no author, and cannot: a node rejects a document with an unknown field, so nodes of an
+# older version would not apply a kill switch that names its author. The log is therefore a separate text, which no node
+# reads. It is stored where a hub stores the pages of contracts, in a place derived from the namespace. So every hub
+# with pages has room for it, and a user of Redis needs no further right.
 #
 # A publisher reads the log, puts what it has changed before the rest, and puts it back. It does so after the settings
 # are published, and whatever goes wrong then is logged and changes nothing of that: a switch must not depend on being
 # logged. Of two publishers at one moment the later one may put its log in the place of the other's, as its settings
 # stand in the place of the other's, too. A publisher of an older version, and one that names no author, adds nothing.
 #
-# The signature says that a holder of the secret wrote the log. It does not say that the author is true, as the holder
-# may name any; and a client that can write to the hub can delete the log, or put an older one back.
+# The signature proves that a holder of the secret wrote the log. It does not prove the author, because the holder may
+# give any name; and a client that can write to the hub can delete the log, or restore an older one.
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ logger = logging.getLogger("reconverge")
 MAGIC: Final = b"reconverge-switchlog-1 "
 LINES_MAX: Final = 50
 LOG_BYTES_MAX: Final = 32_768
-"""A longer log is not read; the oldest lines go first."""
+"""The longest log that is read; in a longer one, the oldest lines are dropped."""
 AUTHOR_LENGTH_MAX: Final = 200
-"""As of an author of contracts."""
+"""The longest name of an author, the same as in contracts."""
 LIMIT_LENGTH_MAX: Final = 200
 KEPT_S: Final = LIFETIME_MAX_S
-"""The log is kept for so long after the last change."""
+"""The seconds for which the log is kept after the last change."""
 PATIENCE_S: Final = 2.0
-"""For so long a publisher waits for the log, when its settings are published already."""
+"""The seconds for which a publisher waits for the log, after its settings have been published."""
 
 
 class Turned(NamedTuple):
-    """One switch that was turned."""
+    """One turned switch: when, by which author, of which limit, and its new state."""
 
     when: int
-    """In seconds since 1970, by the publisher's clock."""
+    """The time in seconds since 1970, by the publisher's clock."""
     by: str
-    """The author, as the holder of the secret has said."""
+    """The author, as the holder of the secret has stated."""
     limit: str | None
-    """Its name; None for the switch of all limits."""
+    """The limit's name; None for the switch of all limits."""
     to: Word | None
-    """None leaves it to each node."""
+    """The new state; None leaves it to each node."""
 
 
 def turned_between(before: FleetSettings | None, after: FleetSettings, author: str) -> list[Turned]:
-    """The switches that `after` has otherwise than what was in force, at most `LINES_MAX` of them."""
+    """Returns the switches that differ between the settings before and after, at most `LINES_MAX`."""
     former = {} if before is None or before.expires <= after.issued else _switches(before)
     since = _switches(after)
     by = _visible(author)
@@ -66,9 +66,9 @@ def turned_between(before: FleetSettings | None, after: FleetSettings, author: s
 
 
 async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turned] | None:
-    """The last switches that were turned, the newest first; None where the hub keeps no such log.
+    """Returns the last turned switches, the newest first; None if the hub stores no such log.
 
-    What is not signed with one of the secrets, and what makes no sense, is passed over. Raises HubUnavailable.
+    An unsigned log and invalid lines are skipped. Raises HubUnavailable.
     """
     if not isinstance(store, ContractStore):
         return None
@@ -85,13 +85,13 @@ async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turn
 
 
 async def record(store: object, namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> None:
-    """Put lines before those that the log has already. Never raises; what goes wrong is logged."""
+    """Adds lines at the beginning of the log. Never raises an error; a failure is logged."""
     if not lines or not isinstance(store, ContractStore):
         return
     try:
         await asyncio.wait_for(_record(store, namespace, secrets, lines), PATIENCE_S)
     except (HubUnavailable, TimeoutError) as error:
-        logger.warning("reconverge: settings are published, but the log of switches does not tell of it: %s", error)
+        logger.warning("reconverge: settings are published, but the log of switches could not be written: %s", error)
 
 
 async def _record(store: ContractStore, namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> None:
@@ -101,7 +101,7 @@ async def _record(store: ContractStore, namespace: str, secrets: Secrets, lines:
 
 
 def _sealed(namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> bytes:
-    """The log as it is kept, without the oldest lines if it would be too long."""
+    """Returns the log as a signed payload, without the oldest lines if it would be too long."""
     most = len(lines)
     while True:
         table = {"namespace": namespace, "turned": [each._asdict() for each in lines[:most]]}
@@ -112,7 +112,7 @@ def _sealed(namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> bytes:
 
 
 def _line(said: object) -> Turned | None:
-    """A line of the log; None for what is none. Fields that a later version adds are passed over."""
+    """Returns a line of the log; None for an invalid one. Fields that a later version adds are ignored."""
     if not isinstance(said, Mapping):
         return None
     when, by, limit, to = (said.get(name) for name in Turned._fields)
@@ -126,7 +126,7 @@ def _line(said: object) -> Turned | None:
 
 
 def _switches(settings: FleetSettings) -> dict[str, Word]:
-    """The published switches by name; that of all limits has an empty one."""
+    """Returns the published switches by name; the switch of all limits has an empty name."""
     found: dict[str, Word] = {} if settings.switch is None else {"": settings.switch}
     for name, each in settings.limits.items():
         if each.switch is not None:
@@ -139,5 +139,8 @@ def _visible(author: str) -> str:
 
 
 def _place(namespace: str) -> str:
-    """The digest under which the log lies; no page of contracts has it, as SHA-256 has no known collisions."""
+    """Returns the digest under which the log is stored.
+
+    No page of contracts has it, as SHA-256 has no known collisions.
+    """
     return sha256(MAGIC + namespace.encode()).hexdigest()

@@ -20,6 +20,6 @@ DOUBLINGS_MAX: Final = 30
 
 
 def backoff_ns(interval_ns: int, failures_in_a_row: int) -> int:
-    """How long to pause after so many failures in a row, at least one: the interval, then twice as long each time."""
+    """Returns how long to pause after one or more failures in a row: the interval, doubled with each failure."""
     doublings = min(failures_in_a_row - 1, DOUBLINGS_MAX)
     return min(interval_ns << doublings, max(interval_ns, BACKOFF_CAP_NS))

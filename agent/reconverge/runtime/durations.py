@@ -9,24 +9,24 @@ from operator import add
 from typing import Final
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
-"""The upper bounds of the buckets, in seconds."""
+"""The upper bounds of the buckets into which durations are sorted."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """A histogram of durations in seconds: of exchanges, or of requests that asked the hub."""
+    """Durations of exchanges, or of requests that asked the hub, in seconds, counted by size."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
     """For each bucket, how many durations were at most its bound, and longer than the bound before."""
     sum: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more duration."""
+        """Counts one duration."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum += seconds
 
     def copy(self) -> Durations:
-        """Copies the durations as they are now."""
+        """Returns a copy of the durations as they are now."""
         return Durations(list(self.counts), self.sum)
 
     def __add__(self, other: Durations) -> Durations:

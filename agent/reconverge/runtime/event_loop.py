@@ -23,7 +23,7 @@ HELPERS_MAX: Final = 8
 
 
 class HelpersBusy(OSError):
-    """Raised for a call when all helper threads of a loop hang already."""
+    """An error: all helper threads of an event loop hang already."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -32,7 +32,7 @@ class HelpersBusy(OSError):
 
 
 class ThreadEventLoop(asyncio.SelectorEventLoop):
-    """An event loop on a thread of the operating system, also beside greenlets."""
+    """An event loop for a thread of the operating system, also in a process with greenlets."""
 
     def __init__(self) -> None:
         super().__init__(new_selector())
@@ -42,7 +42,10 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Run a function beside the loop; without an `executor`, on a thread that nothing waits for at the end."""
+        """Runs a function beside the loop.
+
+        Without an `executor`, the thread for it does not hold up the end of the process.
+        """
         if executor is not None:
             return super().run_in_executor(executor, func, *args)
         future: asyncio.Future[T] = self.create_future()

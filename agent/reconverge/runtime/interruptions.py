@@ -20,10 +20,10 @@ def has_a_loop() -> bool:
 
 
 def in_a_handler() -> str:
-    """Returns which kind of handler this thread is in, a signal's or a finalizer's; empty if its frames show none.
+    """Returns a phrase such as "in a signal handler" if this thread is in one or in a finalizer; else an empty string.
 
-    A signal handler runs on the main thread, and is known by its function. A callback of a weak reference, or one of
-    the collector, looks like any other call.
+    It judges by the frames of the thread. A signal handler runs on the main thread, and is recognized by its function.
+    A callback of a weak reference, or of the garbage collector, looks like any other call, and is not recognized.
     """
     handlers: set[CodeType] = set()
     if threading.current_thread() is threading.main_thread():
@@ -40,7 +40,7 @@ def in_a_handler() -> str:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """The code of a handler that is a function, a method, or either with arguments filled in."""
+    """Returns the code object of a handler that is a function, a method or a `partial` of either; else None."""
     function: Any = getattr(handler, "func", handler)
     function = getattr(function, "__func__", function)
     code: Any = getattr(function, "__code__", None)

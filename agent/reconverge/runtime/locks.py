@@ -42,9 +42,9 @@ _taken: Final[dict[int, list[Any]]] = {}
 
 
 def new_lock(*, whole: bool = False) -> Any:
-    """Returns a reentrant lock that is free in a forked child, unless the forking thread holds it.
+    """Returns a lock that its thread may take several times; free in a forked child unless the forking thread holds it.
 
-    With `whole`, a fork waits until the lock is free, so that the child finds no half-made change; hold it briefly.
+    `whole`: the child must not find the guarded data half changed, and a change takes milliseconds.
     """
     lock = threading.RLock()  # fork: known from here on
     return known(lock, whole=whole)
@@ -58,7 +58,7 @@ def new_future() -> Future[Any]:
 
 
 def known(lock: Any, *, whole: bool = False) -> Any:
-    """Returns the same lock; from now on forked children find it free, if it is one of the interpreter's."""
+    """Returns the same lock, after arranging that forked children find it free, if it is one of the interpreter's."""
     if type(lock).__module__ == OF_THE_INTERPRETER:
         # Methods of C forget a lock that has gone: a signal handler that raises could interrupt a function of Python.
         _known.add(weakref.ref(lock, _known.discard))

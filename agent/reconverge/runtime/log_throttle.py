@@ -23,33 +23,33 @@ from collections.abc import Hashable
 from typing import Final
 
 FACTS_MAX: Final = 10_000
-"""So many facts are distinguished: no operator reads a log with more of them. Limits and rules are far fewer."""
+"""The most facts that are distinguished: a log with more of them is of no use. Limits and rules are far fewer."""
 
 
 class LoggedOnce:
-    """Remembers which facts were logged, so that each is logged once; beyond `facts_max`, facts count as logged."""
+    """The facts that have been logged. It holds at most `facts_max`; further facts count as logged."""
 
     def __init__(self, facts_max: int = FACTS_MAX) -> None:
         self._facts_max = facts_max
         self._logged: dict[Hashable, object] = {}
 
     def is_new(self, fact: Hashable = None) -> bool:
-        """Whether this fact is to be logged now: True for one caller, and then False until it is forgotten."""
+        """Whether this fact should be logged now: True for one caller, then False until the fact is forgotten."""
         mine = object()
         return len(self._logged) < self._facts_max and self._logged.setdefault(fact, mine) is mine
 
     def forget(self, *facts: Hashable) -> None:
-        """Lets these facts be logged when they are met again."""
+        """Lets these facts be logged when they occur again."""
         for fact in facts:
             self._logged.pop(fact, None)
 
     def forget_all(self) -> None:
-        """Lets every fact be logged when it is met again."""
+        """Lets every fact be logged when it occurs again."""
         self._logged.clear()
 
 
 class LogThrottle:
-    """Lets `messages_max` messages through within any `within_ns` nanoseconds."""
+    """A limit on log messages: at most `messages_max` within any `within_ns` nanoseconds."""
 
     def __init__(self, messages_max: int, *, within_ns: int) -> None:
         self._within_ns = within_ns
@@ -62,5 +62,5 @@ class LogThrottle:
         return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
 
     def note(self, now_ns: int) -> None:
-        """Note that a message is logged now, whether it was allowed or not."""
+        """Counts a message that is logged, whether it was allowed or not."""
         self._logged_ns.append(now_ns)

@@ -30,36 +30,36 @@ _inherited: Final[list[object]] = []
 
 
 class Owner(NamedTuple):
-    """The owner of an object: a process, and one of its event loops if the object belongs to a loop."""
+    """The owner of a resource: a process, and an event loop in it if the resource belongs to a loop."""
 
     pid: int
     loop: asyncio.AbstractEventLoop | None = None
 
 
 def this_loop() -> Owner:
-    """This process and the running event loop. Raises RuntimeError when none runs."""
+    """Returns this process and the running event loop as an owner. Raises RuntimeError if no loop runs."""
     return Owner(os.getpid(), asyncio.get_running_loop())
 
 
 def this_process() -> Owner:
-    """This process, with all of its loops."""
+    """Returns this process as an owner, for all of its event loops."""
     return Owner(os.getpid())
 
 
 class LoopResource(Protocol):
-    """A resource that can be dropped without waiting, as its owner's loop or process is gone."""
+    """A resource that can be abandoned without waiting for anything."""
 
     def abandon(self) -> None:
-        """Close everything at once, even if the event loop is closed."""
+        """Releases everything at once, even if the event loop is closed."""
         ...
 
     def abandon_in_fork(self) -> None:
-        """In a forked child, drop the parent's resources without closing them for the parent."""
+        """Releases this process's copy of a resource of the parent, in a forked child."""
         ...
 
 
 def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` passes it
-    """Drop a resource of another owner: one of this process at once, one of the parent as a forked child has to."""
+    """Abandons a resource; `inherited` if it is the parent's. A callback for `Owned`."""
     if inherited:
         thing.abandon_in_fork()
     else:
@@ -67,10 +67,10 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 
 
 class Owned(Generic[T]):
-    """Creates one object for each owner that asks, and drops the objects of former owners.
+    """A resource that is made anew for every owner that asks for it; those of other owners are abandoned.
 
-    `left` is called with each dropped object, and whether it belongs to the parent of this forked process.
-    `whose` returns the owner that asks: by default this process and its running event loop.
+    `left` is called with each abandoned resource, and whether it is the parent's, of which this process is a fork.
+    `whose` returns the owner that asks: by default a process and an event loop in it.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Owned(Generic[T]):
 
     @property
     def thing(self) -> T | None:
-        """The object that was created last, for any owner."""
+        """Returns the resource that was made last, for any owner; None if there is none."""
         return self._thing
 
     def get(self) -> T:
-        """Returns the object of the owner that asks, created now if there is none."""
+        """Returns the resource of the asking owner, and makes it if there is none."""
         asking = self._asking()
         if self._thing is None or self._owner != asking:
             self._leave_alone()
@@ -101,7 +101,10 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """Removes and returns the object of the owner that asks, for the caller to close; None if there is none."""
+        """Returns the resource of the asking owner, which the caller must close; None if there is none.
+
+        `get` makes another.
+        """
         if self._thing is None or self._owner != self._asking():
             self._leave_alone()
             return None
@@ -109,7 +112,7 @@ class Owned(Generic[T]):
         return thing
 
     def _leave_alone(self) -> None:
-        """Forget what another loop owns; but keep what the parent owns, if this process is a fork of it."""
+        """Forgets a resource of another event loop. A resource of the parent process is kept referenced in a fork."""
         thing, self._thing = self._thing, None
         if thing is None or self._owner is None:
             return

@@ -48,9 +48,10 @@ from reconverge.runtime.threads import WakeEvent, in_main_interpreter, start_thr
 logger = logging.getLogger("reconverge")
 
 LAST_WORDS_S: Final = 2.0
-"""How long each agent may take to send its last reports when the process ends."""
+"""The longest that each agent may take to send its last reports when the process ends."""
 LAST_WORDS_BESIDE_S: Final = 30.0
-"""The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
+"""The longest time in a subinterpreter: Python ends the process if a subinterpreter ends before all its threads have.
+"""
 SIGTERM_GRACE_S: Final = 5.0
 """The longest that a process lives on after SIGTERM, with any work on its threads."""
 LOOP_GRACE_S: Final = 0.5
@@ -63,14 +64,14 @@ SENDS_IT_IN: Final = "capture_signals"
 
 
 class Stoppable(Protocol):
-    """The part of an agent that this module uses."""
+    """An agent, as this module needs it."""
 
     def start_over_after_fork(self) -> None:
-        """Forget the parent's allowances, counts and connections."""
+        """Forgets the parent's allowances, counts and connections."""
         ...
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Send the last reports, because the process ends."""
+        """Sends the last reports, because the process ends."""
         ...
 
 
@@ -81,16 +82,16 @@ _ending_pid = 0
 _asked_pid = 0
 """The id of the process whose event loop was asked to end, and still runs."""
 _held_back_pid = 0
-"""The id of the process that ends by SIGTERM as soon as the last reports were sent."""
+"""The process that ends by SIGTERM as soon as the last reports are sent."""
 _speaking_pid = 0
-"""The id of the process whose agents send their last reports just now."""
+"""The process whose agents are sending their last reports."""
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
-    """Notifies `agent` of forks, and lets it send its last reports when this process ends other than by `kill -9`.
+    """Notifies `agent` of forks, and lets it send its last reports when this process ends, except by `kill -9`.
 
     SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
-    daemon of `multiprocessing` it ends the process at once, as ever.
+    daemon of `multiprocessing` it ends the process at once, as usual.
     """
     global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
     if not _hooked_pid:
@@ -119,7 +120,7 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
 
 
 def living_agents() -> list[Stoppable]:
-    """All agents of this process that the program still holds."""
+    """Returns all agents of this process that the program still refers to."""
     return list(_agents)
 
 
@@ -142,26 +143,26 @@ def stop_all() -> None:
 
 
 def _raises_it_again(handler: Callable[..., object]) -> bool:
-    """Whether a server handles SIGTERM that, once it has shut down, takes its handler back and sends itself the signal.
+    """Whether a handler of SIGTERM belongs to a server that later restores the old handler and sends the signal again.
 
-    uvicorn does. An application that it imports comes after its handlers, so that ours is not what it goes back to:
-    the process would end without a word.
+    uvicorn does so once it has shut down. An application that it imports is loaded after its handlers are set, so it
+    would not restore ours: the process would end without the last reports.
     """
     return any(kind.__module__ == SENDS_IT_ITSELF for kind in type(getattr(handler, "__self__", None)).__mro__)
 
 
 def _is_sent_by_server(frame: FrameType | None) -> bool:
-    """Whether such a server, which has shut down, sends the signal: it has taken back our handler, which came first."""
+    """Whether such a server, which has shut down, sends the signal: it has restored our handler, the first one."""
     return (
         frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
     )
 
 
 class _HeldBack:
-    """A server's handler of SIGTERM. The signal that it sends itself in the end waits for the last words.
+    """A server's handler of SIGTERM. The signal that the server sends itself at the end waits for the last reports.
 
-    It stays pending in the kernel meanwhile, blocked for the main thread; one that comes from outside is still heard,
-    by way of any other thread. The process then ends by the signal, as the server means it to.
+    The signal stays pending in the kernel meanwhile, blocked for the main thread; one from outside still arrives,
+    through any other thread. The process then ends by the signal, as the server intends.
     """
 
     def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
@@ -173,7 +174,7 @@ class _HeldBack:
 
 
 def _hold_back() -> None:
-    """From here on, let a SIGTERM to the main thread wait for the last reports."""
+    """Blocks SIGTERM on the main thread from here on, until the last reports are sent."""
     global _held_back_pid  # noqa: PLW0603  # a process ends once
     _held_back_pid = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -182,14 +183,14 @@ def _hold_back() -> None:
 def _is_daemon() -> bool:
     """Whether this process is a child that its parent ends by SIGTERM, and then waits for without limit.
 
-    A handler in Python does not run while the main thread is blocked, if the signal came just before it was or together
-    with what woke it in vain: such a parent, like every `Pool` that is terminated, would now and then wait for ever.
+    A handler in Python does not run while the main thread is blocked, if the signal came just before that or together
+    with what woke it in vain. Such a parent, like every `Pool` that is terminated, would now and then wait for ever.
     """
     return multiprocessing.current_process().daemon
 
 
 def _leave_daemons_alone() -> None:
-    """In a forked child, takes this module's handler back if the child is a daemon."""
+    """Removes our handler in a child that was forked with it, if the child is such a daemon."""
     if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -213,7 +214,7 @@ def _on_sigterm(_number: int, frame: FrameType | None) -> None:
 
 
 def _end_main_thread() -> None:
-    """Unwind it: what the signal interrupted may hold the very locks that the last words need, and lets go of them."""
+    """Unwinds the main thread: what the signal interrupted may hold the locks that the last reports need."""
     global _asked_pid  # noqa: PLW0603  # as above
     try:
         loop = asyncio.get_running_loop()
@@ -230,7 +231,7 @@ def _end_loop() -> None:
 
 
 def _end_at_last() -> None:
-    """End a process whose other threads would keep it alive: without a handler SIGTERM would have, too."""
+    """Ends a process that its other threads would keep alive; SIGTERM would have ended it, too, without a handler."""
     WakeEvent().wait(min(LOOP_GRACE_S, SIGTERM_GRACE_S))
     if _asked_pid == os.getpid():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -255,7 +256,7 @@ VARIABLE: Final = "PYTHONSAFEPATH"
 
 @contextmanager
 def nothing_from_the_working_directory() -> Iterator[None]:
-    """Interpreters that are started in the block look for modules where they are installed."""
+    """Keeps interpreters that are started in the block from importing modules out of the working directory."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "1"
     try:
@@ -269,7 +270,7 @@ def nothing_from_the_working_directory() -> Iterator[None]:
 
 @contextmanager
 def started_before_the_end() -> Iterator[None]:
-    """Let SIGTERM wait until the block is over; processes that it starts can be ended by it at any time."""
+    """Delays SIGTERM until the block is over; the processes that it starts can be ended by SIGTERM at any time."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -32,7 +32,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """Returns the boot id of the machine; empty on a system without one."""
+    """Returns the name of this start of the machine; an empty string on a system without such names."""
     try:
         return BOOT_ID.read_text()
     except OSError:
@@ -40,7 +40,7 @@ def read_boot_id() -> str:
 
 
 class Restorations:
-    """Looks now and then whether the process has been restored since the last look."""
+    """Checks now and then whether the process was restored from an image since the last check."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Restorations:
         self._seen_boot_id = boot_id()
 
     def sign(self) -> str:
-        """Returns a sign that the process was restored since the last look; empty if there is none."""
+        """Returns the sign by which a restoration since the last check was noticed; an empty string if none was."""
         now_ns = self._since_start_ns()
         ahead_ns = self._wall_ns() - now_ns
         gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns

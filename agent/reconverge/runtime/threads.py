@@ -41,7 +41,7 @@ INTERPRETERS_APART: Final = 16
 
 
 def _original(module: str, name: str) -> Any:
-    """Returns the function of the standard library that gevent has replaced under that name."""
+    """Returns the function of the standard library that gevent has replaced by one of its own."""
     monkey = sys.modules.get("gevent.monkey")
     found = getattr(importlib.import_module(module), name)
     return found if monkey is None else monkey.get_original(module, name)
@@ -62,7 +62,7 @@ class _Poll(getattr(selectors, "PollSelector", selectors.SelectSelector)):  # ty
 
 @cache
 def in_main_interpreter() -> bool:
-    """Whether this is the interpreter that the process began with, and not one beside it."""
+    """Whether this is the interpreter with which the process began, and not a subinterpreter."""
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:
             interpreters = importlib.import_module(name)
@@ -73,7 +73,7 @@ def in_main_interpreter() -> bool:
 
 
 def green_threads() -> str:
-    """The library that has replaced Python's threads by green ones, GEVENT or EVENTLET; or nothing."""
+    """Returns the library that has replaced Python's threads by green ones, GEVENT or EVENTLET; else ""."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         return GEVENT
@@ -84,10 +84,10 @@ def green_threads() -> str:
 
 
 def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | None:
-    """Run a function on a thread that does not keep the process from ending. Returns at once.
+    """Runs a function on a thread that does not keep the process from ending. Returns at once.
 
-    In an interpreter beside the main one, where a thread that is left over would be the end of the process, it returns
-    the thread to join. Raises RuntimeError when no thread can be had.
+    Returns None in the main interpreter. In a subinterpreter, a thread that is left over would crash the process, so
+    there it returns the thread for the caller to join. Raises RuntimeError if no thread can be started.
     """
     if not in_main_interpreter():
         _leave_numbers_to_others()
@@ -107,10 +107,10 @@ def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | No
 
 
 def _leave_numbers_to_others() -> None:
-    """Gives the next thread of this interpreter a number that threads of other interpreters hardly have.
+    """Gives the next thread of this interpreter a number that threads of other interpreters hardly ever have.
 
     Until Python 3.12, asyncio remembers the running loop of the whole process by the number of its thread, and every
-    interpreter counts from one. Loops of two interpreters on threads of one number take each other for their own.
+    interpreter counts from one. Loops of two interpreters on threads of the same number take each other for their own.
     """
     if sys.version_info >= (3, 12):
         return
@@ -122,7 +122,7 @@ def _leave_numbers_to_others() -> None:
 
 
 def _run_beside_greenlets(run: Callable[[], None]) -> None:
-    """Run a function on a thread with a hub of its own, which the locks that it shares with greenlets need."""
+    """Runs a function on a thread with a gevent hub of its own, which the locks that it shares with greenlets need."""
     hub = importlib.import_module(GEVENT).get_hub()
     try:
         run()
@@ -131,17 +131,17 @@ def _run_beside_greenlets(run: Callable[[], None]) -> None:
 
 
 def new_selector() -> selectors.BaseSelector:
-    """A selector that blocks the thread, and keeps nothing in the operating system that a forked child would share."""
+    """Returns a selector that blocks the thread, and keeps nothing in the kernel that a forked child would share."""
     return _Poll()
 
 
 def addresses_of(*question: Any) -> Any:
-    """Look up a host's name; blocks the thread for as long as that takes."""
+    """Returns the addresses of a host name, as `socket.getaddrinfo` does; blocks the thread meanwhile."""
     return (_getaddrinfo if green_threads() else socket.getaddrinfo)(*question)
 
 
 class WakeEvent:
-    """Wakes the one thread that waits for it; several calls of `wake` before the next `wait` count as one."""
+    """An event that wakes the one thread that waits for it; set several times meanwhile, it wakes once."""
 
     def __init__(self) -> None:
         self._quiet = _allocate_lock()
@@ -153,24 +153,24 @@ class WakeEvent:
         return not self._quiet.locked()
 
     def wake(self) -> None:
-        """Ends the current or the next `wait`. Never waits, from wherever it is called."""
+        """Ends the current or the next `wait`. Never blocks, and may be called from anywhere."""
         try:
             self._quiet.release()
         except RuntimeError:  # it was rung already
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a call of `wake`, for so long at most; returns whether there was one, and clears it."""
+        """Waits until woken, for at most `timeout_s`; returns whether it was woken, and resets the event."""
         rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
         return rung
 
     def clear(self) -> None:
-        """Forget a call of `wake` that no `wait` has seen."""
+        """Resets the event."""
         self._quiet.acquire(blocking=False)
 
 
 class Latch:
-    """An event that happens once; any number of threads can wait for it."""
+    """A condition that becomes true once; any number of threads can wait for it."""
 
     def __init__(self) -> None:
         self._closed = _allocate_lock()
@@ -178,7 +178,7 @@ class Latch:
         self.open = False
 
     def set(self) -> None:
-        """Note that the event has happened, and wake all waiting threads."""
+        """Makes the condition true."""
         self.open = True
         try:
             self._closed.release()
@@ -186,17 +186,19 @@ class Latch:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the event happens, for so long at most; returns whether it has happened."""
+        """Waits for the condition, for at most `timeout_s`; returns whether it is true."""
         if not self.open and self._closed.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             self.set()
         return self.open
 
 
 class Section:
-    """A critical section that knows whether the calling thread is inside already, as a signal handler may find.
+    """A critical section.
 
-    Such a handler interrupts the section in the midst. It may look, and must put off what it wants to change until the
-    section is left. An exception that a handler raises in the section leaves it.
+    A thread can find out that it is in it already, for example in a signal handler or a finalizer.
+
+    Such a handler interrupts the section in the middle. It may read, and must put off its changes until the section is
+    left. An exception that a handler raises in the section leaves it.
     """
 
     def __init__(self) -> None:
@@ -208,10 +210,10 @@ class Section:
         return inside
 
     def run(self, function: Callable[[], T], *, waits: bool = True) -> T:
-        """Call a function in the section; waits while another thread is in it.
+        """Calls a function in the section; waits while another thread is in it.
 
-        A caller for which that thread may be waiting in turn tells that it does not wait: the function is then called
-        although another thread is in the section.
+        Without `waits`, for a caller that the other thread may be waiting for, it does not wait: the function is then
+        called although another thread is in the section.
         """
         if self.entered():
             return function()
@@ -236,7 +238,7 @@ MOST: Final = sys.maxsize
 
 
 class Total:
-    """One number that only rises: counted from everywhere at once and read at any time, without a lock."""
+    """A number that only rises. Any thread may add to it or read it at any time, without a lock."""
 
     __slots__ = ("_left",)
 
@@ -244,7 +246,7 @@ class Total:
         self._left = repeat(None, MOST)
 
     def add(self, count: int = 1) -> None:
-        """Count up. An exception in the middle of several leaves those counted that were before it."""
+        """Adds to the number. If an exception interrupts the addition of several, those added before it stay."""
         if count == 1:  # nearly always, and a range takes longer than the count
             next(self._left)
             return
@@ -253,5 +255,5 @@ class Total:
 
     @property
     def value(self) -> int:
-        """The present total."""
+        """Returns the number as it is now."""
         return MOST - length_hint(self._left)

@@ -6,13 +6,13 @@ from typing import NoReturn, SupportsIndex
 
 
 class Unique:
-    """Base class of objects that stand for one held resource: a copy would give the resource back a second time."""
+    """A base class for objects that hold a resource: a copy would release it a second time, or in another process."""
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Raise TypeError, which `copy`, `deepcopy` and `pickle` pass on."""
+        """Raises TypeError, which `copy`, `deepcopy` and `pickle` pass on."""
         kind = type(self).__name__
         raise TypeError(
-            f"a {kind} cannot be copied or pickled, as what it holds is given back once; pass on the {kind} itself"
+            f"a {kind} cannot be copied or pickled, as its resource may be released only once; pass the {kind} itself"
         )

@@ -31,10 +31,10 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRe
 
 
 class DecidingStack(Protocol):
-    """The methods of a stack that its admissions call."""
+    """The part of a stack that its admissions need."""
 
     def now_ns(self) -> int:
-        """The present moment, on the monotonic clock."""
+        """Returns the present moment, on the monotonic clock."""
         ...
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -42,22 +42,22 @@ class DecidingStack(Protocol):
         ...
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether an admitted request of this class is refused after all; it is counted."""
+        """Whether an admitted request of this class is refused after all. If so, it is counted."""
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Note an admission that its program has thrown away unfinished. A finalizer calls it, so it takes no lock."""
+        """Notes that this admission can no longer be finished. A finalizer calls it, so it takes no lock."""
         ...
 
 
 class Admission(Unique):
-    """A stack's decision about one request; true when it may go on. The end of a `with` block finishes it.
+    """A stack's decision about one request; true if the request may go on. The end of a `with` block finishes it.
 
         with stack.enter("ada", "POST") as admission:
             if admission:
                 work()
 
-    An exception in the block shows the stack nothing about the load, except for TimeoutError, which counts as dropped.
+    An exception in the block says nothing about the load, except for TimeoutError, which counts as dropped.
     """
 
     __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")
@@ -85,21 +85,21 @@ class Admission(Unique):
 
     @property
     def allowed(self) -> bool:
-        """Whether it may go on."""
+        """Whether the request may go on."""
         return self.refusal is None
 
     @property
     def refused_by(self) -> str | None:
-        """The name of the layer that refused; None if none did."""
+        """Returns the name of the layer that refused; None if none did."""
         return None if self.refusal is None else self.refusal.layer
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """The tickets that the layers hold for it."""
+        """Returns the tickets of the layers that have admitted the request."""
         return self._tickets
 
     def finish(self, outcome: Outcome = SERVED) -> None:
-        """The request is over. Only the first call counts."""
+        """Ends the request. Only the first call counts."""
         self.finished = True
         tickets, self._tickets = self._tickets, ()
         if tickets:
@@ -108,9 +108,9 @@ class Admission(Unique):
                 ticket.finish(now_ns, outcome)
 
     def step_aside(self, *, begun: bool = True) -> None:
-        """The request begins to wait for what is no work of the service, such as its client; `go_on` ends that.
+        """Notes that the request begins to wait for its client, which is no work of the service; `go_on` ends that.
 
-        One that has not `begun` to work, as its body has not come, was no demand either.
+        A request that has not `begun` to work, because its body has not come, did not count as demand either.
         """
         self.away += 1
         if self.away == 1:
@@ -121,7 +121,7 @@ class Admission(Unique):
                     step_aside(now_ns, begun=begun)
 
     def go_on(self, *, anyway: bool = True) -> ShedRefusal | None:
-        """The wait is over. Without `anyway` returns why the request may not go on after all; it is finished then."""
+        """Ends the wait. Without `anyway`, returns the refusal if the request may not go on, which also finishes it."""
         self.away -= 1
         if self.away:
             return None
@@ -138,7 +138,7 @@ class Admission(Unique):
         return None
 
     def drop(self) -> None:
-        """The request is over, in a finalizer, which may not wait for a lock: the next request finishes it."""
+        """Ends the request in a finalizer, which may not wait for a lock: the next request finishes it."""
         if not self.finished:
             self._stack.lose(self, over=True)
 

@@ -26,19 +26,19 @@ HEADER: Final = "x-traffic-class"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that RFC 9110 calls safe: they are repeated without harm, so they are shed before others."""
 CLASSES_MAX: Final = 16
-"""Each class has series of its own in metrics, and classes are looked at one by one in decisions."""
+"""The most classes: each has metrics of its own, and decisions go through them one by one."""
 
 Classify = Callable[[Any], "str | None"]
 """Returns the class of a request (ASGI: the scope; WSGI: the environment), or None to leave it to method and header."""
 
 
 class TrafficClasses:
-    """The classes of one service.
+    """The classes of traffic of one service.
 
     Args:
         names: most important first; by default "critical", "POST", "GET" and "test".
-        classify: a function from a request to the name of its class, or to None, which leaves it to method and header.
-        header: the field in which a request may name its class; None has no field looked at.
+        classify: a function from a request to the name of its class, or to None; then method and header decide.
+        header: the field in which a request may name its class; None ignores all fields.
         trust_header: whether the field may make a request more important than its method does.
 
     Raises:
@@ -74,7 +74,7 @@ class TrafficClasses:
         self._writing = self._ranks.get(POST, last)
 
     def rank(self, name: str) -> int:
-        """The place of a class, 0 for the most important one. Raises InvalidSetting for a name that is none of them."""
+        """Returns the place of a class, 0 for the most important one. Raises InvalidSetting for an unknown name."""
         rank = self._ranks.get(name) if isinstance(name, str) else None
         if rank is None:
             known = ", ".join(self.names)
@@ -82,10 +82,10 @@ class TrafficClasses:
         return rank
 
     def rank_of(self, request: Any, method: str, field: str | None) -> int:
-        """The place of a request's class, by the function, else by its method and its header field.
+        """Returns the place of a request's class, by the function, or else by its method and its header field.
 
-        A field with an unknown name is ignored: it comes from a client. Raises InvalidSetting for an unknown name that
-        the function returns.
+        A field with an unknown name is ignored, as it comes from a client. Raises InvalidSetting for an unknown name
+        that the function returns.
         """
         if self.classify is not None:
             name = self.classify(request)

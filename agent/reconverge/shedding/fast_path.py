@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
 
 ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
-"""The order in which the layers must stand; each may be left out."""
+"""The order that the layers must have; each may be left out."""
 
 
 class Passage(Admission):
-    """The admission of a request by the fast path, with what the layers hold for it; also a slot (see `InSlot`)."""
+    """The admission of a request by the fast path, with all that the layers hold for it; also a slot (see `InSlot`)."""
 
     # `FastPath.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
@@ -115,7 +115,7 @@ class Passage(Admission):
             busy.finish(fast_path.now_ns(), outcome)
 
     def give_back(self) -> None:
-        """Undo all charges and slots, because a later layer has refused the request or has failed."""
+        """Takes the request back as if it had never come, because a later layer has refused it or failed."""
         if self.finished:
             return
         self.finished = True
@@ -150,7 +150,7 @@ class SlotOf:
 
 
 class FastPath:
-    """Decides for such a stack in one function, without a call for each layer."""
+    """Decides about requests by layers whose classes are known, without calling each layer in turn."""
 
     __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
 
@@ -237,7 +237,10 @@ def fast_path_for(
     admitted: Sequence[Total],
     refused: Mapping[str, Sequence[Total]],
 ) -> FastPath | None:
-    """The fast path through layers that are on, if there is one; `admitted` and `refused` are counted in."""
+    """Returns the fast path through these layers, which are on; None if there is none.
+
+    It adds to the counts in `admitted` and `refused`.
+    """
     places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
     if len(places) < len(layers) or any(one >= other for one, other in pairwise(places)):
         return None

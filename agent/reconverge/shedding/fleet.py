@@ -45,17 +45,17 @@ HEALTH_NS: Final = 100 * MILLISECOND_NS
 
 
 class FleetShedder:
-    """Refuses with 503 requests that would use capacity of the fleet that is reserved for more critical classes.
+    """Refuses requests, with 503, that would take the fleet's capacity from the critical classes.
 
     Args:
-        agent: the node's agent; all nodes of the fleet declare the same layer.
+        agent: the agent of the fleet; all nodes declare the same.
         capacity: how many requests the whole fleet serves, as "1000/second" or a `Limit`.
         reserved: by class, the fraction of the capacity that is kept for it; by default a fifth for "critical".
         classes: the classes of traffic; by default the four of `TrafficClasses`.
-        name: under which decisions, metrics, switches and the hub know this layer.
+        name: the name of this layer in decisions, metrics, switches and at the hub.
 
     Raises:
-        InvalidSetting: the agent is none, or a reserved fraction leaves a class or the others less than one request.
+        InvalidSetting: `agent` is no agent, or a reserved fraction leaves a class or the others less than one request.
         InvalidLimit, LimitConflict: as `Agent.limit` does.
     """
 
@@ -102,12 +102,12 @@ class FleetShedder:
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
-        """Makes the refusal of a request that the limit has refused; None if the node goes on without its hub."""
+        """Returns the refusal of a request that the limit has refused; None if it goes on, as the hub is away."""
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]
             if memory.has_room(now_ns):
                 return None
-            reason = "This node cannot reach the others, and has admitted as much as it did when it could."
+            reason = "This node cannot reach the other nodes, and has admitted its usual share."
             return ShedRefusal(self.name, 503, memory.window_s, reason, decision)
         return refusal_of(self.name, 503, self.limiters[rank], KEY, decision)
 
@@ -118,12 +118,12 @@ class FleetShedder:
         return {"partitioned": float(self._partitioned)}
 
     def start_over_after_fork(self) -> None:
-        """A forked child is a node of its own, which has admitted nothing yet."""
+        """Forgets what was admitted: a forked child is a node of its own."""
         for memory in self.memories:
             memory.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """The process ends, which needs nothing done."""
+        """Does nothing at the end of the process."""
 
     def _is_partitioned(self, now_ns: int) -> bool:
         if now_ns - self._looked_ns >= HEALTH_NS:
@@ -142,14 +142,23 @@ def _quotas_of(reserved: object, classes: TrafficClasses, whole: Limit) -> dict[
             raise InvalidSetting("reserved", fraction, f"must be a fraction between 0 and 1, for class {name!r}")
         quotas[name] = int(whole.quota * fraction)
         if quotas[name] < 1:
-            raise InvalidSetting("reserved", fraction, f"of {whole} is less than one request, for class {name!r}")
+            raise InvalidSetting(
+                "reserved",
+                fraction,
+                f"of {whole} is less than one request, for class {name!r}; reserve more, or leave the class out",
+            )
     if sum(quotas.values()) >= whole.quota:
-        raise InvalidSetting("reserved", dict(reserved), f"leaves nothing of {whole} for the other classes")
+        raise InvalidSetting(
+            "reserved", dict(reserved), f"leaves less than one request of {whole} for the other classes; reserve less"
+        )
     return quotas
 
 
 class Remembered:
-    """Remembers how much a node admits of a class per window, to admit as much while its hub does not answer."""
+    """The requests of a class that a node admits in a window while its hub is there.
+
+    While the hub is away, the node may admit as many again.
+    """
 
     def __init__(self, window_ns: int) -> None:
         self.window_s = window_ns / 1e9
@@ -159,7 +168,7 @@ class Remembered:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget all that was remembered."""
+        """Forgets all admissions."""
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()
@@ -167,7 +176,7 @@ class Remembered:
         self._counts.clear()
 
     def admitted(self, now_ns: int) -> None:
-        """Count one more request that the limit has admitted."""
+        """Counts a request that the limit has admitted."""
         # Without the lock, but once in a window: each request comes here. One that another thread counts just then is
         # counted in one of the two windows.
         if now_ns >= self._ends_ns:
@@ -176,7 +185,7 @@ class Remembered:
         self._admitted.add()
 
     def has_room(self, now_ns: int) -> bool:
-        """Whether there is room for one more without the hub; if so, it is taken."""
+        """Whether one more request may go on without the hub. If so, it is counted."""
         with self._lock:
             self._move_to(now_ns // self._window_ns)
             if self._alone + self._admitted.value >= max(self._counts, default=0):

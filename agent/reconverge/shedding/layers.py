@@ -16,9 +16,9 @@ Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
 """The request was answered, and its duration is a measure of the load."""
 DROPPED: Final = "dropped"
-"""The request ran into a timeout, or a service that it called refused it for overload."""
+"""The request ran into a timeout, or a service that it called refused it because of load."""
 IGNORED: Final = "ignored"
-"""The request was cancelled, or failed for another reason: its duration says nothing about the load."""
+"""The request was cancelled, or failed for another reason: its duration is no measure of the load."""
 
 
 class Arrival:
@@ -37,7 +37,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ShedRefusal:
-    """A layer's refusal of a request, with the reason and the status."""
+    """The refusal of a request by a layer, with its reason."""
 
     layer: str
     """The name of the layer that refused."""
@@ -48,15 +48,15 @@ class ShedRefusal:
     reason: str
     """A sentence for the caller."""
     decision: Decision | None = None
-    """Of a layer that counts by a limit: what the limit said."""
+    """The decision of the limit, if the layer counts by one."""
     quotas: Mapping[str, Limit] | None = None
-    """Of such a layer: its quotas, by name."""
+    """The quotas of that limit, by name."""
     concurrent_max: int | None = None
     """The most requests in progress, of a layer that counts them."""
 
 
 class InProgress(NamedTuple):
-    """The state of a layer that counts requests in progress, for a response: `qu="concurrent-requests"`."""
+    """The state of a layer that counts requests in progress, for the response field `qu="concurrent-requests"`."""
 
     name: str
     limit: int
@@ -66,7 +66,9 @@ class InProgress(NamedTuple):
 
 
 class Ticket(Protocol):
-    """A layer's record of a request that it has admitted. The stack calls `finish` or `give_back` once.
+    """A layer's record of a request that it has admitted.
+
+    Either `finish` or `give_back` is called, once; more calls do nothing.
 
     A ticket of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
@@ -77,11 +79,11 @@ class Ticket(Protocol):
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """The request is over."""
+        """Notes that the request has ended."""
         ...
 
     def give_back(self, now_ns: int) -> None:
-        """Undo the charge, because a later layer has refused the request."""
+        """Takes the request back as if it had never come, because a later layer has refused it."""
         ...
 
 
@@ -89,27 +91,27 @@ class Layer(Protocol):
     """One of the layers of a stack.
 
     Promises: it never waits, and is safe to be called from several threads.
-    Does not promise: that it returns a ticket for each request.
+    Does not promise: that it holds something for a request.
 
-    A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that a stack
-    without a function for keys reports that; a false one states that keys make no difference.
+    A layer that counts by the key of a request has an attribute `counts_by_key` that is true, so that an application
+    without a function for keys gets a warning; false means that keys make no difference.
     """
 
     @property
     def name(self) -> str:
-        """The name of the layer in decisions, metrics and switches."""
+        """Returns the name of the layer in decisions, metrics and switches."""
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Admit a request, with or without a ticket, or refuse it, which charges nothing."""
+        """Admits a request, with or without holding something for it, or refuses it, which charges nothing."""
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admit in shadow what `enter` has just refused; it counts as running, where that is what the layer counts."""
+        """Admits in shadow a request that `enter` has just refused; it is counted as running where others are."""
         ...
 
     def readings(self) -> Mapping[str, float]:
-        """The layer's gauges for metrics, by name; names are few and always the same."""
+        """Returns the layer's gauges by name, for metrics; the names are few and always the same."""
         ...
 
 
@@ -117,5 +119,5 @@ class LoopWatcher(Protocol):
     """A layer that measures the event loop which serves the requests."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure this loop from now on. Called from the loop's own thread, often with the loop that it watches."""
+        """Measures this event loop from now on. Called on the loop's own thread, also if it is measured already."""
         ...

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class RequestRate:
-    """Refuses a key that sends more than its limit: with 429, or `status`.
+    """Refuses requests of a key that sends more than its limit: with 429, or `status`.
 
-    `limiter` is what `agent.limit` returned; `name` is by default the limit's. Raises InvalidSetting for anything else.
+    `limiter` is the result of `agent.limit`; `name` is by default the limit's. Raises InvalidSetting for anything else.
     """
 
     counts_by_key: Final = True
@@ -32,14 +32,14 @@ class RequestRate:
         self._status = status
 
     def enter(self, arrival: Arrival) -> Charge | ShedRefusal | None:
-        """Charges the limit. Raises InvalidKey for a key that cannot be counted under."""
+        """Charges the limit; returns the charge or a refusal. Raises InvalidKey for an unusable key."""
         decision = self.limiter.hit(arrival.key)
         if decision.allowed:
             return Charge(self.limiter, arrival.key, decision)
         return self.refusal(arrival.key, decision)
 
     def refusal(self, key: str, decision: Decision) -> ShedRefusal:
-        """Makes the refusal of a request that the limit has refused."""
+        """Returns the refusal of a request that the limit has refused."""
         return refusal_of(self.name, self._status, self.limiter, key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
@@ -51,14 +51,14 @@ class RequestRate:
 
 
 def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> ShedRefusal:
-    """Returns the refusal for a limit's decision."""
+    """Returns the refusal by a layer that follows from a limit's decision."""
     decision = for_any_node(limiter, decision, key)
     reason = f"The quota {decision.binding} is used up."
     return ShedRefusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
 
 
 class Charge:
-    """One request that was charged to a limit."""
+    """The ticket of one request that was charged to a limit."""
 
     # A reservation would do, and costs ten times as much as a hit: it marks the charge, so that it can be corrected to
     # the last unit in whichever window it lies. What is given back here was charged microseconds ago.

@@ -57,7 +57,7 @@ class StackStats:
     admitted: Mapping[str, int]
     refused: Mapping[str, Mapping[str, int]]
     would_refuse: Mapping[str, Mapping[str, int]]
-    """How many requests layers in shadow would have refused."""
+    """The requests that layers in shadow would have refused."""
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
     dropped: int = 0
@@ -65,15 +65,15 @@ class StackStats:
 
 
 class Stack:
-    """The layers in front of one process. Thread-safe; deciding never waits.
+    """The layers of load shedding in front of one process. Thread-safe; deciding never waits.
 
     Args:
-        layers: in the order in which they are asked; without any, adaptive concurrency and the worker shedder, which
+        layers: in the order in which they decide; without any, adaptive concurrency and the worker shedder, which
             need no configuration but the classes.
         classes: the classes of traffic, which all layers share; by default those of the layers, or the four of
             `TrafficClasses`.
         switches: "on", "shadow" or "off" by the names of layers; see `switch`.
-        name: what a console calls it; it shows stacks of one name on all nodes together.
+        name: its name in a console, which shows stacks of one name on all nodes together.
         clock: for tests.
 
     Raises InvalidSetting for layers of one name, of different classes, or more than 16, and for an unknown switch.
@@ -92,7 +92,7 @@ class Stack:
         self.classes: TrafficClasses = classes or (known[0] if known else TrafficClasses())
         if any(each.names != self.classes.names for each in known):
             raise InvalidSetting(
-                "classes", self.classes.names, "are not those of all layers; give all the same classes"
+                "classes", self.classes.names, "are not those of all layers; give all layers the same classes"
             )
         if not layers:
             layers = (
@@ -123,12 +123,12 @@ class Stack:
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
-        """Reset the counts in a forked child: they are the parent's."""
+        """Sets the counts to zero in a forked child, as they belong to the parent."""
         self._begin_counting()
         self._apply()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """The process ends, which needs nothing done."""
+        """Does nothing at the end of the process."""
 
     @property
     def needs_loop(self) -> bool:
@@ -136,9 +136,9 @@ class Stack:
         return any(getattr(layer, "needs_loop", False) for layer in self.layers)
 
     def switch(self, layer: str, to: Switch) -> None:
-        """Switch a layer "on", "off" or into "shadow", from the next request on.
+        """Switches a layer "on", "off" or into "shadow", from the next request on.
 
-        Raises InvalidSetting for a layer that is not there, and for anything else to switch it to.
+        Raises InvalidSetting for an unknown layer or an unknown switch.
         """
         if layer not in self._switches:
             known = ", ".join(self._switches)
@@ -170,10 +170,10 @@ class Stack:
                 layer.serves(port)
 
     def enter(self, key: str = NO_KEY, traffic_class: str | None = None) -> Admission:
-        """Decide about one request. An admission that is true has to be finished, which a `with` block does.
+        """Decides about one request. An admission that is true has to be finished, which a `with` block does.
 
-        `traffic_class` is by default the least important one. Raises InvalidSetting for a class that is not there, and
-        the error of a layer, such as InvalidKey; nothing is held then.
+        `traffic_class` is by default the least important one. Raises InvalidSetting for an unknown class, and the error
+        of a layer, such as InvalidKey; nothing is held then.
         """
         names = self.classes.names
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
@@ -186,7 +186,7 @@ class Stack:
         return self._enter(key, rank) if fast_path is None else fast_path.enter(self, key, rank)
 
     def _enter(self, key: str, rank: int) -> Admission:
-        """Decides with layers and switches of any kind."""
+        """Decides with layers and switches of any kind, by the place of the class."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
         shadowed: tuple[ShedRefusal, ...] = ()
@@ -213,15 +213,17 @@ class Stack:
         return Admission(self, tickets, None, shadowed, rank)
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether an admitted request of this class, for which a layer has no room now, is refused after all."""
+        """Whether an admitted request of this class is refused after all, because a layer has no room for it now."""
         refuses = self._switches[refusal.layer] == ON
         (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()
         return refuses
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Note an admission that was thrown away; the next request finishes it. Takes no lock: a finalizer calls it.
+        """Notes that this admission can no longer be finished; the next request does it.
 
-        Unless the request is known to be `over` it counts as running for another second.
+        Takes no lock: a finalizer calls it.
+
+        Unless the request is known to be `over`, it counts as running for another second.
         """
         if over:
             self._lost.appendleft((0, admission))
@@ -229,7 +231,7 @@ class Stack:
             self._lost.append((self._now() + DROPPED_NS, admission))
 
     def _end_lost(self) -> None:
-        """Finish admissions that were dropped and never finished, and log that once."""
+        """Finishes admissions that were dropped without being finished, and logs that once."""
         now_ns = self._now()
         while self._lost:
             try:
@@ -249,11 +251,11 @@ class Stack:
                 )
 
     def now_ns(self) -> int:
-        """The present moment, on the monotonic clock."""
+        """Returns the present moment, on the monotonic clock."""
         return self._now()
 
     def stats(self) -> StackStats:
-        """A snapshot."""
+        """Returns a snapshot of the counts and readings."""
         self._end_lost()
         names = self.classes.names
         return StackStats(
@@ -276,7 +278,7 @@ def _by_class(names: Sequence[str], totals: Sequence[Total]) -> dict[str, int]:
 
 
 def _checked_name(name: object) -> str:
-    """The name of a stack. Raises InvalidSetting unless it is 1 to 100 printable characters."""
+    """Returns the name of a stack. Raises InvalidSetting unless it is 1 to 100 printable characters."""
     if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise InvalidSetting("name", name, f"must have 1 to {NAME_LENGTH_MAX} printable characters")
     return name
@@ -290,7 +292,9 @@ def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
         name = getattr(layer, "name", None)
         methods = all(callable(getattr(layer, each, None)) for each in ("enter", "enter_anyway", "readings"))
         if not isinstance(name, str) or not methods:
-            raise InvalidSetting("layers", layer, "is no layer; see reconverge.shedding.layers.Layer for what one has")
+            raise InvalidSetting(
+                "layers", layer, "is not a layer; reconverge.shedding.layers.Layer describes what a layer must have"
+            )
         if name in names:
             raise InvalidSetting("layers", name, "is the name of two layers; pass name=... to one of them")
         names.add(name)

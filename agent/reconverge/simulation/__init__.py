@@ -1,4 +1,4 @@
-"""A fleet under virtual time: the code that runs in production, in a world that is drawn from a seed."""
+"""Simulates a fleet under virtual time: the production code runs in a world that is drawn from a seed."""
 
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures

@@ -1,4 +1,4 @@
-"""A limit as one simulated node is asked about it: with quotas, shares or plans, alone or together with another one."""
+"""A limit on one simulated node: with several quotas, shares or plans, alone or together with another limit."""
 
 # Theory of operation.
 #
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
     from reconverge.limiter.queue import Waker
 
 Judged: TypeAlias = Sequence[tuple[str, Verdict]]
-"""For each quota that is judged: the key that a request counts for, and the verdict."""
+"""For each quota that is judged: the key by which it counts the request, and the verdict."""
 
 LIMIT_NAME: Final = "simulated"
 SHARED_KEY: Final = "shared"
-"""The one key of all shares; a request's own key says of which share it is, by the number in it."""
+"""The one key of all shares; the number in a request's own key selects the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """A smaller quota, which each key has at times; nodes hear of the changes one after the other."""
+    """A smaller quota that each key has at times. Nodes learn of these changes one after the other."""
 
     smaller: Limit
     period_ns: int
-    """A key may change plans so often."""
+    """The time after which a key may change plans."""
     spread_ns: int
-    """So much later than the first node the last one knows; less than a period."""
+    """How much later than the first node the last one learns of a change; less than a period."""
 
     def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
-        """Whether a node takes the key to have the smaller quota; `lag` is how late the node is, up to 1."""
+        """Whether a node believes that the key has the smaller quota; `lag` is how late the node is, from 0 to 1."""
         return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
 
     def known_since(self, key: str, now_ns: int) -> int | None:
-        """The period since which all nodes know the plan that the key has; None while some do not."""
+        """Returns the period since which all nodes know the key's present plan; None while some do not."""
         number = now_ns // self.period_ns
         plan = self.drawn(key, number)
         while number >= 0 and self.drawn(key, number - 1) == plan:
@@ -77,13 +77,13 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Another limit, which each request has to keep to as well; it counts by groups of keys."""
+    """Another limit, to which each request is charged as well; it counts by groups of keys."""
 
     limit: Limit
     groups: int
 
     def key_of(self, key: str) -> str:
-        """The group of a key."""
+        """Returns the group of a key."""
         number = int("".join(filter(str.isdigit, key)) or 0)
         return f"group-{number % self.groups}"
 
@@ -92,7 +92,7 @@ class Beside:
 
 
 class SimulatedLimit:
-    """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
+    """A limit on one simulated node: with one quota, with several, or divided into shares."""
 
     def __init__(self, limit: Decider, shares: Sequence[ShareLimit] = ()) -> None:
         self._limit = limit
@@ -103,23 +103,26 @@ class SimulatedLimit:
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
     def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
-        """Lets keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
+        """Lets keys change between the limit's quota and a smaller one.
+
+        `lag` is how late this node learns of a change, from 0 to 1, as a part of the plans' `spread_ns`.
+        """
         self._plans, self._lag = plans, lag
         self._smaller_asking = Asking(smaller)
         self.tables = (*self.tables, smaller)
 
     def have_beside(self, table: Table, beside: Beside) -> None:
-        """Makes each request keep to another limit as well, charged in the same moment."""
+        """Makes each request also charge another limit at the same moment."""
         self._beside, self._beside_asking = beside, Asking(table)
         self.tables = (*self.tables, table)
 
     def change(self, limit: Limit) -> None:
-        """Changes the first quota."""
+        """Replaces the first quota."""
         self.tables[0].change(limit)
         self._limit.take_note()
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
-        """The key that is asked about, and a verdict, for each quota that is judged."""
+        """Decides about a request. Returns the key that was asked and a verdict, for each quota that is judged."""
         asking, key = self._of(key)
         limit = asking.limit
         if self._beside is not None:
@@ -130,7 +133,10 @@ class SimulatedLimit:
         return [(key, verdict) for verdict in (verdicts[-1:] if limit.is_share else verdicts)]
 
     def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
-        """The same about a request that asks in doubt, as `RateLimiter.ask` does; yields for how long to sleep."""
+        """Decides about a request that asks in doubt, as `RateLimiter.ask` does.
+
+        Yields how long to sleep, in nanoseconds.
+        """
         asking, key = self._of(key)
         if self._beside is not None:
             return (yield from self._ask_jointly(asking, key, cost, within_ns, waker, self._beside))
@@ -145,7 +151,7 @@ class SimulatedLimit:
         return [(key, _seen(table, key, allowed=decision.allowed)) for table in places]
 
     def _of(self, key: str) -> tuple[Asking, str]:
-        """The limit that is asked, and about which key."""
+        """Returns the limit that a request about a key asks, and the key by which that limit counts."""
         if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
             return self._smaller_asking, key
         if not self._shares:
@@ -154,7 +160,7 @@ class SimulatedLimit:
         return self._asking[number], SHARED_KEY
 
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
-        """Decides as a guard does: at once where all admit, with a closer look else."""
+        """Decides as a guard does: charges both limits at once if both admit; otherwise decides each exactly."""
         other, group = self._beside_asking.limit, beside.key_of(key)
         decided = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if decided is None:
@@ -198,5 +204,5 @@ class _LimitMember:
 
 
 def _seen(table: Table, key: str, *, allowed: bool) -> Verdict:
-    """Where a request was put just now: no time has passed since its charge."""
+    """Returns the verdict on a request that was charged at this very moment."""
     return table.observe(key, table.now_ns())._replace(allowed=allowed)

@@ -1,4 +1,4 @@
-"""Requests of a simulated fleet that ask the hub in doubt: production code, to which virtual time is handed."""
+"""Requests of a simulated fleet that ask the hub in doubt: the production code, driven by virtual time."""
 
 # `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
 # to sleep in, the world has an event at the end of the sleep, and another one at the moment of each wake-up, behind
@@ -20,7 +20,7 @@ CANCELLED_ROUND_TRIPS: Final = 2
 
 
 class Stage(Protocol):
-    """The world that a request asks in."""
+    """The interface of the simulated world to a request that asks."""
 
     now_ns: int
     begin_ns: int
@@ -30,16 +30,16 @@ class Stage(Protocol):
     askers: dict[SimulatedAsk, None]
 
     def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
-        """Makes an asker look at that moment."""
+        """Plans an event at which `asker` checks whether it is answered."""
         ...
 
     def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
-        """Remember the decision of just now."""
+        """Records the decision that was just made about a request."""
         ...
 
 
 class SimulatedAsk:
-    """One request that may ask; it wakes itself."""
+    """One request that may ask the hub in doubt; the production code wakes it."""
 
     gone = False
 
@@ -47,7 +47,7 @@ class SimulatedAsk:
         asks = world.fleet.asks
         assert asks is not None
         self.due_ns = NEVER_NS
-        """When it goes on at the latest."""
+        """When the request goes on at the latest."""
         self.node = node
         self._world = world
         self._process = node.asked
@@ -57,7 +57,7 @@ class SimulatedAsk:
         self._steps = node.asked.ask(arrival.key, arrival.cost, asks.within_ns, self)
 
     def go_on(self) -> None:
-        """Go on until it is decided, or has to sleep."""
+        """Continues the request until it is decided, or has to sleep."""
         world, asked = self._world, self in self._world.askers
         try:
             sleep_ns = next(self._steps)
@@ -78,10 +78,13 @@ class SimulatedAsk:
             self._world.call_at(self._world.now_ns, self)
 
     def look(self) -> None:
-        """Go on, if it is time or there was news; if it was cancelled or its process died, end without a decision."""
+        """Continues the request if it is time or an answer came.
+
+        If it was cancelled or its process died, ends it undecided.
+        """
         world = self._world
         if self not in world.askers:
-            return  # it has ended since
+            return  # this request has ended meanwhile
         cancelled = self._cancelled_ns is not None and world.now_ns >= self._cancelled_ns
         if cancelled or not self.node.serves or self.node.asked is not self._process:
             self._steps.close()
@@ -105,12 +108,12 @@ class SimulatedAsk:
 
 
 def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
-    """For the fuzz: in half of its cases requests ask."""
+    """Draws whether requests of a fuzz case ask: in half of the cases they do."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 
 def draw_asks(random: Random, fleet: Fleet) -> AskSettings:
-    """For the fuzz: requests ask on all nodes or some, all requests or some, and a few are cancelled meanwhile.
+    """Draws which requests of a fuzz case ask: on all nodes or some, all requests or some; a few are cancelled.
 
     They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
     """

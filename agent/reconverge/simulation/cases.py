@@ -1,6 +1,6 @@
-"""Cases that the fuzz draws from a seed: fleets, limits, traffic and faults.
+"""Draws the fuzz's cases from a seed: fleets, limits, traffic and faults.
 
-What the promises exclude is not drawn: data lost by the hub while it alone remembered a node, for instance.
+Cases that the promises exclude are not drawn: for instance, a hub that loses data while it alone remembers a node.
 """
 
 from __future__ import annotations
@@ -50,42 +50,47 @@ ARRIVALS_MAX: Final = 5_000
 FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
 PLANS_SHARE: Final = 0.3
-"""Of cases with a single quota: keys change between two of them."""
+"""The fraction of cases with a single quota in which keys change between two quotas."""
 JOINT_SHARE: Final = 0.05
 JOINT_WITH_PLANS_SHARE: Final = 0.4
-"""Of cases with a single quota, without plans and with them: requests keep to another limit as well."""
+"""The fractions of cases with a single quota, without plans and with plans, in which requests charge another limit,
+too."""
 WINDOWS_MAX: Final = 12
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
 SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
-"""A member that goes on alone does harm when the others no longer wait for it, which takes more than two windows."""
+"""The windows of a case in which members part. A lone leader does harm only after two windows, when the others stop
+waiting for it."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
 REGION_QUOTA_MAX: Final = 120
-"""A dead bridge's loans are out of use for some windows, and do harm only then; so there are many."""
+"""The largest quota of a case with regions, which has many windows: a dead bridge's loans do harm only after some
+windows."""
 REGION_LAPSE_SHARE: Final = 0.6
 SKEWED_SHARE: Final = 0.3
 STEADY_SHARE: Final = 0.4
 SUFFERING_SHARE: Final = 0.5
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
-"""By so much the clocks of two regions may differ, for windows that count by the clock."""
+"""The largest difference between the clocks of two regions, for windows that begin by the clock."""
 SCARCE_SHARE: Final = 0.4
-"""Of *safety*, and of *elected* where the network does not part: the limit is small for its nodes, and requests ask."""
+"""The fraction of *safety* cases, and of *elected* cases with a whole network, with a limit that is small for its
+nodes and requests that ask."""
 SCARCE_NODES_MAX: Final = 8
 SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
 SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash", "stop")
 CHANGED_SHARE: Final = 0.3
 PACED_CHANGED_SHARE: Final = 0.6
-"""Of *safety* and *elected*: the limit changes while it is in use. There are few paced limits among them."""
+"""The fraction of the cases with a paced limit, of *safety* and *elected*, in which the limit changes; there are few
+of them."""
 CREDIT_SHARE: Final = 0.3
-"""Of smooth limits in those: requests cost up to some windows' worth."""
+"""The fraction of these cases with a smooth limit in which requests cost up to some windows' worth."""
 CREDIT_WINDOWS: Final = 3
 SETTLED_TENURES: Final = 8
-"""So many tenures after the last fault a leader answers again."""
+"""After how many tenures from the last fault a leader surely answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,12 @@ class Case:
     policy: Policy
     experiment: Experiment
     make_rule: Callable[..., MergeRule] | None = None
-    """Makes what stands at the hub; None for the merge rule alone."""
+    """Makes the hub of the run; None for the merge rule alone."""
     settled_ns: int = 0
-    """When the hub answers again, whatever went wrong."""
+    """When the hub answers again, whatever faults there were."""
 
     def command(self) -> str:
-        """The command that runs this case again."""
+        """Returns the command that runs this case again."""
         return f"python -m reconverge.simulation.fuzz --mode {self.mode} --start {self.seed} --seeds 1"
 
     def __str__(self) -> str:
@@ -122,7 +127,7 @@ class Case:
 
 
 def draw_case(mode: str, seed: int) -> Case:
-    """The case of a seed."""
+    """Draws the case of a mode and a seed."""
     case = _unchanging_case(mode, seed)
     if mode not in (SAFETY, ELECTED):
         return case
@@ -157,7 +162,7 @@ def _usual_case(mode: str, seed: int) -> Case:
 
 
 def _with_own_pace(random: Random, case: Case) -> Case:
-    """Now and then the limit has a sync interval of its own: as much shorter or longer as the lease allows."""
+    """Now and then gives the limit a sync interval of its own, shorter or longer, as far as the lease allows."""
     fleet = case.experiment.fleet
     own_ns = int(fleet.sync_interval_ns * 10 ** random.uniform(-1, 1))
     own_ns = min(max(own_ns, 5 * MILLISECOND_NS), (fleet.lease_ns or own_ns) // LEASE_INTERVALS_MIN)
@@ -167,7 +172,7 @@ def _with_own_pace(random: Random, case: Case) -> Case:
 
 
 def _perhaps_with_plans(random: Random, case: Case) -> Case:
-    """Now and then keys change between the limit's quota and a smaller one, of which nodes hear one after the other."""
+    """Now and then lets keys change between two quotas; nodes learn of each change one after the other."""
     fleet = case.experiment.fleet
     limit = fleet.limit
     further = fleet.further or fleet.shares or fleet.changes
@@ -188,7 +193,7 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
 
 
 def _perhaps_jointly(random: Random, case: Case) -> Case:
-    """Now and then requests are charged to another limit in the same moment, by another key: often beside plans."""
+    """Now and then charges requests to another limit at the same moment, by another key; often together with plans."""
     fleet = case.experiment.fleet
     share = JOINT_SHARE if fleet.plans is None else JOINT_WITH_PLANS_SHARE
     if random.random() >= share or fleet.further or fleet.shares or fleet.changes:
@@ -198,10 +203,10 @@ def _perhaps_jointly(random: Random, case: Case) -> Case:
 
 
 def _with_changes(random: Random, case: Case) -> Case:
-    """Now and then the limit changes, and requests of a smooth one cost more than a window's worth.
+    """Now and then changes the limit, and lets requests of a smooth limit cost more than a window's worth.
 
-    A key that begins without a part of its capacity would have to be judged by what that was when it was first asked
-    about, so such limits stay as they are.
+    A key that begins without a part of its capacity would have to be judged by the size of that part when it was first
+    asked about, so such limits do not change.
     """
     experiment, fleet = case.experiment, case.experiment.fleet
     traffic, limit = experiment.traffic, fleet.limit
@@ -216,7 +221,7 @@ def _with_changes(random: Random, case: Case) -> Case:
 
 
 def _safety_case(random: Random, seed: int) -> Case:
-    """A fleet with any settings, any traffic and any faults."""
+    """Draws a fleet with any settings, any traffic and any faults."""
     nodes = random.randint(1, 16)
     policy = draw_policy(random)
     limit = draw_limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
@@ -244,7 +249,7 @@ def _safety_case(random: Random, seed: int) -> Case:
 
 
 def _lapse_case(random: Random, seed: int) -> Case:
-    """Leases that end while a window is still going on: nodes are cut off, or killed, for longer than that."""
+    """Draws a case in which leases end during a window: nodes are cut off, or killed, for longer than the lease."""
     nodes = random.randint(2, 8)
     policy = random.choice([STRICT, BALANCED])
     limit = draw_limit(random, 10.0, ALGORITHMS)
@@ -267,9 +272,9 @@ def _lapse_case(random: Random, seed: int) -> Case:
 
 
 def _scarce_case(random: Random, seed: int) -> Case:
-    """Requests that ask about a limit of which there is little for each node, for many windows.
+    """Draws a case of requests that ask about a limit of which there is little for each node, for many windows.
 
-    Their grants are for one window, so most of what can go wrong does so at an edge.
+    Grants are for one window, so most of what can go wrong does so at the end of a window.
     """
     nodes = random.randint(2, SCARCE_NODES_MAX)
     policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
@@ -290,10 +295,10 @@ def _scarce_case(random: Random, seed: int) -> Case:
 
 
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
-    """The members keep the ledger among themselves: the leader is cut off, killed, stalled, or hands over.
+    """Draws a case in which the nodes keep the ledger among themselves, and the leader is cut off, killed or stalled.
 
-    Where the network does not part, the `scarce` case is what happens meanwhile, if there is one. Outside strict, a
-    node that stays away meanwhile is not waited for, as when a hub loses its data: so none does.
+    If the network stays whole, the `scarce` case runs meanwhile, if there is one. Outside strict, a node that stays
+    away meanwhile is not waited for, as when a hub loses its data: so no node stays away.
     """
     split = random.random() < SPLIT_SHARE
     if split:
@@ -339,7 +344,7 @@ def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
 
 
 def _regions_case(random: Random, seed: int) -> Case:
-    """Several regions, with bridges to a hub of all; anything may happen to nodes, bridges and hubs."""
+    """Draws a case with several regions, with bridges to a hub of all, and any faults of nodes, bridges and hubs."""
     draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
     case = draw(random, seed)
     while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:
@@ -383,7 +388,7 @@ def _arrivals_per_window(case: Case) -> float:
 
 
 def _liveness_case(random: Random, seed: int) -> Case:
-    """One long window: traffic for the first third of it, and faults that may last longer, but not to its end."""
+    """Draws a case of one long window: traffic in its first third, and faults that end before the window does."""
     nodes = random.randint(2, 16)
     limit = replace(draw_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
     interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))

@@ -1,4 +1,4 @@
-"""Limits and plans that change in use: which node takes a quota over when, and by what a run is judged then."""
+"""Limits and plans that change during a run: when each node takes a new quota over, and which limits judge the run."""
 
 # Theory of operation.
 #
@@ -35,22 +35,22 @@ from reconverge.simulation.truth import DecidedRequest
 
 CHANGES_MAX: Final = 6
 QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
-"""A quota or burst falls to a tenth, or rises to three times of what was declared; or it falls steeply."""
+"""The ranges of change as powers of ten: a quota or burst falls to a tenth or rises threefold; or it falls steeply."""
 SPREADS: Final = (0.0, 0.0, 0.1, 1.0)
-"""How long it takes until the last node has a change, at most, in windows."""
+"""The longest times, in windows, until the last node has a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """Another quota of a limit, which the nodes take over one after the other."""
+    """A change of a limit's quota, which the nodes take over one after the other."""
 
     limit: Limit
     moment_ns: int
     spread_ns: int
-    """How long after that the last node has it."""
+    """How long after the first node the last one has the new quota."""
 
     def reaches_ns(self, node: int) -> int:
-        """When a node takes it over."""
+        """Returns when a node takes the new quota over."""
         return self.moment_ns + int(self.spread_ns * Random(f"change {self.moment_ns} {node}").random())
 
     def __str__(self) -> str:
@@ -58,25 +58,25 @@ class QuotaChange:
 
 
 class Stretch(NamedTuple):
-    """A part of a run, by the simulated time, and the limit that everything that was admitted in it must keep to."""
+    """A part of a run, by the simulated time, and the limit that all admissions in it must keep to."""
 
     limit: Limit
     after_ns: int
     until_ns: int
 
     def includes(self, moment_ns: int) -> bool:
-        """Whether its limit judges the admissions of that time."""
+        """Whether a moment lies in this part of the run."""
         return self.after_ns < moment_ns < self.until_ns
 
 
 def limit_at(changes: Sequence[QuotaChange], node: int, now_ns: int) -> Limit | None:
-    """The limit that a node has taken over last; None if it is the declared one."""
+    """Returns the limit that a node has taken over last; None if it still has the declared limit."""
     taken = [change.limit for change in changes if change.reaches_ns(node) <= now_ns]
     return taken[-1] if taken else None
 
 
 def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
-    """Returns the stretches that a run is judged by whose limit changes: all of it, and those between two changes."""
+    """Returns the parts of a run by which it is judged: the whole run, and each part between two changes."""
     whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
     if not changes or limit.align == FIRST_HIT:
         return [whole]  # where a window from the first hit begins, only all that was admitted can tell
@@ -88,9 +88,9 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
 def on_one_plan(
     limit: Limit, plans: Plans | None, decided: Sequence[DecidedRequest], begin_ns: int
 ) -> list[tuple[Limit, list[DecidedRequest]]]:
-    """Returns the decisions while all nodes knew one plan of a key, stretch by stretch, with the quota of that plan."""
+    """Returns the decisions that were made while all nodes knew one plan of a key, with the quota of that plan."""
     if plans is None or limit.align == FIRST_HIT:
-        return []  # as in `stretches`
+        return []  # for the reason in `stretches`
     found: defaultdict[tuple[str, int], list[DecidedRequest]] = defaultdict(list)
     for one in decided:
         first = plans.known_since(one.key, one.hub_ns - begin_ns)
@@ -100,14 +100,17 @@ def on_one_plan(
 
 
 def largest_of(limits: Sequence[Limit]) -> Limit:
-    """A limit with the largest quota of all, and the largest burst."""
+    """Returns a limit with the largest quota of all, and the largest burst."""
     first = limits[0]
     burst = None if first.burst is None else max(limit.nominal for limit in limits)
     return replace(first, quota=max(limit.quota for limit in limits), burst=burst)
 
 
 def draw_changes(random: Random, limit: Limit, windows: int, cost_max: int) -> tuple[QuotaChange, ...]:
-    """Some changes of a limit that never admits less than `cost_max` at once, each of which is over before the next."""
+    """Draws some changes of a limit; each is over before the next begins.
+
+    The limit never admits less than `cost_max` at once.
+    """
     moments = sorted(random.uniform(0, windows) for _ in range(random.randint(1, CHANGES_MAX)))
     changes = []
     for moment, following in pairwise([*moments, windows]):

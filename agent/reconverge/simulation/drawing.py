@@ -1,4 +1,4 @@
-"""Parts of the fuzz's cases: policies, limits, traffic, fleets and faults, drawn from a generator."""
+"""Draws the parts of the fuzz's cases from a generator: policies, limits, traffic, fleets and faults."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from reconverge.simulation.pattern import PATTERNS, Traffic
 
 LEASE_TIMEOUTS_MIN: Final = 3
 LEASE_MAX_NS: Final = 50 * 86_400 * SECOND_NS
-"""Hubs refuse leases of more than sixty days, which no agent can have."""
+"""The longest lease of a case: hubs refuse leases of more than sixty days, which no agent can have."""
 CALENDAR_SHARE: Final = 0.2
 FIRST_HIT_SHARE: Final = 0.4
 CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
-"""Windows up to this long may become days: the rest of a case is measured in windows, and lasts as many steps."""
+"""The longest window that may be replaced by a day: a case is measured in windows, so it takes as many steps."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
 
 
 def draw_policy(random: Random) -> Policy:
-    """One of those that an agent is given by name, now and then with a bound of its own."""
+    """Draws one of the policies that an agent has by name, now and then with a bound of its own."""
     policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
     if policy is BALANCED and random.random() < 0.5:
         policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
@@ -50,7 +50,7 @@ def draw_policy(random: Random) -> Policy:
 
 
 def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
-    """A limit with that window, of one of those algorithms."""
+    """Draws a limit with this window and one of these algorithms."""
     algorithm = random.choice(algorithms)
     quota = ceil(10 ** random.uniform(0, 2.7))
     burst = None
@@ -74,7 +74,7 @@ def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limi
 
 
 def _twisted(random: Random, limit: Limit) -> Limit:
-    """The limit with something unusual about it, now and then: where its windows begin, how its bucket does."""
+    """Changes a limit now and then: where its windows begin, or how its bucket starts and refills."""
     twist, share = random.random(), random.random()
     if limit.algorithm == FIXED_WINDOW:
         if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
@@ -89,7 +89,7 @@ def _twisted(random: Random, limit: Limit) -> Limit:
 
 
 def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
-    """Now and then one or two more quotas, each of which binds at times."""
+    """Draws, now and then, one or two more quotas for a limit; each of them is exceeded at times."""
     further: list[Limit] = []
     if limit.align != CLOCK:
         return ()
@@ -102,7 +102,7 @@ def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
 
 
 def draw_beside(random: Random, limit: Limit) -> Beside:
-    """A limit for groups of keys, which binds at times; a group may be of one key alone, or of all."""
+    """Draws a second limit for groups of keys, which refuses at times; a group may be one key alone, or all keys."""
     groups = random.choice([1, 1, 2, 3])
     times = random.choice([0.1, 0.5, 1, 1, 3])
     quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.5)))
@@ -111,25 +111,25 @@ def draw_beside(random: Random, limit: Limit) -> Beside:
 
 
 def draw_traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
-    """A pattern of requests that ask for so much of a limit."""
+    """Draws a pattern of requests whose demand is `demand` times the limit."""
     cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
     return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
 
 
 def outlasting(windows: int, window_ns: int) -> int:
-    """A lease that is longer than the case."""
+    """Returns a lease in nanoseconds that is longer than the case."""
     return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
 
 def draw_fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease_ns: int) -> Fleet:
-    """A fleet whose lease is longer than any exchange can take, as an agent insists."""
+    """Draws a fleet whose lease is longer than any exchange can take, as an agent requires."""
     timeout_ns = min(lease_ns // LEASE_TIMEOUTS_MIN, SECOND_NS)
     round_trip_ns = int(min(limit.window_ns * 10 ** random.uniform(-4, -1), timeout_ns / 2))
     return Fleet(nodes, limit, interval_ns, round_trip_ns, lease_ns=lease_ns, timeout_ns=timeout_ns)
 
 
 def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
-    """One fault of every kind between two moments, as they are written on the command line."""
+    """Draws one fault of every kind between two moments, in the form of the command line."""
 
     def when() -> float:
         return random.uniform(begin_w, end_w)

@@ -1,4 +1,4 @@
-"""Faults of a simulated run, and their times: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
+"""The faults of a simulated run, and their times: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class FaultKind(Enum):
     """A kind of fault."""
 
     CUT = "cut"
-    """Nothing passes between these nodes and the hub; or no requests, or no replies."""
+    """Nothing passes between these nodes and the hub; or only requests, or only replies, are lost."""
     DOWN = "down"
     """The hub refuses connections; its data are kept."""
     SLOW = "slow"
-    """Messages take so many times as long."""
+    """Messages take longer by this factor."""
     LOSS = "loss"
     """Every message is lost with this probability."""
     REPEAT = "repeat"
@@ -33,13 +33,13 @@ class FaultKind(Enum):
     STOP = "stop"
     """These nodes stop in good order, as in a deploy, and are started again after a while."""
     OFFSET = "offset"
-    """These nodes' wall clocks are wrong by so many seconds from the start."""
+    """The wall clocks of these nodes are wrong by this many seconds from the start."""
     JUMP = "jump"
-    """These nodes' wall clocks jump by so many seconds at that moment."""
+    """The wall clocks of these nodes jump by this many seconds at that moment."""
 
 
 class Direction(Enum):
-    """Which messages a cut stops."""
+    """The messages that a cut stops: requests, replies, or both."""
 
     BOTH = "both"
     REQUESTS = "requests"
@@ -67,7 +67,7 @@ _OF_NODES: Final = (FaultKind.CUT, FaultKind.CRASH, FaultKind.STOP, FaultKind.OF
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong."""
+    """One fault: its kind, its times, and the nodes that it is about."""
 
     kind: FaultKind
     start_ns: int
@@ -78,12 +78,12 @@ class Fault:
     direction: Direction = Direction.BOTH
 
     def active(self, now_ns: int) -> bool:
-        """Whether it is going on at that moment."""
+        """Whether the fault is in effect at a moment."""
         return self.start_ns <= now_ns < self.end_ns
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
-        """Read one fault; which nodes it concerns is drawn. Raises InvalidSetting."""
+        """Reads one fault; the nodes that it is about are drawn. Raises InvalidSetting."""
         what, _, when = text.partition("@")
         name, *words = what.split(":")
         try:
@@ -101,21 +101,23 @@ class Fault:
     ) -> Fault:
         start_ns, length_ns = _times(when, window_ns) if when or kind is not FaultKind.OFFSET else (0, 0)
         if (kind in _LASTING) != (length_ns > 0):
-            raise ValueError("lasts for a while, so it needs +LENGTH" if kind in _LASTING else "has no length")
+            raise ValueError(
+                "needs a length: +LENGTH" if kind in _LASTING else "happens at one moment; leave +LENGTH out"
+            )
         members: frozenset[int] = frozenset()
         if kind in _OF_NODES:
             if not words:
-                raise ValueError("does not say which nodes")
+                raise ValueError("names no nodes")
             members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
         if kind is FaultKind.CUT:
             direction = Direction(words.pop(0)) if words else Direction.BOTH
         elif kind in (FaultKind.SLOW, FaultKind.LOSS, FaultKind.REPEAT, FaultKind.OFFSET, FaultKind.JUMP):
             if not words:
-                raise ValueError("does not say how much")
+                raise ValueError("names no amount")
             amount = _amount(kind, words.pop(0))
         if words:
-            raise ValueError(f"does not know what to make of {words[0]!r}")
+            raise ValueError(f"has one part too many, {words[0]!r}")
         return cls(kind, start_ns, start_ns + length_ns, members, amount, direction)
 
 
@@ -124,17 +126,17 @@ ENDS: Final = (FaultKind.CRASH, FaultKind.STOP)
 
 
 def restarts(faults: Iterable[Fault]) -> int:
-    """How many processes are started in place of others that were killed or stopped."""
+    """Returns how many processes are started in place of others that were killed or stopped."""
     return sum(len(fault.nodes) for fault in faults if fault.kind in ENDS)
 
 
 def kept_down(faults: Iterable[Fault], node: int, now_ns: int) -> bool:
-    """Whether a node that has ended is not to be started yet."""
+    """Whether a fault keeps a node down at this moment, so that it is not started yet."""
     return any(fault.kind in ENDS and fault.active(now_ns) and node in fault.nodes for fault in faults)
 
 
 def offset_ns(faults: Iterable[Fault], node: int) -> int:
-    """How far a node's wall clock is ahead from the start."""
+    """Returns how far a node's wall clock is ahead from the start."""
     offsets_s = [fault.amount for fault in faults if fault.kind is FaultKind.OFFSET and node in fault.nodes]
     return sum(round(offset_s * SECOND_NS) for offset_s in offsets_s)
 
@@ -142,7 +144,7 @@ def offset_ns(faults: Iterable[Fault], node: int) -> int:
 def _times(text: str, window_ns: int) -> tuple[int, int]:
     match = _TIMES.fullmatch(text)
     if match is None:
-        raise ValueError(f"has no times in {text!r}" if text else "does not say when")
+        raise ValueError(f"has the invalid time {text!r}" if text else "names no time")
     units = {"w": window_ns, "s": SECOND_NS, "ms": MILLISECOND_NS}
     start_ns = round(float(match["start"]) * units[match["start_unit"]])
     if match["length"] is None:
@@ -157,10 +159,10 @@ def _members(text: str, nodes: int, random: Random) -> frozenset[int]:
     count = {"one": 1, "half": nodes // 2, "all": nodes}.get(text)
     if count is None:
         if not text.isdigit():
-            raise ValueError(f"does not know which nodes {text!r} are")
+            raise ValueError(f"names the nodes {text!r}, which is neither a number nor one, half or all")
         count = int(text)
     if not 1 <= count <= nodes:
-        raise ValueError(f"concerns {count} nodes of {nodes}")
+        raise ValueError(f"is about {count} nodes, but the fleet has {nodes}")
     return frozenset(random.sample(range(nodes), count))
 
 

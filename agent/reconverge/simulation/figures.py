@@ -1,4 +1,4 @@
-"""The figures of simulated runs: over- and under-admission, messages, broken bounds; and the commit they are of."""
+"""The figures of simulated runs: over- and under-admission, messages, broken bounds; and the commit of the code."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One policy over all seeds.
+    """The figures of one policy over all seeds.
 
-    Percentages are of the limit (over-admission of a bucket: of its capacity), over all windows of all keys in which
-    anything was asked for, the warm-up left out; `bound_violations` counts the warm-up, too.
+    Percentages are of the limit (over-admission of a bucket: of its capacity), over all windows of all keys with any
+    request, without the warm-up; `bound_violations` counts the warm-up, too.
     """
 
     over_mean_pct: float
@@ -55,18 +55,18 @@ class Figures:
     asked_pct: float = 0.0
     """How many of all requests waited for the hub's answer."""
     waited_median_ms: float = 0.0
-    """How long those did."""
+    """How long these requests waited."""
     waited_p99_ms: float = 0.0
     waited_max_ms: float = 0.0
 
     def as_json(self) -> dict[str, float]:
-        """All figures by name."""
+        """Returns all figures by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One policy in one run, window by window after the warm-up. Percentages are of the limit."""
+    """The figures of one policy in one run, window by window after the warm-up. Percentages are of the limit."""
 
     over_pct: list[float]
     under_pct: list[float]
@@ -76,17 +76,17 @@ class RunFigures:
     """Windows that exceeded their bound, and by how much cost they exceeded the limit."""
     admitted: int
     exceeding: int
-    """How much of that was above the limit."""
+    """How much of the admitted cost was above the limit."""
     ideal: int
     """The cost that a central limiter would have admitted."""
     busiest: str
-    """The key that was asked about most often; empty when nothing was asked for."""
+    """The key with the most requests; empty if there were no requests."""
     busiest_by_window: list[int]
     """The admissions of the busiest key in every window, warm-up included."""
     requests: int = 0
     """The number of requests, of any cost."""
     waited_ns: list[int] = field(default_factory=list)
-    """How long those of them waited that asked."""
+    """How long the requests that asked have waited."""
 
 
 def judge_run(
@@ -105,11 +105,11 @@ def judge_run(
     others: Sequence[Limit] = (),
     parts: int = 1,
 ) -> RunFigures:
-    """The figures of one run that began at `begin_ns` by the hub's clock.
+    """Judges one run that began at `begin_ns` by the hub's clock, and returns its figures.
 
-    For the declared bound a node that was restarted is another one, hence `restarts`, and so is each of the `parts` in
-    which a limit is dealt out. For `hub_windows` and `waited_for_ns` see `History`. `others` are the other quotas of
-    the same limit, which a central limiter would keep as well.
+    For the declared bound, a restarted node counts as a further node, hence `restarts`; so does each of the `parts`
+    into which a limit is divided. `hub_windows` and `waited_for_ns` are explained at `RunHistory`. `others` are the
+    other quotas of the same limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
     first_epoch = number_of(limit, begin_ns)
@@ -142,7 +142,7 @@ def judge_run(
 
 
 def summed_up(runs: Iterable[RunFigures]) -> Figures:
-    """All seeds together."""
+    """Sums up the runs of all seeds."""
     runs = list(runs)
     over = sorted(value for run in runs for value in run.over_pct) or [0.0]
     under = [value for run in runs for value in run.under_pct] or [0.0]
@@ -169,15 +169,16 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
 
 
 def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
-    """How much less than the `ideal` of a central limiter was admitted within the limit over a run, in % of the ideal.
+    """Returns how much less than `ideal` was admitted within the limit over a run, in % of `ideal`.
 
-    `exceeding` is the part of `admitted` that was above the limit of its window: it makes up for nothing.
+    `ideal` is what a central limiter would admit. `exceeding` is the part of `admitted` above the limit of its window:
+    it makes up for nothing.
     """
     return _rounded(PERCENT * max(0, ideal - (admitted - exceeding)) / max(1, ideal))
 
 
 def waits_ms(waited_ns: Iterable[int]) -> tuple[float, float, float]:
-    """Of how long requests waited: the median, what 99 of 100 do not exceed, and the longest; zeros if none did."""
+    """Returns the median, the 99th percentile and the longest of waits, in milliseconds; zeros if none waited."""
     ordered = sorted(waited_ns) or [0]
     median, p99 = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 99))
     return _in_ms(median), _in_ms(p99), _in_ms(ordered[-1])
@@ -198,11 +199,11 @@ IN_DOUBT: Final = (
     "waited, median/99th/longest, ms",
     "messages, strict",
 )
-"""The columns of the table."""
+"""The columns of the table about requests that ask."""
 
 
 def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
-    """A row of a table about what asking is for, in Markdown."""
+    """Returns a row in Markdown for a table about the use of asking."""
     strict = figures["strict"]
     cells = [
         *(f"{each.falsely_refused_pct:.2f}/{each.over_max_pct:.1f}" for each in (strict, figures["balanced"])),
@@ -215,11 +216,11 @@ def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
 
 HERE: Final = Path(__file__).parent
 CHANGEABLE: Final = ("agent", "sync")
-"""The packages that a simulation runs."""
+"""The directories of the packages that a simulation runs."""
 
 
 def commit_of(place: Path = HERE) -> str:
-    """The last commit and its date, and whether the code was changed since; empty where `place` is not in a clone."""
+    """Returns the last commit, its date, and whether the code has changed since; empty outside a clone."""
     try:
         _git(place, "ls-files", "--error-unmatch", ".")
         words = _git(place, "log", "-1", "--format=%h, %cs")

@@ -1,4 +1,4 @@
-"""A simulated fleet: its settings, its nodes, what each is asked about, and the policies that it can be run with."""
+"""A simulated fleet: its settings, its nodes, the limits on each node, and the policies that can be simulated."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from reconverge.simulation.judging.accounts import AccountedKernel
 
 LARGER: Final = "simulated@larger"
 SMALLER: Final = "simulated@smaller"
-"""The same limit with the quotas of two plans."""
+"""The name of the quota of the second plan."""
 BESIDE: Final = "beside"
-"""Another limit, which requests have to keep to as well."""
+"""The name of a second limit that requests charge as well."""
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
-"""About the hub's time at the start; the first window begins at the next multiple of its length."""
+"""The hub's time at the start, about: the first window begins at the next multiple of its length."""
 CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
-"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
+"""The hub's time at the start for calendar windows: a few days before clocks are set back in Europe, and then in
+America."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,14 @@ class AskSettings:
 
     within_ns: int
     nodes: int | None = None
-    """So many nodes know asking, the first of them; None for all."""
+    """The number of nodes on which requests ask; None for all."""
     share: float = 1.0
-    """So many requests of those nodes may wait; the others never do."""
+    """The fraction of these nodes' requests that ask."""
     cancelled: float = 0.0
-    """So many of those that wait are cancelled meanwhile."""
+    """The fraction of the waiting requests that are cancelled before they are answered."""
 
     def includes(self, node: int, random: Random) -> bool:
-        """Whether the next request of a node asks in doubt."""
+        """Draws whether the next request of a node asks in doubt."""
         if self.nodes is not None and node >= self.nodes:
             return False
         return self.share == 1.0 or random.random() < self.share
@@ -52,7 +53,7 @@ class AskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The settings of a simulated fleet. The same as an agent's, and the network's round trip."""
+    """The settings of a simulated fleet: those of an agent, and the network's round trip."""
 
     nodes: int
     limit: Limit
@@ -60,64 +61,67 @@ class Fleet:
     round_trip_ns: int = 2 * MILLISECOND_NS
     lease_ns: int | None = None
     limit_lease_ns: int | None = None
-    """On allowances of the limit's first quota, if that is shorter than the lease on a node's name."""
+    """The lease on allowances of the limit's first quota, if that is shorter than the lease on a node's name."""
     timeout_ns: int = SECOND_NS
     """After how long a node gives up an exchange."""
     further: tuple[Limit, ...] = ()
     """More quotas of the same limit."""
     shares: tuple[Limit, ...] = ()
-    """Guaranteed shares of the limit; it has one or the other."""
+    """Guaranteed shares of the limit; a fleet has either these or `further`."""
     own_interval_ns: int | None = None
-    """At which the limit's first quota is exchanged, if not as all else."""
+    """The sync interval of the limit's first quota, if it has one of its own."""
     regions: int = 1
-    """Each with a hub of its own; the nodes belong to one after the other in turn."""
+    """The number of regions, each with a hub of its own; the nodes belong to the regions in turn."""
     region_ppm: int = MILLION
     """The part of every capacity that each region has by itself, in millionths."""
     asks: AskSettings | None = None
-    """None where memory decides in doubt."""
+    """The settings of requests that ask; None if memory decides in doubt."""
     plans: Plans | None = None
-    """None where all keys have the limit's quota all the time."""
+    """The plans between which keys change; None if all keys always have the limit's quota."""
     beside: Beside | None = None
-    """Another limit that each request has to keep to in the same moment, by another key. Only with a single quota."""
+    """Another limit that each request is charged to at the same moment, by another key. Only with a single quota."""
     changes: tuple[QuotaChange, ...] = ()
-    """Of the limit's first quota, in their order."""
+    """Changes of the limit's first quota, in order of time."""
 
     @property
     def shortest_interval_ns(self) -> int:
-        """How long at least between an exchange and one ahead of time: an agent's default."""
+        """Returns the shortest time between an exchange and one ahead of time: an agent's default."""
         return _shortest_ns(self.sync_interval_ns)
 
     @property
     def longest_interval_ns(self) -> int:
-        """After which all counts have been reported, if all goes well."""
+        """Returns the time after which all counts have been reported, if there are no faults."""
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
     def heard_within_ns(self) -> int:
-        """After which a node has heard of a key that it was asked about, if all goes well."""
+        """Returns how long it takes, without faults, until the hub has answered a node about a new key."""
         return self.longest_interval_ns + self.timeout_ns + 5 * self.round_trip_ns
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """All quotas that a request has to keep to, by name."""
+        """Returns all quotas that a request has to keep to, by name."""
         beside = {} if self.beside is None else {BESIDE: self.beside.limit}
         return quotas_of(LIMIT_NAME, (self.limit, *self.further)) | beside
 
     @property
     def longest_window_ns(self) -> int:
-        """Of all quotas."""
+        """Returns the longest window of all quotas, in nanoseconds."""
         return max(limit.window_ns for limit in self.quotas.values())
 
     @property
     def begin_ns(self) -> int:
-        """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
+        """Returns the hub's time at the beginning of a run.
+
+        A window of every quota begins then, if longer ones are multiples.
+        """
         calendar = self.limit.calendar
         if calendar is not None:
             return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
         return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
     def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> SimulatedLimit:
-        """Declare the limit on the node of that number."""
+        """Declares the limit on the node of that number. Returns it."""
         composites = kernel.composites
         if not self.shares:
             if self.plans is None:
@@ -148,10 +152,10 @@ def _shortest_ns(interval_ns: int) -> int:
 
 
 def predictive(view: View) -> int:
-    """Spends the others' expected rest, at the pace at which they were last seen to use theirs.
+    """Returns the rest that the other nodes are expected to leave, at the rate at which they were last seen to use it.
 
-    As token buckets do it that predict their peers. Over-admits when traffic changes faster than exchanges; in a
-    partition the expectation grows old. For comparison only.
+    As in token buckets that predict their peers. Over-admits when traffic changes faster than exchanges; in a partition
+    the expectation becomes outdated. For comparison only.
     """
     if view.aligned:
         seen_ns = view.passed_ns - view.staleness_ns
@@ -166,25 +170,25 @@ PREDICTIVE: Final = Policy(
 )
 
 COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}
-"""Every policy that a simulation can run, ours and others'."""
+"""Every policy that a simulation can run: those of reconverge, and others for comparison."""
 
 
 class Moment(Protocol):
-    """The time of a node's clock: the simulated time since the beginning, and when that was."""
+    """The time of the simulation: nanoseconds since its beginning, and the wall time of the beginning."""
 
     @property
     def now_ns(self) -> int:
-        """Nanoseconds since the beginning."""
+        """Returns the nanoseconds since the beginning."""
         ...
 
     @property
     def begin_ns(self) -> int:
-        """The beginning, as wall clocks had it."""
+        """Returns the wall time of the beginning."""
         ...
 
 
 class NodeClock:
-    """One node's clocks: the world's time, and a wall clock of its own."""
+    """One node's clocks: the simulation's time, and a wall clock of its own that may be wrong."""
 
     __slots__ = ("ahead_ns", "world")
 
@@ -200,7 +204,7 @@ class NodeClock:
 
 
 class FleetMember:
-    """One node, and what it has under way."""
+    """One node, and its exchange that is under way."""
 
     __slots__ = (
         "alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "stopping", "syncer", "woken",
@@ -215,7 +219,7 @@ class FleetMember:
         self.clock = clock
         self.alive = False
         self.stopping = False
-        """It sends its last words; no request comes to it any more."""
+        """Whether the node is sending its last report; requests do not come to it any more."""
         self.batch: Batch | None = None
         self.sent_ns = 0
         self.due_ns = 0
@@ -223,10 +227,10 @@ class FleetMember:
 
     @property
     def serves(self) -> bool:
-        """Whether requests come to it."""
+        """Whether requests come to this node."""
         return self.alive and not self.stopping
 
     @property
     def table(self) -> Table:
-        """Of the first quota."""
+        """Returns the table of the first quota."""
         return self.asked.tables[0]

@@ -1,9 +1,9 @@
 """Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
 
 Five modes. *Safety*: with any faults, no window exceeds its declared bound, and no count is lost or doubled.
-*Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*:
-safety, when the nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges.
-*Slots*: limits on what is in progress, of which no more runs than may, and none is lost; see `in_progress/`.
+*Liveness*: once faults and requests have ended, all nodes soon agree on what was used. *Elected*: safety, when the
+nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges. *Slots*: of limits
+on work in progress, no more runs than may, and no slot is lost; see `in_progress/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODES: Final = (*CASES, SLOTS)
 
 
 def try_case(case: Case) -> list[str]:
-    """Run a case; returns everything that went wrong, in words."""
+    """Runs a case. Returns a sentence for each broken promise."""
     experiment, fleet = case.experiment, case.experiment.fleet
     faults = experiment.faults_of(case.seed)
     world = World(fleet, case.policy, faults, seed=case.seed, make_rule=case.make_rule)
@@ -62,7 +62,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
-    """Whether the charges alone show if each answer is right about the free part."""
+    """Whether the charges alone show if each answer of the hub is right about the free cost."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
     lost = any(fault.kind is FaultKind.LOSE_DATA for fault in faults)
@@ -70,7 +70,7 @@ def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
 
 
 def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> list[str]:
-    """The windows in which more was admitted than is declared, in words; a node that was restarted is another one."""
+    """Describes the windows in which more was admitted than declared. `nodes` counts a restarted node twice."""
     fleet, policy, problems = case.experiment.fleet, case.policy, []
     for number, limit, decided in _judged(case, begin_ns, history):
         hub_windows = history.hub_windows if number == 0 else None
@@ -92,7 +92,10 @@ def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> 
 
 
 def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[int, Limit, list[DecidedRequest]]]:
-    """Yields decisions by quota, with the limit that judges them; those of a limit that changed several times."""
+    """Yields the number of each quota, a limit that judges it, and the decisions that this limit judges.
+
+    A quota that changes is judged several times, by each part of the run.
+    """
     fleet = case.experiment.fleet
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
         for stretch in stretches(limit, fleet.changes if number == 0 else ()):
@@ -100,10 +103,10 @@ def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[in
 
 
 def let_leases_end(world: World) -> None:
-    """Wait until the hub has given up on the names that no process goes by any more, if the window leaves the time.
+    """Waits until the hub has given up the names that no process uses any more, if the window leaves the time.
 
-    All that may have been used under such a name begins to count then, which is news; see `judging/leases.py`. A lease
-    that leaves no time to agree ends after all has been judged, in every fleet that is drawn.
+    All that may have been used under such a name begins to count then, which changes the nodes' view; see
+    `judging/leases.py`. A lease that leaves no time to agree ends after the judgement, in every fleet that is drawn.
     """
     end_ns = world.given_up_ns()
     judging_ns = world.fleet.heard_within_ns + agreement_ns(world.fleet)
@@ -112,9 +115,10 @@ def let_leases_end(world: World) -> None:
 
 
 def agreement_ns(fleet: Fleet) -> int:
-    """How long it may take until all nodes agree, once there are no more faults and a request asks each node.
+    """Returns how long it may take until all nodes agree, once there are no more faults and a request asks each node.
 
-    Two intervals, a back-off, what is under way; and the round trips of a greeting under a new name and two exchanges.
+    The time covers two intervals, a back-off and a timeout; and the round trips of a greeting under a new name and of
+    two exchanges.
     """
     back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
     return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
@@ -139,7 +143,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try many seeds, and print those that fail."""
+    """Tries many seeds, and prints those that fail. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")

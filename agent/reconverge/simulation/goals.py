@@ -1,7 +1,7 @@
 """Compares the policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
-Prints a page in Markdown with a row for each chapter; with `--only` one with a row for each situation and all policies.
-The seeds are not those that any constant was tuned on.
+Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and all policies. The
+seeds are not those with which any constant was tuned.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ WINDOW_S: Final = 10.0
 DAY_S: Final = 86_400
 STANDARD: Final = ("uniform", "zipf", "single", "rotating", "onoff", "flash")
 PERIODIC_PER_WINDOW: Final = 10.0
-"""Exchanges of a node that never asks ahead of time, at a sync interval of a tenth of the window."""
+"""The exchanges per window of a node that never exchanges ahead of time, at a sync interval of a tenth of the
+window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
 CUT: Final = "cut:half@3.3w+3w"
 WITHIN_NS: Final = 25 * MILLISECOND_NS
 NEAR_NS: Final = 2 * MILLISECOND_NS
-"""A round trip that requests can wait for."""
+"""A round trip for which requests can wait."""
 
 
 HARDLY_REFUSED: Final = Goal("strict", "falsely_refused_pct", 0.3)
 
 
 def chapters() -> list[Chapter]:
-    """All that is tried."""
+    """Returns all chapters of situations that are simulated."""
     return [
         *_hot(),
         *_surges(),
@@ -54,7 +55,7 @@ def chapters() -> list[Chapter]:
 def _fleet(
     nodes: int = 8, quota: int = 1000, algorithm: str = FIXED_WINDOW, share: float = 0.1, burst: int | None = None
 ) -> Fleet:
-    """T/W = 0.1 and a round trip of 0.002 W, unless said otherwise."""
+    """Returns a fleet whose sync interval is `share` of the window, with a round trip of 0.002 windows."""
     limit = Limit(quota, WINDOW_S, algorithm=algorithm, burst=burst)
     return Fleet(nodes, limit, int(share * WINDOW_S * SECOND_NS), 20 * MILLISECOND_NS)
 
@@ -148,7 +149,7 @@ def _other_algorithms() -> list[Chapter]:
 
 
 def _other_beginnings() -> list[Chapter]:
-    """Windows that begin elsewhere, and a bucket that is filled at their edges."""
+    """Returns the chapters about other beginnings of windows, and about buckets that are refilled then."""
     windows = _fleet()
     first_hit = replace(windows, limit=replace(windows.limit, align=FIRST_HIT))
     day = Limit(1000, DAY_S, algorithm=FIXED_WINDOW, align=CALENDAR, timezone="Europe/Berlin")
@@ -179,7 +180,7 @@ def _filled_at_edges(limit: Limit) -> Limit:
 
 
 def _on_top() -> list[Chapter]:
-    """Returns the chapters about options on top of an algorithm."""
+    """Returns the chapters about options beside the algorithm: several quotas, soft quotas and shares."""
     plain = _fleet()
     # Two of three windows' worth in three windows, so that each quota binds at times.
     several = replace(plain, further=(replace(plain.limit, quota=2000, window=3 * WINDOW_S),))
@@ -212,20 +213,20 @@ def _on_top() -> list[Chapter]:
 
 
 def _few(fleet: Fleet, demand: float) -> dict[str, Experiment]:
-    """Calm, moving and sudden traffic, and half of the nodes cut off for a while."""
+    """Returns a few experiments: calm, moving and sudden traffic, and half of the nodes cut off for a while."""
     calm = {pattern: Experiment(fleet, Traffic(pattern, demand), 10) for pattern in ("uniform", "rotating", "flash")}
     cut = Experiment(fleet, Traffic("uniform", demand), 10, faults=(CUT,))
     return {f"{name}, {demand:g} L": tried for name, tried in {**calm, "uniform, half cut off": cut}.items()}
 
 
 def _shared(*parts: int) -> Fleet:
-    """A fleet whose limit is dealt out in such parts of it, and the rest for all."""
+    """Returns a fleet with a guaranteed share of 1/part of the limit for each part, and a pool of the rest."""
     fleet = _fleet()
     return replace(fleet, shares=tuple(replace(fleet.limit, quota=fleet.limit.quota // part) for part in parts))
 
 
 def _weak_spots() -> Chapter:
-    """The known cases in which no policy without a round trip is good."""
+    """Returns a chapter of the known cases in which no policy without a round trip is good."""
     return Chapter(
         "Known weak spots",
         {
@@ -245,7 +246,7 @@ def _weak_spots() -> Chapter:
 
 
 def _small_limits() -> list[Chapter]:
-    """Returns the chapters about asking in doubt: its use, and its cost when nearly all is refused."""
+    """Returns the chapters about asking in doubt: its use, and its cost when nearly all requests are refused."""
     fleets = {
         f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
         for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
@@ -277,7 +278,7 @@ def _figures_of(what: tuple[Experiment, int]) -> dict[str, Figures]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page; status 1 when a goal was not met or a bound was broken."""
+    """Prints the page. Returns status 1 if a goal was not met or a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.goals", description=__doc__)
     parser.add_argument("--only", default="", help="only chapters whose name contains this, in detail")
     parser.add_argument("--processes", type=int, default=PROCESSES)
@@ -287,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = "; ".join(chapter.name for chapter in chapters())
         parser.error(f"no chapter's name contains {options.only!r}; there are: {names}")
     tasks = [(experiment, chapter.seeds) for chapter in chosen for experiment in chapter.situations.values()]
-    made_at = commit_of()  # whatever becomes of the clone meanwhile
+    made_at = commit_of()  # before the runs, as the clone may change meanwhile
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     figures = iter(list(mapped(_figures_of, tasks, processes=options.processes)))

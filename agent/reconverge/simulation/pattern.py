@@ -1,6 +1,6 @@
-"""Where and when requests arrive: patterns of traffic, drawn from a seed, and recordings of one's own.
+"""Where and when requests arrive: patterns of traffic that are drawn from a seed, and recordings.
 
-`demand` is what is asked for, as a multiple of the limit. All moments are nanoseconds after the start.
+`demand` is the requested cost as a multiple of the limit. All moments are nanoseconds after the start.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FLASH_SHARE: Final = 0.8
 FLASH_WINDOWS: Final = 0.05
 SURGE_FACTOR: Final = 10.0
 INSTANT_WINDOWS: Final = 0.002
-"""Shorter than most round trips: no news can travel meanwhile."""
+"""The length of an instant, in windows: shorter than most round trips, so no report can arrive during it."""
 SPIKE_DEMAND: Final = 0.8
 BATCH_REQUESTS: Final = 20
 KEYS_MAX: Final = 100_000
 
 
 class SimulatedArrival(NamedTuple):
-    """One request."""
+    """The arrival of one request at a node."""
 
     moment_ns: int
     node: int
@@ -40,15 +40,15 @@ class SimulatedArrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The demand, and its spread over time and nodes."""
+    """A pattern of traffic: the demand, and its spread over time and nodes."""
 
     pattern: str
     demand: float
-    """Cost asked for per window, as a multiple of the quota, over all keys."""
+    """The cost requested per window, as a multiple of the quota, over all keys."""
     keys: int = 1
-    """The demand is dealt to so many keys, the first most often (by Zipf's law)."""
+    """The number of keys among which the demand is spread, the first most often (by Zipf's law)."""
     cost_max: int = 1
-    """Costs are drawn evenly from 1 to this."""
+    """The highest cost of a request; costs are drawn evenly from 1 to this."""
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
@@ -61,8 +61,8 @@ class Traffic:
             raise InvalidSetting("cost_max", self.cost_max, "must be at least 1")
 
     def arrivals(self, *, nodes: int, quota: int, window_ns: int, windows: int, seed: int) -> list[SimulatedArrival]:
-        """All requests of so many windows, in order."""
-        # A seed of its own, so that the same requests arrive whatever else is drawn.
+        """Returns all requests of `windows` windows, in order of time."""
+        # A generator of its own, so that other draws do not change the requests.
         random = Random(f"traffic {seed}")
         shape = _PatternShape(random, nodes, 2 * self.demand * quota / (self.cost_max + 1), windows)
         choose_key = _chooser(random, _zipf_weights(self.keys))
@@ -83,25 +83,25 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _PatternShape:
-    """The parameters that a pattern is drawn from; times are in windows."""
+    """The parameters from which a pattern is drawn; times are in windows."""
 
     random: Random
     nodes: int
     per_window: float
-    """Requests on average."""
+    """The mean number of requests."""
     windows: int
 
     def any_node(self) -> int:
         return self.random.randrange(self.nodes)
 
     def count(self, mean: float) -> int:
-        """A Poisson number; for large means as good as normal."""
+        """Draws a Poisson number; for large means from a normal distribution, which is close enough."""
         if mean > 500:
             return max(0, round(self.random.gauss(mean, mean**0.5)))
         return sum(1 for _ in self.moments(1.0, mean))
 
     def moments(self, end: float, rate: float, begin: float = 0.0) -> Iterator[float]:
-        """A Poisson process."""
+        """Draws the moments of a Poisson process."""
         moment = begin
         while rate > 0 and (moment := moment + self.random.expovariate(rate)) < end:
             yield moment
@@ -111,7 +111,7 @@ _Drawn = Iterator[tuple[float, int]]
 
 
 def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], _Drawn]:
-    """Steady traffic, of which each node has its share."""
+    """Returns a pattern of steady traffic, in which each node has a part by its weight."""
 
     def pattern(shape: _PatternShape) -> _Drawn:
         choose = _chooser(shape.random, weights(shape.nodes))
@@ -121,7 +121,7 @@ def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], 
 
 
 def _rotating(shape: _PatternShape) -> _Drawn:
-    """One node at a time has nearly everything, and the next is drawn every 1.3 windows."""
+    """Draws traffic of which one node at a time has nearly all; the next node is drawn every 1.3 windows."""
     hot = [shape.any_node() for _ in range(int(shape.windows / ROTATION_WINDOWS) + 2)]
     for moment in shape.moments(shape.windows, shape.per_window):
         is_hot = shape.random.random() < ROTATION_SHARE
@@ -129,7 +129,7 @@ def _rotating(shape: _PatternShape) -> _Drawn:
 
 
 def _onoff(shape: _PatternShape) -> _Drawn:
-    """Every node is busy for a moment, and idle for a longer one, independent of the others."""
+    """Draws traffic in which every node is busy for a moment and idle for longer, independently of the others."""
     rate = shape.per_window / shape.nodes * (ON_WINDOWS + OFF_WINDOWS) / ON_WINDOWS
     for node in range(shape.nodes):
         moment = -shape.random.expovariate(1 / OFF_WINDOWS)
@@ -141,7 +141,7 @@ def _onoff(shape: _PatternShape) -> _Drawn:
 
 
 def _flash(shape: _PatternShape) -> _Drawn:
-    """A crowd at the beginning of every window."""
+    """Draws a crowd of requests at the beginning of every window."""
     for window in range(shape.windows):
         for _ in range(shape.count(shape.per_window)):
             crowd = shape.random.random() < FLASH_SHARE
@@ -149,7 +149,7 @@ def _flash(shape: _PatternShape) -> _Drawn:
 
 
 def _surge(shape: _PatternShape) -> _Drawn:
-    """Calm, and from the middle of the run on ten times as much."""
+    """Draws calm traffic that grows tenfold in the middle of the run."""
     begin = shape.windows // 2
     for moment in shape.moments(begin, shape.per_window / SURGE_FACTOR):
         yield moment, shape.any_node()
@@ -166,12 +166,12 @@ def _instant(shape: _PatternShape, per_window: float, node_of: Callable[[], Call
 
 
 def _spray(shape: _PatternShape) -> _Drawn:
-    """All that a window asks for at one moment on all nodes: the traffic of an adversary that knows the round trip."""
+    """Draws each window's requests at one moment on all nodes, as from an adversary that knows the round trip."""
     return _instant(shape, shape.per_window, lambda: shape.any_node)
 
 
 def _spike(shape: _PatternShape) -> _Drawn:
-    """All that a window asks for at one moment on one node: an honest batch job."""
+    """Draws each window's requests at one moment on one node: an honest batch job."""
 
     def node_of() -> Callable[[], int]:
         node = shape.any_node()
@@ -181,7 +181,7 @@ def _spike(shape: _PatternShape) -> _Drawn:
 
 
 def _burst(shape: _PatternShape) -> _Drawn:
-    """Half of it steady, half of it in a twentieth of the window, about its middle, on all nodes."""
+    """Draws half of the requests steadily, and half in a twentieth of the window, about its middle, on all nodes."""
     for moment in shape.moments(shape.windows, shape.per_window / 2):
         yield moment, shape.any_node()
     for window in range(shape.windows):
@@ -191,7 +191,7 @@ def _burst(shape: _PatternShape) -> _Drawn:
 
 
 def _batches(shape: _PatternShape) -> _Drawn:
-    """Twenty requests at a time, each batch on one node."""
+    """Draws batches of twenty requests at a time, each batch on one node."""
     for moment in shape.moments(shape.windows, shape.per_window / BATCH_REQUESTS):
         node = shape.any_node()
         for _ in range(BATCH_REQUESTS):
@@ -218,7 +218,7 @@ PATTERNS: Final[dict[str, Callable[[_PatternShape], _Drawn]]] = {
 
 
 def _chooser(random: Random, weights: list[float]) -> Callable[[], int]:
-    """Draws indexes in proportion to their weights."""
+    """Returns a function that draws indexes in proportion to their weights."""
     sums = list(accumulate(weights))
     last = len(weights) - 1
     return lambda: min(bisect(sums, random.random() * sums[-1]), last)

@@ -1,7 +1,7 @@
 """Regions under virtual time: a merge rule for each, one for all of them together, and the real bridges in between.
 
-Bridges are cut off from either side, killed, and asked to end; messages come late, twice or never, and hubs lose their
-data, all as a seed has it. What happens between two batches is caught up on when the next one comes.
+Bridges are cut off from either hub, killed, or stopped; messages come late, twice or never, and hubs lose their data,
+all as drawn from a seed. Events between two batches are run when the next batch comes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import SimulatedArrival
 
 CUT, DEAF, KILL, END, LOSE = "cut", "deaf", "kill", "end", "lose"
-"""A bridge hears nothing of the wide hub, or of its own; is killed; is asked to end; the wide hub is empty again."""
+"""Faults of a bridge: it cannot reach the wide hub, or its own hub; it is killed; it is stopped; or the wide hub
+loses its data."""
 FAULTS: Final = (CUT, DEAF, KILL, END, LOSE)
 LATE_SHARE: Final = 0.03
 PATIENCE: Final = 3
-"""A call is given up after so many times as long as it takes at most."""
+"""The timeout of a call, as a multiple of the longest time that it takes."""
 LAST_ROUNDS: Final = 4
 
 Call = tuple[str, Callable[[], Any]]
@@ -34,9 +35,9 @@ Rounds = Generator[Call, Any, None]
 def wandering(
     fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None, steady: bool = False
 ) -> tuple[SimulatedArrival, ...]:
-    """Requests for one key in one region, or several at once, and after a while in others; if `steady`, in all.
+    """Returns requests for one key that arrive in some regions and after a while in others; with `steady`, in all.
 
-    In each, `demand` times the quota is asked for in a window; in at most `hottest` of them at a time.
+    In each of these regions, at most `hottest` at a time, the demand is `demand` times the quota in a window.
     """
     window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[SimulatedArrival]()
     per_region = demand * fleet.limit.quota
@@ -54,7 +55,7 @@ def wandering(
 
 
 class AheadClock(Clock):
-    """Another machine's clock, ahead of or behind that of the simulation."""
+    """The clock of another machine, ahead of or behind the clock of the simulation."""
 
     def __init__(self, clock: Clock, ahead_ns: int) -> None:
         self._clock = clock
@@ -68,7 +69,7 @@ class AheadClock(Clock):
 
 
 class BridgeSpan:
-    """A region's bridge, from its start to its end."""
+    """The bridge of a region, from its start to its end."""
 
     def __init__(self, bridge: Bridge, region: int) -> None:
         self.bridge = bridge
@@ -78,12 +79,14 @@ class BridgeSpan:
 
 
 class Regions:
-    """`regions` hubs under `clock`, with bridges to one more; a batch is for the region that its shard says.
+    """The hubs of `regions` regions, with a bridge from each to one more hub.
 
-    On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`. Without `bridged`
-    there are no bridges. `ahead_ns` says by how much the clocks of the hubs are off.
+    A batch's shard is the number of its region.
 
-    Raises from `merge` what a hub raises if it does not answer.
+    On average one of the `faults` occurs every `calm_ns`, for up to `longest_ns`, and none after `until_ns`. Without
+    `bridged` there are no bridges. `ahead_ns` says by how much the clocks of the hubs are off.
+
+    `merge` raises what a hub raises if it does not answer.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class Regions:
         self._plan_fault()
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges a batch in its region."""
+        """Merges a batch at the hub of its region, and returns the answer."""
         self.pass_until(self._clock.monotonic_ns())
         return self.homes[batch.shard].merge(batch._replace(shard=0))
 
@@ -137,13 +140,13 @@ class Regions:
         return sums
 
     def lose_data(self) -> None:
-        """A region's hub forgets everything, and so does the wide hub."""
+        """Deletes all data of one region's hub, and of the wide hub."""
         self.pass_until(self._clock.monotonic_ns())
         self._random.choice(self.homes).lose_data()
         self.wide.lose_data()
 
     def pass_until(self, moment_ns: int) -> None:
-        """Let everything happen that happens until then."""
+        """Runs all events of the bridges up to a moment."""
         while self._events and self._events[0][0] <= moment_ns:
             self.now_ns, _, action = heapq.heappop(self._events)
             action()
@@ -173,7 +176,7 @@ class Regions:
         )
 
     def _rounds(self, span: BridgeSpan) -> Rounds:
-        """One round of a bridge; after the last one its last words."""
+        """Yields the calls of a bridge to its hubs, round by round. The last calls give its loans back."""
         yield from self._round(span)
         if not span.ending:
             self._at(self.now_ns + self._interval_ns, lambda: self._go_on(span, self._rounds(span)))
@@ -208,7 +211,7 @@ class Regions:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
     def _go_on(self, span: BridgeSpan, rounds: Rounds, result: object = None) -> None:
-        """Lets a bridge go on up to its next call."""
+        """Runs a bridge up to its next call."""
         if not span.alive:
             return
         try:

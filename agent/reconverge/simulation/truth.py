@@ -1,7 +1,7 @@
-"""An all-knowing observer's judgement: by how much the limit was exceeded, and what a central limiter would do.
+"""Judges a run with full knowledge of it: by how much the limit was exceeded, and what a central limiter would admit.
 
-Every charge counts in the window that its own node put it in, so a run is judged by the rule that the nodes had to
-keep. Excess is floored to whole units of cost.
+Every charge counts in the window in which its own node put it, so a run is judged by the rule that the nodes had to
+keep. Excess is rounded down to whole units of cost.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ Place = tuple[str, int]
 
 
 class DecidedRequest(NamedTuple):
-    """A request, and what a node made of it."""
+    """A request, and a node's decision about it."""
 
     hub_ns: int
-    """When, by the hub's clock."""
+    """When it was decided, by the hub's clock."""
     number: int
     key: str
     epoch: int
     cost: int
     settle: int
-    """The part of the cost that turns out later."""
+    """The part of the cost that is settled later."""
     node: int
     allowed: bool
     known: bool
-    """The node had heard of the key before."""
+    """Whether the hub had answered the node about the key before."""
     slice_number: int = 0
-    """In which slice the node put it, for `sliding-slices`."""
+    """The slice in which the node charged it, for `sliding-slices`."""
     asked: bool = False
-    """It waited for the hub's answer."""
+    """Whether it waited for the hub's answer."""
     waited_ns: int = 0
-    """So long; `hub_ns` is when it was decided."""
+    """How long it waited; `hub_ns` is when it was decided."""
 
     @property
     def arrived_ns(self) -> int:
-        """When it arrived, by the hub's clock."""
+        """Returns when the request arrived, by the hub's clock."""
         return self.hub_ns - self.waited_ns
 
 
@@ -75,35 +75,34 @@ class CalledFree(NamedTuple):
 
 @dataclass(slots=True)
 class RunHistory:
-    """The events of a run."""
+    """The history of a run: its requests, its messages and the hub's answers."""
 
     by_quota: list[list[DecidedRequest]]
-    """Every request, as each quota of the limit counts it."""
+    """The decisions about every request, as each quota of the limit counts it."""
     messages: list[int]
     """Batches sent, by window of the first quota."""
     hub_windows: dict[str, set[int]]
-    """The windows of the first that the hub has answered with, by key; of interest where they begin with the first
-    hit."""
+    """The windows of the first quota in the hub's answers, by key; used for windows that begin with the first hit."""
     waited_for_ns: dict[str, int]
-    """When a request about a key began to wait first, by the hub's clock; it may have been cancelled since."""
+    """When a request about a key first began to wait, by the hub's clock; it may have been cancelled since."""
     called_free: list[CalledFree]
-    """The amounts that the hub has called free of the first, answer by answer."""
+    """The amounts of the first quota that the hub has called free, answer by answer."""
 
     @property
     def decided(self) -> list[DecidedRequest]:
-        """Every request, as the first quota counts it."""
+        """Returns the decisions about every request, as the first quota counts it."""
         return self.by_quota[0]
 
 
 class TrueCharge(NamedTuple):
-    """Something that was charged."""
+    """One charge to a key."""
 
     key: str
     epoch: int
     hub_ns: int
     cost: int
     settling: bool
-    """Not admitted, but what an admitted request turned out to cost on top."""
+    """Whether this was added by settling: an admitted request cost more than estimated."""
     slice_number: int = 0
 
 
@@ -113,7 +112,7 @@ def charge_of(one: DecidedRequest) -> TrueCharge:
 
 
 def number_of(limit: Limit, hub_ns: int) -> int:
-    """The number of the window that a moment of the hub's clock belongs to, as far as the clock alone shows."""
+    """Returns the number of the window in which a moment lies, for windows that begin by the hub's clock."""
     calendar = limit.calendar
     return hub_ns // limit.window_ns if calendar is None else calendar.number(hub_ns)
 
@@ -121,11 +120,11 @@ def number_of(limit: Limit, hub_ns: int) -> int:
 def placed(
     limit: Limit, decided: list[DecidedRequest], hub_windows: Mapping[str, Collection[int]] | None = None
 ) -> list[DecidedRequest]:
-    """The same with the fleet's windows in place of the nodes', if those begin with the first hit.
+    """Returns the decisions with the fleet's windows in place of the nodes', if windows begin with the first hit.
 
-    A bucket has no windows: what is charged to it belongs where the hub's clock is, whatever its node's clock says.
+    A charge to a bucket, which has no windows, is placed by the hub's clock, whatever its node's clock says.
 
-    A window goes by the number of the one in which it began, of those that lie end to end, or else the next higher.
+    A fleet's window has the number of the clock's window in which it began, or else the next higher number.
     """
     if limit.bucket:
         return [one._replace(epoch=one.hub_ns // limit.window_ns) for one in decided]
@@ -160,9 +159,9 @@ def placed(
 
 
 def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
-    """When each key was first asked about, which is when its bucket began.
+    """Returns when each key was first asked about, by the hub's clock; its bucket began then.
 
-    A request that waited for the hub may have been cancelled, and was not decided: hence `waited_for_ns`.
+    A request that waited for the hub may have been cancelled without a decision: hence `waited_for_ns`.
     """
     first = dict(waited_for_ns or {})
     for one in decided:
@@ -173,10 +172,10 @@ def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, i
 def excess_by_place(
     limit: Limit, charges: Iterable[TrueCharge], *, settling: bool, born_ns: Mapping[str, int] | None = None
 ) -> dict[Place, int]:
-    """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
+    """Returns the highest excess over the limit in each window of each key, in whole cost; only where there was any.
 
-    `settling` says whether what settling added counts as use, `born_ns` when each key was first asked about: long ago,
-    unless it is given.
+    `settling` says whether costs added by settling count as use. `born_ns` is when each key was first asked about; keys
+    that it lacks are taken as old.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
@@ -197,7 +196,7 @@ def excess_by_place(
 
 
 def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
-    """The window that a charge belongs to: what has dates is put where its date is."""
+    """Returns the number of the window that a charge belongs to; for dated limits that is the window of its date."""
     if limit.counts_as == SLIDING_LOG:
         return one.hub_ns // limit.window_ns
     if limit.counts_as == SLIDING_SLICES:
@@ -206,7 +205,7 @@ def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
 
 
 def _counted_at(limit: Limit, charge: TrueCharge) -> int:
-    """Where in time a charge counts, in whatever its algorithm counts time by."""
+    """Returns where in time a charge counts: a moment, a slice or a window, as its algorithm counts."""
     if limit.bucket or limit.counts_as == SLIDING_LOG:
         return charge.hub_ns
     return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
@@ -217,7 +216,7 @@ def _use_of(limit: Limit) -> Callable[[Limit, list[TrueCharge]], Iterable[float]
 
 
 def _log_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the charges within a window before each charge, together with it."""
+    """Yields, for each charge, the sum of the charges in the window that ends with it."""
     used = oldest = 0
     for charge in charges:
         used += charge.cost
@@ -228,7 +227,7 @@ def _log_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _slices_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the use after each charge: all of the slices before its own that make up a window with it."""
+    """Yields the use after each charge: the cost in all slices that make up a window with the slice of the charge."""
     slices = limit.slices or 1
     used = oldest = 0
     for charge in charges:
@@ -240,7 +239,7 @@ def _slices_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the use after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
+    """Yields the use of the window after each charge; of sliding ones with the counted part of the last."""
     totals: defaultdict[int, int] = defaultdict(int)
     for charge in charges:
         totals[charge.epoch] += charge.cost
@@ -254,7 +253,7 @@ def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterable[float]:
-    """How full the bucket is after each charge."""
+    """Yields the level of the bucket after each charge."""
     level, marked_ns = limit.withheld * limit.window_ns, born_ns
     for charge in charges:
         passed_ns = charge.hub_ns - marked_ns
@@ -271,10 +270,10 @@ def at_once(limit: Limit) -> int:
 
 
 def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
-    """The bound on what may be admitted above that, for a key known on all nodes.
+    """Returns the bound on the cost that may be admitted above `at_once`, for a key that all nodes know.
 
-    Where a request goes on credit it is one request on each node in every policy that deals out allowances: the node's
-    next request waits until it is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
+    If requests go on credit, the bound is one request on each node in every policy with allowances: the node's next
+    request waits until that is paid for. That is so for smooth limits, and with `waits` for a leaky bucket.
     """
     if limit.smooth and not policy.merged_only:
         return float(nodes * cost_max)
@@ -283,7 +282,7 @@ def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, w
 
 
 class Bounds:
-    """The declared bound of each window: larger where nodes met a key that was new to them."""
+    """The declared bound of each window: it is larger if nodes met a key that was new to them."""
 
     def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[DecidedRequest]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
@@ -302,15 +301,15 @@ class Bounds:
                     self._cold[one.key, epoch].add(one.node)
 
     def cold(self, place: Place) -> int:
-        """How many nodes admitted something before they had heard of the key, as far as it still counts."""
+        """Returns how many nodes admitted something in this window before the hub had answered them about the key."""
         return len(self._cold.get(place, ()))
 
     def of(self, place: Place | None) -> float:
-        """The bound, in cost above the capacity; without a place, that of a key known on all nodes."""
+        """Returns a window's bound, in cost above the capacity; for None, the bound of a key that all nodes know."""
         return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
 
     def broken(self, excess: dict[Place, int]) -> dict[Place, int]:
-        """The windows that exceed what was declared for them, and by how much they exceed the capacity."""
+        """Returns the windows that exceed their declared bound, and by how much they exceed the capacity."""
         if not self._declared:
             return {}
         return {place: over for place, over in excess.items() if over > self.of(place)}
@@ -325,7 +324,7 @@ def broken_windows(
     hub_windows: Mapping[str, Collection[int]] | None = None,
     waited_for_ns: Mapping[str, int] | None = None,
 ) -> dict[Place, int]:
-    """The windows that exceeded what was declared for them, and by how much cost they exceeded the limit.
+    """Returns the windows that exceeded their declared bound, and by how much cost they exceeded the limit.
 
     For `hub_windows` and `waited_for_ns` see `RunHistory`.
     """
@@ -338,10 +337,10 @@ def broken_windows(
 def ideal_admissions(
     limit: Limit, decided: list[DecidedRequest], *, settle_after_ns: int, others: Sequence[Limit] = ()
 ) -> tuple[dict[Place, int], int]:
-    """The cost that a central limiter admits of the same requests, by window, and the number of requests.
+    """Returns the cost that a central limiter admits of the same requests, by window, and the number of these requests.
 
-    It decides each at the instant of its arrival: a fleet in which requests ask decides them later, in another order.
-    `others` are the other quotas of the same limit; with them nothing is settled.
+    It decides each request at the moment of its arrival: a fleet in which requests ask decides them later, in another
+    order. `others` are the other quotas of the same limit; with them nothing is settled.
     """
     clock = ManualClock()
     keys = len({one.key for one in decided})

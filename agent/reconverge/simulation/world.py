@@ -1,7 +1,7 @@
 """A fleet under virtual time, in a world of clocks, networks and faults that is drawn from a seed.
 
-The kernel, the policies, the syncer and the merge rule are the real ones. Nothing here decides: the world hands
-moments, messages and requests to the same code that runs in production, in an order that depends on the seed alone.
+The kernel, the policies, the syncer and the merge rule are the real ones. The world makes no decisions: it hands
+moments, messages and requests to the code that runs in production, in an order that depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.truth import CalledFree, DecidedRequest, RunHistory, number_of
 
 LATENCY_SPREAD: Final = 0.2
-"""Every message takes up to so much longer or shorter than half a round trip."""
+"""The fraction by which a message may take longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
 WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK, CHANGE = range(7)
-"""Kinds of events: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
-asks looks whether it is answered, a node takes another quota over."""
+"""Kinds of events: a node may exchange, a batch arrives, an answer arrives, an exchange times out, a fault begins, a
+request that asks checks for its answer, a node takes another quota over."""
 
 
 class World:
-    """One run of one policy. `now_ns` is the time since the start."""
+    """One simulated run with one policy. `now_ns` is the time since the start."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class World:
         self.askers: dict[SimulatedAsk, None] = {}
         """The requests that wait for an answer."""
         self.chance = Random(f"asks {seed}")
-        """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
+        """The generator for which requests ask and which are cancelled; separate, so that all else is drawn as
+        without asks."""
         self._accounts = Accounts()
         self._leases = Leases()
         self.nodes = [FleetMember(index, NodeClock(self, offset_ns(faults, index))) for index in range(fleet.nodes)]
@@ -86,7 +87,7 @@ class World:
                 self._push(change.reaches_ns(node.index), CHANGE, node.index, change.limit)
 
     def run(self, arrivals: Sequence[SimulatedArrival], *, until_ns: int) -> RunHistory:
-        """Let all requests arrive, and time pass until `until_ns`."""
+        """Lets all requests arrive, and lets time pass until `until_ns`. Returns the history of the run."""
         asks = self.fleet.asks
         for number, arrival in enumerate(arrivals):
             self.pass_until(arrival.moment_ns)
@@ -106,7 +107,7 @@ class World:
         return RunHistory(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
 
     def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
-        """Remember what was decided just now about a request."""
+        """Records the decision that was just made about a request."""
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
         for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
             allowed, epoch, decided_ns, known, slice_number = verdict
@@ -118,11 +119,11 @@ class World:
             )
 
     def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
-        """Makes a request that asks look then whether it is answered."""
+        """Plans an event at which a request that asks checks whether it is answered."""
         self._push(moment_ns, ASK, asker.node.index, asker)
 
     def pass_until(self, moment_ns: int) -> None:
-        """Let everything happen that happens until then."""
+        """Runs all events up to a moment."""
         events = self._events
         while events and events[0][0] <= moment_ns:
             self.now_ns, _, action, index, what = heapq.heappop(events)
@@ -155,25 +156,28 @@ class World:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def faults_end_ns(self) -> int:
-        """When the last fault is over."""
+        """Returns the moment at which the last fault is over."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
     def given_up_ns(self) -> int:
-        """When the hub has given up on all names that no process goes by any more; 0 if there are none."""
+        """Returns when the hub has given up all names that no process uses any more; 0 if there are none."""
         in_use = {node.syncer.node for node in self.nodes if node.alive}
         return self._leases.given_up_ns(
             in_use, (UnderWay(at_ns, what) for at_ns, *_, what in self._events if isinstance(what, Batch))
         )
 
     def miscounted(self) -> list[str]:
-        """Describes the hub's losses and doubles; to be asked when all nodes have had time to report."""
+        """Describes the charges that the hub has lost or counted twice.
+
+        To be called when all nodes have had time to report.
+        """
         alive = [(node.kernel, node.asked.tables) for node in self.nodes if node.alive]
         return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
-        """Describes the charges that the hub does not know of: asks it through the first node that is alive.
+        """Describes the charges that the hub does not know, which it asks for through the first live node.
 
-        To be asked when all nodes have had time to report; takes a round trip and a timeout.
+        To be called when all nodes have had time to report; takes a round trip and a timeout.
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
@@ -205,18 +209,18 @@ class World:
         return problems
 
     def lapsed(self) -> bool:
-        """Whether the lease of any node has ended before the hub was heard again."""
+        """Whether the lease of any node has ever ended before the hub answered again."""
         return any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
 
     def ask_everywhere(self) -> None:
-        """Asks every node about every key that it knows; nothing is charged."""
+        """Asks every live node about every key that it knows, with cost 0."""
         for node in self.nodes:
             for key in [key for table in node.asked.tables for key in table.cells] if node.alive else ():
                 node.table.decide(key, 0, self.now_ns)
             self._look_at(node)
 
     def disagreements(self) -> list[str]:
-        """Where nodes differ in what they think was used, in words; to be asked some time after `ask_everywhere`."""
+        """Describes where nodes differ in their view of a key's use; to be called some time after `ask_everywhere`."""
         seen: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         used: defaultdict[tuple[str, int], int] = defaultdict(int)
         for node in self.nodes:
@@ -232,7 +236,7 @@ class World:
         ]
 
     def _start(self, node: FleetMember) -> None:
-        """Start as a process does that no hub knows."""
+        """Starts a new process in the place of a node. The hub does not know it yet."""
         fleet = self.fleet
         node.kernel = AccountedKernel(
             node.clock,
@@ -262,7 +266,7 @@ class World:
         self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))  # not in step with others
 
     def _speak(self, node: FleetMember) -> None:
-        """Send what the node has to say, if anything."""
+        """Sends the node's next batch to the hub, if it has one."""
         batch = node.syncer.take(self.now_ns)
         if batch is None:
             self._look_at(node)
@@ -282,7 +286,7 @@ class World:
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
     def _arrive(self, node: FleetMember, batch: Batch) -> None:
-        """The hub hears a batch, and answers if it can."""
+        """Merges a batch at the hub, and sends the answer, if the hub can answer."""
         try:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
@@ -300,7 +304,7 @@ class World:
 
     def _hear(self, node: FleetMember, batch: Batch, answer: Answer) -> None:
         if node.batch is not batch:
-            return  # it has given up, or is not the same process any more
+            return  # the node has given up this exchange, or was restarted
         node.batch = None
         node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=self.now_ns)
         if node.stopping and node.syncer.left:
@@ -314,7 +318,7 @@ class World:
             self._look_at(node)
 
     def _look_at(self, node: FleetMember) -> None:
-        """Plans when the node speaks next."""
+        """Plans the node's next exchange."""
         node.woken = False
         if node.batch is None and node.alive:
             self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
@@ -324,7 +328,7 @@ class World:
         self._push(due_ns, WAKE, node.index, None)
 
     def _strike(self, what: Fault | FleetMember) -> None:
-        """Something goes wrong, or a process that has ended is started again."""
+        """Applies a fault, or starts a process again that a fault has ended."""
         if isinstance(what, FleetMember):
             self._come_back(what)
         elif what.kind is FaultKind.LOSE_DATA:
@@ -341,7 +345,7 @@ class World:
                 self._push(what.end_ns, FAULT, 0, node)
 
     def _stop(self, node: FleetMember) -> None:
-        """Lets a node say its last words; where nothing gets through, it is killed when it should be back."""
+        """Stops a node in good order. If its last report gets lost, it is killed at the time of its restart."""
         if node.serves:
             node.stopping = True
             for asker in [asker for asker in self.askers if asker.node is node]:
@@ -356,7 +360,7 @@ class World:
             node.batch = None
 
     def _come_back(self, node: FleetMember) -> None:
-        """Start another process in the place of one that has ended, or that has not got its last words through."""
+        """Starts a new process in the place of a node that has ended, or whose last report has not got through."""
         if not kept_down(self._faults, node.index, self.now_ns):
             if node.stopping:
                 self._end(node)

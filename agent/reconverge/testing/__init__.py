@@ -1,9 +1,9 @@
-"""For tests: a clock that a test moves, and the claims that every hub has to keep.
+"""Tools for tests: a clock that moves by calls alone, and tests of the promises that every hub has to keep.
 
-`HubClaims` is for authors of a hub, `SettingsStoreClaims` too if settings can be published there, and
-`ReaderClaims` if it answers readers of keys, `ContractStoreClaims` if it keeps contracts, `BoardClaims` if nodes
-leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`, and so is the plug-in
-of pytest in `reconverge.testing.fixtures`.
+Authors of a hub inherit `HubClaims`. They also inherit `SettingsStoreClaims` if settings can be published at the hub,
+`ReaderClaims` if it answers readers about keys, `ContractStoreClaims` if it keeps contracts, and `BoardClaims` if nodes
+leave snapshots there. `ManualClock` is for the tests of any application, see `reconverge.Agent`, and so is the pytest
+plug-in in `reconverge.testing.fixtures`.
 """
 
 from __future__ import annotations

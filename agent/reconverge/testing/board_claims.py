@@ -1,4 +1,4 @@
-"""The promises of `reconverge.hub.SnapshotBoard`, as tests that the tests of such a hub inherit."""
+"""Tests of the promises of `reconverge.hub.SnapshotBoard`, for the tests of such a hub to inherit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEEP_S: Final = 5.0
 
 
 class BoardHub(SnapshotBoard, Protocol):
-    """A board that has connections to let go of."""
+    """A board of snapshots that can be closed."""
 
     async def close(self) -> None: ...
 
@@ -27,22 +27,22 @@ Claim = Callable[[BoardHub, ManualClock], Awaitable[None]]
 
 
 class BoardClaims:
-    """Promises of every board of snapshots, claim by claim; to be inherited beside `HubClaims`, or alone."""
+    """Tests of the promises of every board of snapshots; to be inherited beside `HubClaims`, or alone."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """A hub that keeps nothing yet, and goes by that clock. Called outside of any event loop, for each claim."""
-        raise NotImplementedError("say which hub to test: def make_board(self, clock: ManualClock) -> Hub")
+        """Returns a hub without data that uses this clock. Called outside of any event loop, once for each claim."""
+        raise NotImplementedError("define which hub to test: def make_board(self, clock: ManualClock) -> Hub")
 
     def join_board(self, hub: BoardHub) -> BoardHub:
-        """Another object for the same hub, as another process would have; else `hub` itself."""
+        """Returns another object for the same hub, as another process would have; by default `hub` itself."""
         return hub
 
     def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:
-        """A hub on the same server, with another namespace."""
+        """Returns a hub on the same server, with another namespace."""
         raise SkipTest("make_board_of_a_stranger is not provided")
 
     def test_nothing_is_taken_while_no_console_is_open(self) -> None:
-        """A hub without a console has no snapshots to keep."""
+        """Without an open console the board takes no snapshots."""
 
         async def claim(hub: BoardHub, _clock: ManualClock) -> None:
             assert 0.0 == await hub.watched_s()
@@ -52,7 +52,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_a_console_is_open_to_the_last_microsecond(self) -> None:
-        """Snapshots are taken until the mark ends, and not from then on."""
+        """The board takes snapshots until a console's time is over, and none from that microsecond on."""
 
         async def claim(hub: BoardHub, clock: ManualClock) -> None:
             await self._another(hub).watch(keep_s=10.0)
@@ -66,7 +66,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_of_two_consoles_the_one_that_is_open_longest_counts(self) -> None:
-        """One that asks for less does not close another."""
+        """A console that asks for a shorter time does not end the time of another."""
 
         async def claim(hub: BoardHub, _clock: ManualClock) -> None:
             await hub.watch(keep_s=60.0)
@@ -76,7 +76,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_the_newest_snapshot_of_each_node_is_read_by_all(self) -> None:
-        """Any bytes, up to the bound, as they were left."""
+        """All readers get each node's newest snapshot unchanged: any bytes, up to the bound."""
 
         async def claim(hub: BoardHub, _clock: ManualClock) -> None:
             await hub.watch(keep_s=60.0)
@@ -88,7 +88,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_a_snapshot_is_kept_for_its_time(self) -> None:
-        """To the last microsecond, and by each node's own newest one."""
+        """A snapshot is kept to the last microsecond of its time, counted from that node's own newest one."""
 
         async def claim(hub: BoardHub, clock: ManualClock) -> None:
             await hub.watch(keep_s=60.0)
@@ -103,7 +103,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_there_are_so_many_snapshots_and_no_more(self) -> None:
-        """One too many is not taken until another one is over; a node that has one goes on."""
+        """A full board takes no further node's snapshot until one expires; nodes with a snapshot can renew it."""
 
         async def claim(hub: BoardHub, clock: ManualClock) -> None:
             await hub.watch(keep_s=60.0)
@@ -119,7 +119,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_what_is_too_long_or_has_no_name_is_an_error(self) -> None:
-        """Both would be a mistake of this package."""
+        """The board raises ValueError for a snapshot that is too long, or that has no valid name."""
 
         async def claim(hub: BoardHub, _clock: ManualClock) -> None:
             await hub.watch(keep_s=60.0)
@@ -134,7 +134,7 @@ class BoardClaims:
         self._try(claim)
 
     def test_namespaces_do_not_see_each_others_snapshots(self) -> None:
-        """Neither that a console is open."""
+        """A hub with another namespace sees neither the snapshots nor that a console is open."""
 
         async def claim(hub: BoardHub, _clock: ManualClock) -> None:
             stranger = self.make_board_of_a_stranger(hub)

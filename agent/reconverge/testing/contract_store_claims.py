@@ -1,4 +1,4 @@
-"""The promises of `reconverge.hub.ContractStore`, as tests that the tests of such a hub inherit."""
+"""Tests of the promises of `reconverge.hub.ContractStore`, for the tests of such a hub to inherit."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ POLL_S: Final = 0.01
 
 
 class ContractHub(ContractStore, Protocol):
-    """A store of contracts that has connections to let go of."""
+    """A store of contracts that can be closed."""
 
     async def close(self) -> None: ...
 
 
 class ContractStoreClaims:
-    """Promises of every store of contracts, claim by claim; to be inherited beside `HubClaims`, or alone.
+    """Tests of the promises of every store of contracts; to be inherited beside `HubClaims`, or alone.
 
-    Say which hub to test with `make_store`. Where `patience_s` is above 0, an index that another object has put may
-    take so long to come, as from a broker that pushes it.
+    A subclass overrides `make_store`, which returns the hub to test. If other objects see a new index only after a
+    while, as with a broker that pushes it, set `patience_s` to the longest such time.
     """
 
     patience_s: ClassVar[float] = 0.0
-    """How long an index that was put may take to be read by others; what has put it reads it at once."""
+    """How long it may take until other objects read an index that was put; the object that has put it reads it at
+    once."""
 
     def make_store(self) -> ContractHub:
-        """A hub that keeps nothing yet. Called outside of any event loop, once for each claim."""
-        raise NotImplementedError("say which hub to test: def make_store(self) -> Hub")
+        """Returns a hub that keeps nothing yet. Called outside of any event loop, once for each claim."""
+        raise NotImplementedError("define which hub to test: def make_store(self) -> Hub")
 
     def join_store(self, hub: ContractHub) -> ContractHub:
-        """Another object for the same hub, as another process would have; else `hub` itself."""
+        """Returns another object for the same hub, as another process would have; by default `hub` itself."""
         return hub
 
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
-        """A hub on the same server, with another namespace."""
+        """Returns a hub on the same server, with another namespace."""
         raise SkipTest("make_store_of_a_stranger is not provided")
 
     def test_before_anything_is_put_nothing_is_there(self) -> None:
-        """No index and no page; and that is None, not an empty payload."""
+        """An empty store returns None for the index and for a page, not an empty payload."""
 
         async def claim(hub: ContractHub) -> None:
             digest = _digest(PAYLOAD)
@@ -60,7 +61,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_an_index_is_swapped_for_what_was_read_and_for_nothing_else(self) -> None:
-        """From nothing, from the one before; a writer that has read another one changes nothing."""
+        """A writer replaces the index only if it names the present one, or None if there is none."""
 
         async def claim(hub: ContractHub) -> None:
             other = self.join_store(hub)
@@ -80,7 +81,10 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_of_writers_at_once_one_is_in_time(self) -> None:
-        """Whichever that is; the others learn of it, and a reader gets what that one has put."""
+        """Of several writers at the same time exactly one succeeds.
+
+        The others get False, and readers read that one's index.
+        """
 
         async def claim(hub: ContractHub) -> None:
             writers = [self.join_store(hub) for _ in range(WRITERS)]
@@ -100,7 +104,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_a_page_is_read_as_it_was_put_by_all(self) -> None:
-        """Any bytes, again and again, each under its digest; pages that were put twice, too."""
+        """Pages of any bytes can be put and read repeatedly, each under its digest, from every object."""
 
         async def claim(hub: ContractHub) -> None:
             other = self.join_store(hub)
@@ -114,7 +118,10 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_something_too_long_is_seen_to_be_that(self) -> None:
-        """At the bound all of it is read; beyond, one byte more than that. Such an index can be replaced."""
+        """A payload at the bound is read whole; of a longer one, one byte more than the bound.
+
+        Such an index can be replaced.
+        """
 
         async def claim(hub: ContractHub) -> None:
             fits, long = b"x" * BYTES_MAX, b"y" * 40 * BYTES_MAX
@@ -130,7 +137,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_pages_that_are_not_there_are_named(self) -> None:
-        """In any order, some of many; those that are there can be read afterwards."""
+        """The store names the pages that it lacks; the other pages can be read afterwards."""
 
         async def claim(hub: ContractHub) -> None:
             there, gone = PAGES[::2], PAGES[1::2]
@@ -144,7 +151,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_namespaces_do_not_read_each_others_contracts(self) -> None:
-        """A page or an index is for those that share a namespace."""
+        """A hub with another namespace reads neither the index nor the pages."""
 
         async def claim(hub: ContractHub) -> None:
             stranger = self.make_store_of_a_stranger(hub)
@@ -159,7 +166,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     async def _reads(self, hub: ContractHub, payload: bytes) -> None:
-        """That is read by `hub`, at once or within `patience_s`."""
+        """Asserts that `hub` reads this index, at once or within `patience_s`."""
         read = await hub.read_index(bytes_max=BYTES_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience_s):

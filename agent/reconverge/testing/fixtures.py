@@ -1,8 +1,8 @@
-"""A plug-in of pytest for the tests of any application: time that stands still, and limits that refuse nothing.
+"""A pytest plug-in for the tests of any application: a clock that stands still, and limits that refuse nothing.
 
-A `conftest.py` asks for it:
+A `conftest.py` loads it:
 
-    pytest_plugins = ["reconverge.testing.fixtures"]
+pytest_plugins = ["reconverge.testing.fixtures"]
 """
 
 # It is no plug-in that pytest finds by itself: then pytest would rewrite the assertions of all modules of this
@@ -27,16 +27,16 @@ START_S: Final = 1_750_000_000.0
 
 @pytest.fixture
 def manual_clock() -> ManualClock:
-    """Time that passes when the test says so, for `Agent("memory://", clock=manual_clock)`."""
+    """Returns a clock that the test moves, for `Agent("memory://", clock=manual_clock)`."""
     return ManualClock(START_S)
 
 
 @pytest.fixture
 def limits_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No limit refuses anything during the test: of agents that are there already, and of those that the test makes.
+    """Switches all limits off during the test: those of existing agents, and those of agents that the test makes.
 
-    After it each agent that was there is switched as before. An agent that the test makes with a `switch` of its own
-    keeps that one.
+    After the test each existing agent is switched as before. An agent that the test makes with a `switch` of its own
+    keeps that switch.
     """
     monkeypatch.setenv(VARIABLE, OFF)
     with ExitStack() as switched_back:

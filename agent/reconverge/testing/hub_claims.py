@@ -1,4 +1,4 @@
-"""The promises of `reconverge.Hub`, as tests that the tests of a hub inherit."""
+"""Tests of the promises of `reconverge.Hub`, for the tests of a hub to inherit."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class HubClaims(
     AskingClaims,
     FleetClaims,
 ):
-    """Promises of every hub, claim by claim.
+    """Tests of the promises of every hub.
 
-    Inherit it under a name that your test runner collects, and say which hub to test:
+    Inherit it under a name that your test runner collects, and define which hub to test:
 
         class TestMyHub(HubClaims):
             def make_hub(self, clock):
                 return MyHub(URL, clock=clock)
 
     Each claim is an ordinary method `test_...` that runs its own event loop and uses `assert`; it needs no plugin, and
-    nothing but what `reconverge` itself needs. Only `make_hub` must be given. A claim that cannot be tried for want of
-    one of the others is skipped (`unittest.SkipTest`).
+    nothing but what `reconverge` itself needs. Only `make_hub` must be defined. A claim that needs one of the other
+    methods is skipped if that method is not defined (`unittest.SkipTest`).
     """
 
     own_clock: ClassVar[bool] = False
@@ -51,34 +51,35 @@ class HubClaims(
     """
 
     seeds: ClassVar[range] = range(8)
-    """The random schedules to try; a claim that fails names the seed."""
+    """The seeds of the random schedules to try; a claim that fails names its seed."""
 
     grace_s: ClassVar[float] = 0.0
-    """How much longer the hub waits for nodes after a loss: of an elected leader, what an answer takes."""
+    """How much longer than other hubs this one waits for nodes after a loss: with an elected leader, the time of an
+    answer."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """A hub without any data, whose time is `clock.wall_ns()`.
+        """Returns a hub without any data, whose time is `clock.wall_ns()`.
 
         Called outside of any event loop, once for each claim, or once for each of its schedules.
         """
         return super().make_hub(clock)
 
     def join(self, hub: Hub) -> Hub:
-        """Another object for the same hub and the same data, as another process would have; else `hub` itself."""
+        """Returns another object for the same hub and data, as another process would have; by default `hub` itself."""
         return super().join(hub)
 
     def make_stranger(self, hub: Hub) -> Hub:
-        """A hub on the same server as `hub`, with the same clock and another namespace."""
+        """Returns a hub on the same server as `hub`, with the same clock and another namespace."""
         return super().make_stranger(hub)
 
     def make_operator(self, hub: Hub) -> Hub:
-        """`hub` as the command of an operator opens it, which may do more than an agent; by default as `join` does."""
+        """Returns `hub` as an operator's command opens it, with more rights than an agent; by default `join(hub)`."""
         return super().make_operator(hub)
 
     def make_unreachable(self) -> Hub:
-        """A hub whose server is not there."""
+        """Returns a hub whose server cannot be reached."""
         return super().make_unreachable()
 
     async def lose_data(self, hub: Hub) -> None:
-        """Take all its data from `hub`, as a server does that comes back empty."""
+        """Deletes all data of `hub`, as if its server came back empty."""
         await super().lose_data(hub)

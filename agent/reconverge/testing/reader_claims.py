@@ -1,4 +1,4 @@
-"""The promises of `KeyReader`, `Adoptable` and `Eraser` of `reconverge.hub`, as tests that those of a hub inherit."""
+"""Tests of the promises of `KeyReader`, `Adoptable` and `Eraser` of `reconverge.hub`, for a hub's tests to inherit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from reconverge.testing.claims.reading import ReadingClaims
 
 
 class ReaderClaims(ReadingClaims, AdoptingClaims, ErasingClaims):
-    """Promises of every hub that answers readers of keys, goes on after a loss by order, or forgets identities.
+    """Tests of hubs that answer readers about keys, go on after a loss by an operator's order, or erase identities.
 
-    To be inherited beside `HubClaims`, which says what has to be given; claims of what the hub cannot do are skipped.
+    To be inherited beside `HubClaims`, which describes the methods to define. Claims about features that the hub does
+    not have are skipped.
     """

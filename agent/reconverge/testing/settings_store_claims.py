@@ -1,4 +1,4 @@
-"""The promises of `reconverge.hub.SettingsStore`, as tests that the tests of such a hub inherit."""
+"""Tests of the promises of `reconverge.hub.SettingsStore`, for the tests of such a hub to inherit."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ POLL_S: Final = 0.01
 
 
 class ClosableSettingsStore(SettingsStore, Protocol):
-    """A settings store that has connections to let go of."""
+    """A store of settings that can be closed."""
 
     async def close(self) -> None: ...
 
 
 class SettingsStoreClaims:
-    """Promises of every settings store, claim by claim; to be inherited beside `HubClaims`, or alone.
+    """Tests of the promises of every settings store; to be inherited beside `HubClaims`, or alone.
 
-    Say which hub to test with `make_settings_store`. What was posted may take a while to come: it is waited for.
+    A subclass overrides `make_settings_store`, which returns the hub to test. A post may take a while to arrive: the
+    claims wait for it.
     """
 
     patience_s: ClassVar[float] = 30.0
-    """How long something that was posted may take to be read."""
+    """The longest time until a post can be read."""
 
     def make_settings_store(self) -> ClosableSettingsStore:
-        """A hub at which nothing was posted. Called outside of any event loop, once for each claim."""
-        raise NotImplementedError("say which hub to test: def make_settings_store(self) -> Hub")
+        """Returns a hub at which nothing was posted. Called outside of any event loop, once for each claim."""
+        raise NotImplementedError("define which hub to test: def make_settings_store(self) -> Hub")
 
     def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
-        """Another object for the same hub, as another process would have; else `hub` itself."""
+        """Returns another object for the same hub, as another process would have; by default `hub` itself."""
         return hub
 
     def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
-        """A hub on the same server, with another namespace."""
+        """Returns a hub on the same server, with another namespace."""
         raise SkipTest("make_settings_store_of_a_stranger is not provided")
 
     def test_before_anything_is_posted_nothing_is_read(self) -> None:
-        """And that is None, not an empty payload."""
+        """An empty store returns None, not an empty payload."""
 
         async def claim(hub: ClosableSettingsStore) -> None:
             assert await hub.read(bytes_max=BYTES_MAX) is None
@@ -51,7 +52,7 @@ class SettingsStoreClaims:
         self._try(claim)
 
     def test_what_was_posted_last_is_read_by_all(self) -> None:
-        """Any bytes, again and again, also by readers that come later."""
+        """Every reader gets the newest post unchanged, any bytes, also a reader that connects later."""
 
         async def claim(hub: ClosableSettingsStore) -> None:
             other = self.join_settings_store(hub)
@@ -80,7 +81,7 @@ class SettingsStoreClaims:
         self._try(claim)
 
     def test_something_too_long_is_seen_to_be_that(self) -> None:
-        """At the bound all of it is read; beyond, at least one byte more than that."""
+        """A payload at the bound is read whole; of a longer one, at least one byte more than the bound."""
 
         async def claim(hub: ClosableSettingsStore) -> None:
             await hub.post(b"x" * BYTES_MAX, keep_s=KEEP_S)
@@ -91,7 +92,7 @@ class SettingsStoreClaims:
         self._try(claim)
 
     def test_namespaces_do_not_read_each_others(self) -> None:
-        """A post is for those that share a namespace."""
+        """A hub with another namespace does not read the post."""
 
         async def claim(hub: ClosableSettingsStore) -> None:
             stranger = self.make_settings_store_of_a_stranger(hub)
@@ -106,7 +107,7 @@ class SettingsStoreClaims:
         self._try(claim)
 
     async def _reads(self, hub: ClosableSettingsStore, payload: bytes, *, at_least: bool = False) -> None:
-        """Wait until that is read, or something longer that begins so."""
+        """Waits until `hub` reads this payload, or with `at_least` a longer one that begins with it."""
         read: bytes | None = None
         try:
             async with asyncio.timeout(self.patience_s):

@@ -1,4 +1,4 @@
-"""Usage by identity, limit, route and period, live and exported, for billing."""
+"""Usage metering for billing: counts charges by identity, limit, route and period, live and for export."""
 
 from reconverge.hub.usage import Counts, ExportLease, NodeLoad, Period, Retention, UsageEvent, UsageKey, UsageRow
 from reconverge.usage.addresses import AddressBook

@@ -1,4 +1,4 @@
-"""Reports to the hub from how many addresses identities came to this node, for the number of the whole fleet."""
+"""Reports the addresses of each identity to the hub, which estimates their number for the whole fleet."""
 
 # Theory of operation.
 #
@@ -23,11 +23,11 @@ from reconverge.usage.meter import Meter
 from reconverge.usage.periods import period_at
 
 Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
-"""Waits for an answer of the hub, as long as it may take; raises what fails."""
+"""A function that waits for an answer of the hub, within its timeout, and raises the errors of the call."""
 
 
 class AddressReports:
-    """Reports one node's book of addresses; nothing where the hub does not merge them."""
+    """Reports one node's book of addresses to the hub. Does nothing if the hub does not merge address sketches."""
 
     def __init__(self, meter: Meter, ledger: UsageLedger | None, clock: Clock) -> None:
         found: object = ledger
@@ -39,19 +39,20 @@ class AddressReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child, whose meter has begun another book."""
+        """Starts over in a forked child, whose meter has begun a new book of addresses."""
         self._hour = self._hour_now()
         self._losses = 0
 
     @property
     def unwatched(self) -> int:
-        """How many times an identity was left out, for lack of room on this node or at the hub."""
+        """Returns how many times an identity was left out, for lack of room on this node or at the hub."""
         return self._left_out + self._meter.addresses.unwatched
 
     async def tell(self, ask: Ask, *, losses: int) -> None:
-        """Report the registers that have risen; all of them, if `losses` of the hub's data have become more.
+        """Reports the registers that have risen since the last report to the hub.
 
-        Raises what `ask` raises; the rest stays to be reported.
+        `losses` is how often the hub has lost its data so far; if that has grown, all registers are reported again.
+        Raises what `ask` raises; registers that were not reported stay for the next call.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:
@@ -78,7 +79,7 @@ class AddressReports:
             book.give_back(risen)
 
     def turn_hour(self) -> None:
-        """Begin another book when the hour is over, after the last one was reported."""
+        """Begins a new book of addresses if the hour is over; called after the last report of the hour."""
         hour, book = self._hour_now(), self._meter.addresses
         if hour != self._hour:
             self._hour = hour

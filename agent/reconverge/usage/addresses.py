@@ -1,4 +1,4 @@
-"""From how many addresses each identity comes, about: a credential that leaks is used from many."""
+"""Estimates from how many addresses each identity comes: a credential that leaks is used from many."""
 
 # Theory of operation.
 #
@@ -33,7 +33,7 @@ ERROR: Final = 1.04 / REGISTERS**0.5
 TEXT_MAX: Final = 512
 """The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
 MANY: Final = 100
-"""From so many addresses in an hour comes no customer that has not said so."""
+"""The number of addresses in an hour that counts as unusual."""
 SEEN_MAX: Final = 10_000
 """Pairs of an identity and an address that are not hashed again: 1 MB, as long as addresses are short."""
 SECRET_BYTES: Final = 16
@@ -42,32 +42,35 @@ _REST_BITS: Final = 56
 
 
 class AddressBook:
-    """Estimates the number of distinct addresses of each identity; see ERROR. Threads may share it."""
+    """Estimates the number of distinct addresses of each identity, with the standard error ERROR.
+
+    Safe for several threads.
+    """
 
     def __init__(self, *, identities_max: int = SKETCHES_MAX) -> None:
         self._identities_max = identities_max
         self._lock = new_lock()
         self.secret = token_bytes(SECRET_BYTES)
-        """By which addresses are hashed."""
+        """The secret with which addresses are hashed."""
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as with each hour."""
+        """Forgets all identities, as at the beginning of each hour."""
         with self._lock:
             self._registers: dict[str, bytearray] = {}
             self._risen: dict[str, set[int]] = {}
             self._seen: set[tuple[str, str]] = set()
             self.unwatched = 0
-            """Requests of identities that there was no room for."""
+            """The number of requests of identities for which there was no room."""
 
     def begin_with(self, secret: bytes) -> None:
-        """Begin anew, and hash with that secret from now on."""
+        """Forgets all identities, and hashes addresses with this secret from now on."""
         self.secret = secret
         self.forget()
 
     def note(self, identity: str, address: str) -> None:
-        """The identity has come from that address."""
-        if len(identity) > TEXT_MAX:  # which a client can write, as a key; nothing of it is kept
+        """Notes that a request of this identity came from this address."""
+        if len(identity) > TEXT_MAX:  # a client can send such a long name as its key; the book stores nothing of it
             self.unwatched += 1
             return
         pair = identity, address
@@ -90,7 +93,7 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """The registers that have risen since this was called last, as an `AddressReport` carries them."""
+        """Returns the registers that have risen since the last call, by identity, in the form of an `AddressReport`."""
         with self._lock:
             risen, self._risen = self._risen, {}
             return {
@@ -101,31 +104,31 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """Marks all registers to be taken again, as those that were taken are lost."""
+        """Marks all registers as risen, so that they are reported again after the hub has lost its data."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """Gives registers back that could not be reported, to be taken again."""
+        """Marks registers as risen again, because they could not be reported."""
         with self._lock:
             for identity, pairs in risen.items():
-                if identity in self._registers:  # of this hour still
+                if identity in self._registers:  # only if the identity is in the book of this hour
                     self._risen.setdefault(identity, set()).update(pairs[::2])
 
     def estimate(self, identity: str) -> int:
-        """From how many addresses it has come, about; 0 for an identity that is not watched."""
+        """Returns about how many addresses an identity has come from; 0 for an identity that is not watched."""
         registers = self._registers.get(identity)
         return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
-        """The identities that have come from at least so many addresses, about, the most first."""
+        """Returns the identities with an estimate of at least `least` addresses, the highest first."""
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forget the identities that are named."""
+        """Forgets the identities for which `is_named` returns True."""
         with self._lock:
             for identity in [each for each in self._registers if is_named(each)]:
                 del self._registers[identity]
@@ -134,13 +137,13 @@ class AddressBook:
 
 
 def unusual_of(sketches: Mapping[str, bytes], *, least: int) -> dict[str, int]:
-    """The identities with at least so many addresses, about, by their sketches; the most first."""
+    """Returns the identities with an estimate of at least `least` addresses, by their sketches, the highest first."""
     found = {identity: estimate_of(each) for identity, each in sketches.items()}
     return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
 
 
 def estimate_of(registers: bytes) -> int:
-    """How many distinct addresses a sketch has met, about."""
+    """Returns about how many distinct addresses were added to a sketch."""
     empty = registers.count(0)
     estimate = _ALPHA * REGISTERS**2 / sum(2.0**-each for each in registers)
     if estimate <= 2.5 * REGISTERS and empty:

@@ -1,4 +1,4 @@
-"""One round of reports to the hub of the usage that a meter has counted, on any thread."""
+"""Runs one round of reports: sends the hub what a meter has counted. Works on any thread."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from reconverge.usage.reports import UsageReports
 logger = logging.getLogger("reconverge")
 
 ROUNDS_MAX: Final = 10_000
-"""Batches of one round: more than any node has rows for."""
+"""The most batches of one round: more than any node has rows for."""
 
 
 class UsageDriver:
-    """Waits for the hub on behalf of a node's reports of usage. Without a ledger it only gathers."""
+    """Sends a node's usage reports to the hub and waits for the answers. Without a ledger it only gathers counts."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class UsageDriver:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child."""
+        """Starts over in a forked child, which has nothing to report yet."""
         self.reports.start_over()
         if self._orders is not None:
             self._orders.begin()
@@ -71,7 +71,7 @@ class UsageDriver:
         self.addresses.start_over()
 
     def tell_where_it_is_counted(self) -> None:
-        """Log, once, that no hub adds usage up."""
+        """Logs a warning, once, if the hub does not add usage up, so that it is counted on this node only."""
         if self.ledger is None and self._logged.is_new("no ledger"):
             logger.warning(
                 "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
@@ -80,7 +80,10 @@ class UsageDriver:
             )
 
     async def report(self) -> bool:
-        """Report the new usage to the hub; returns whether all of it was answered. Raises nothing but cancellation."""
+        """Sends all new counts to the hub. Returns whether the hub has answered all of it.
+
+        Raises nothing but cancellation.
+        """
         load = self._gather()
         erased = await self._erase()
         if self.ledger is None or not erased:
@@ -96,7 +99,7 @@ class UsageDriver:
         return all(reported)
 
     async def leave(self) -> bool:
-        """Report all, and that the account ends; returns whether that was answered."""
+        """Sends all new counts, and then the end of the account. Returns whether the hub has answered all of it."""
         if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
@@ -115,7 +118,7 @@ class UsageDriver:
         return not self.reports.unreported
 
     def note_bug(self, error: Exception) -> None:
-        """Something failed that was not foreseen."""
+        """Counts an unforeseen error, and logs the first one."""
         self.failures[f"bug:{type(error).__name__}"] += 1
         if self._logged.is_new("bug"):
             logger.error("reconverge: reporting usage failed in a way that was not foreseen", exc_info=error)
@@ -150,7 +153,7 @@ class UsageDriver:
         return False
 
     async def _erase(self) -> bool:
-        """Forget the identities that are to be erased, before any report; returns whether the hub has answered."""
+        """Forgets the identities that are to be erased, before any report. Returns whether the hub has answered."""
         if self._orders is None:
             return True
         try:
@@ -182,7 +185,7 @@ class UsageDriver:
             self._complain("timeout", f"no answer within {self._timeout_s:g} s")
 
     def _complain(self, kind: str, problem: str) -> None:
-        """Warn once per outage."""
+        """Counts a failure by its kind, and logs a warning once per outage."""
         self.failures[kind] += 1
         if not self._complained:
             self._complained = True

@@ -1,7 +1,7 @@
 """Forgets what a node has counted of identities that are to be erased. See `hub/erasing.py`.
 
-Orders are read before each report, so that a node which was cut off reports nothing of an identity that was erased
-meanwhile. What it reported just before, while the hub was searched, it takes back: only its own counts.
+A node reads the erasure orders before each report, so after an outage it reports nothing of an identity that was erased
+meanwhile. Counts that the node reported just before, while the hub was searched, are retracted: only the node's own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconverge.usage.reports import UsageReports
 
 
 class UsageErasing:
-    """The orders that a node's usage has heard. Raises InvalidSetting for a secret that is none."""
+    """The erasure orders that this node's usage has read. Raises InvalidSetting if the key secret is invalid."""
 
     def __init__(self, hub: Hub | None, clock: Clock, *, namespace: str, key_secret: str | bytes | None) -> None:
         self._hub: object = hub
@@ -30,19 +30,25 @@ class UsageErasing:
         self.begin()
 
     def begin(self) -> None:
-        """Know nothing, as in a forked child."""
+        """Starts over with no orders, as in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows to be taken back, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
-        """Tests of identities that are to be forgotten without an order."""
+        """Functions that return whether an identity is to be forgotten without an order."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
-        """Forgets these identities with the next report. Any thread may call it."""
+        """Adds identities, for which `is_named` returns True, to be forgotten with the next report.
+
+        Any thread may call it.
+        """
         self._here.append(is_named)
 
     async def obey(self, ledger: object, reports: UsageReports) -> None:
-        """Forget the identities that are to be erased. Raises HubUnavailable; the next time goes on from there."""
+        """Forgets the identities that are to be erased, and retracts their rows from the hub.
+
+        Raises HubUnavailable; the next call goes on from there.
+        """
         while self._here:
             self._erase(reports, self._here.popleft())
         if isinstance(self._hub, Eraser):

@@ -1,4 +1,4 @@
-"""Usage events as others read them: CloudEvents 1.0, Stripe's meter events, JSON lines, CSV."""
+"""Converts usage events to formats of other systems: CloudEvents 1.0, Stripe's meter events, JSON lines, CSV."""
 
 # The id of an event follows from what it counts: namespace, limit, identity, route, period and number, and from nothing
 # else. So an event that is delivered twice has one id, and two events never share one. It is 40 digits long: Stripe
@@ -23,7 +23,7 @@ from reconverge.usage.periods import period_end_s, period_name, period_start_s
 TYPE: Final = "reconverge.usage"
 ID_BYTES: Final = 20
 EVENT_NAME_MAX: Final = 100
-"""Stripe takes no longer `event_name`."""
+"""The longest `event_name` that Stripe accepts."""
 COLUMNS: Final = (
     "id", "namespace", "period", "start", "end", "identity", "limit", "route", "number", "cost", "requests", "refused",
 )  # fmt: skip
@@ -37,9 +37,9 @@ def event_id(namespace: str, event: UsageEvent) -> str:
 
 
 def cloud_event(namespace: str, event: UsageEvent, *, type: str = TYPE) -> dict[str, Any]:  # noqa: A002  # its name there
-    """An event as CloudEvents 1.0 has it in JSON; OpenMeter, Kong and others take it as it is.
+    """Returns an event as CloudEvents 1.0 in JSON; OpenMeter, Kong and others accept it unchanged.
 
-    The subject is the identity; an empty one, which CloudEvents does not have, is left out.
+    The subject is the identity; it is left out if the identity is empty, as CloudEvents allows no empty subject.
     """
     said: dict[str, Any] = {
         "specversion": "1.0",
@@ -72,17 +72,17 @@ def stripe_meter_event(
     customer: Callable[[str], str] = str,
     value: str = "cost",
 ) -> dict[str, Any]:
-    """The parameters with which Stripe's `billing.meter_events` are created.
+    """Returns the parameters with which a program creates Stripe's `billing.meter_events` for an event.
 
     Stripe keeps identifiers apart for at least 24 hours, and takes no event older than 35 days: deliver again within
     one day, and do not export months later than four days after they end.
 
     Args:
-        namespace: the fleet's.
-        event: what to bill.
-        event_name: of the meter.
-        customer: the Stripe customer of an identity; by default the identity itself.
-        value: what to bill: cost, requests or refused.
+        namespace: the namespace of the fleet.
+        event: the usage event to bill.
+        event_name: the name of the meter at Stripe.
+        customer: returns the Stripe customer of an identity; by default the identity itself.
+        value: the number to bill: cost, requests or refused.
 
     Raises:
         InvalidSetting: the event name is too long, or there is no such value.
@@ -101,15 +101,15 @@ def stripe_meter_event(
 
 
 def json_lines(namespace: str, events: Iterable[UsageEvent]) -> str:
-    """Each event on a line, as `row_of` has it."""
+    """Returns the events as JSON lines, each in the form of `row_of`."""
     return "".join(json.dumps(row_of(namespace, event)) + "\n" for event in events)
 
 
 def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = False) -> str:
-    """Each event on a line, in the order of COLUMNS, after a `header` if wanted.
+    """Returns the events as lines of CSV, in the order of COLUMNS, after a line of column names if `header` is set.
 
-    Names that a spreadsheet would take for a formula are written with an apostrophe before them, and letters that no
-    file can hold by their numbers.
+    Names that a spreadsheet would take for a formula get an apostrophe before them, and characters that UTF-8 cannot
+    encode are written as numbers.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -120,7 +120,7 @@ def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = Fa
 
 
 def row_of(namespace: str, event: UsageEvent) -> dict[str, str | int]:
-    """An event as one flat row, by the names in COLUMNS."""
+    """Returns an event as one flat row: a dictionary with the names of COLUMNS."""
     period, key = event.period, event.key
     values = (
         event_id(namespace, event),

@@ -1,4 +1,4 @@
-"""Exports the usage of periods that are over, each piece of it as an event that is billed once."""
+"""Exports the usage of periods that are over, as events that are each billed once."""
 
 # Theory of operation.
 #
@@ -41,43 +41,43 @@ from reconverge.usage.periods import checked_kind, period_at
 logger = logging.getLogger("reconverge")
 
 GRACE_S: Final = 60.0
-"""How long after the end of a period it is exported: several reports of each node."""
+"""Seconds between the end of a period and its export: time for several reports of each node."""
 LEASE_S: Final = 60.0
-"""How long an exporter is the one after its last sign of life; one that ends its run makes room at once."""
+"""The lease of an exporter in seconds, from its last renewal; at the end of a run the exporter gives it back."""
 HOST_MAX: Final = 64
-"""Characters of a host's name in that of an exporter."""
+"""The most characters of the host's name in an exporter's name."""
 
 Deliver: TypeAlias = Callable[[Sequence[UsageEvent]], Awaitable[None] | None]
-"""Delivers events. When it returns they count as delivered; when it raises, they come again."""
+"""A function that delivers events. They count as delivered when it returns; if it raises, it gets them again."""
 
 
 @dataclass(slots=True)
 class ExportRun:
-    """The result of one run of an exporter."""
+    """The result of one call of `Exporter.run`."""
 
     leads: bool = True
-    """Whether this exporter was the one; if not, it has done nothing."""
+    """Whether this exporter had the lease; if not, it has done nothing."""
     events: int = 0
-    """How many events were delivered, repeated ones among them."""
+    """How many events were delivered, including repeated ones."""
     late: int = 0
-    """How many of them were about periods that had been exported before."""
+    """How many of the events were about periods that had been exported before."""
     periods: int = 0
     """How many periods were finished, in all shards."""
     expired: int = 0
     """How many periods were over for longer than the hub keeps them, and may not have been exported, in all shards."""
     lease: ExportLease | None = None
-    """Which exporter leads, and until when, by the hub's clock, as of the beginning of the run."""
+    """Which exporter has the lease, and until when by the hub's clock; as of the beginning of the run."""
 
 
 class Exporter:
     """Exports one kind of periods of a namespace, whenever `run` is called.
 
     Args:
-        ledger: of a hub; `hub.usage`.
-        deliver: takes the events, in order; may be a coroutine function. It may get an event more than once.
+        ledger: the usage ledger of a hub: `hub.usage`.
+        deliver: a function or coroutine function that takes the events, in order. It may get an event repeatedly.
         period: minute, hour, day or month.
         grace: seconds after the end of a period before it is exported.
-        kept: how many periods the hub keeps, as the nodes say it.
+        kept: how many periods the hub keeps, as configured on the nodes.
 
     Raises:
         InvalidSetting: there is no such kind of period, or the grace is negative.
@@ -104,9 +104,9 @@ class Exporter:
         self._logged = LoggedOnce()
 
     async def run(self) -> ExportRun:
-        """Export all that is due, unless another exporter is at it.
+        """Exports the usage of all periods that are due. Does nothing while another exporter has the lease.
 
-        Raises HubUnavailable, and what `deliver` raises; the next run goes on from there, here or elsewhere.
+        Raises HubUnavailable, and what `deliver` raises; the next run, of any exporter, goes on from there.
         """
         lease = await self._lead()
         run = ExportRun(leads=lease.leads, lease=lease)
@@ -114,7 +114,7 @@ class Exporter:
             try:
                 await self._export_due(run, lease.hub_us / 1_000_000)
             finally:
-                with contextlib.suppress(HubUnavailable):  # then the next exporter waits until it is over
+                with contextlib.suppress(HubUnavailable):  # then the next exporter waits for the lease's end
                     await self._ledger.lead_export(self._kind, self._name, 0)
         return run
 
@@ -129,7 +129,7 @@ class Exporter:
         return await self._ledger.lead_export(self._kind, self._name, LEASE_S)
 
     def _due(self, marks: ExportMarks, last: int, run: ExportRun) -> Iterator[Period]:
-        """The periods to be exported, the oldest first."""
+        """Yields the periods to be exported, the oldest first."""
         if marks.first is None:
             return
         first = marks.first if marks.done is None else marks.done + 1

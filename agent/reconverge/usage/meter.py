@@ -32,25 +32,25 @@ logger = logging.getLogger("reconverge")
 
 MINUTE_NS: Final = 60 * SECOND_NS
 ROWS_MAX: Final = 10_000
-"""Rows of one minute: 2 MB. A node that serves more identities in a minute raises it."""
+"""The most rows of one minute, which take 2 MB. A node that serves more identities in a minute needs a larger bound."""
 ROUTES_MAX: Final = 200
-"""An application has so many routes; more of them mean that paths are taken for routes."""
+"""The most routes: an application with more probably reports paths in place of routes."""
 OTHERS_MAX: Final = 1000
-"""Limits that are counted apart among OTHERS; contracts have at most so many."""
+"""The most limits that are counted separately under OTHERS; contracts have at most this many."""
 COST_MAX: Final = QUOTA_MAX
-"""The largest cost of one request, as limits have it. Sums of a period are exact up to 2**53."""
+"""The largest cost of one request, as in limits. Sums of a period are exact up to 2**53."""
 
 _COST, _REQUESTS, _REFUSED = 0, 1, 2
-"""Places in a row."""
+"""The places of the counts in a row."""
 
 _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """The counts of one key in one minute."""
+    """The counts of one key in one minute, as the meter hands them over."""
 
     minute: int
-    """Its number since 1970."""
+    """The number of the minute since 1970."""
     key: UsageKey
     counts: Counts
 
@@ -59,9 +59,9 @@ class Meter:
     """Counts the charges of this node. Threads, signal handlers and greenlets may share it.
 
     Args:
-        clock: whose minutes it counts by, in UTC.
-        rows_max: identities times limits times routes that are counted apart within one minute.
-        routes_max: routes that are counted apart.
+        clock: the clock whose minutes, in UTC, the meter counts by.
+        rows_max: the most combinations of identity, limit and route that are counted separately within one minute.
+        routes_max: the most routes that are counted separately.
 
     Raises:
         InvalidSetting: a bound is less than 1.
@@ -81,20 +81,20 @@ class Meter:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child: the counts are the parent's."""
+        """Forgets all counts, because in a forked child they are the parent's."""
         self._minutes: dict[int, _Rows] = {}
         self._routes: dict[str, str] = {}
         self._companions = 0
         self.addresses = AddressBook()
-        """From how many addresses each identity comes."""
+        """Estimates from how many addresses each identity comes."""
 
     def add(self, identity: str, limit: str, cost: int = 1, route: str = "", *, refused: bool = False) -> None:
-        """Count one request of an identity. Does no input or output.
+        """Counts one request of an identity. Does no input or output.
 
         Args:
             identity: the customer; a charge under a longer name than 512 characters goes to "(others)".
-            limit: which limit was charged.
-            cost: the charge; negative for a refund when a reservation is settled for less. That does
+            limit: the name of the limit that was charged.
+            cost: the charge; negative for a refund when a reservation is settled for less. A refund does
                 not count as a request.
             route: the pattern that the request's path was found by.
             refused: the request was refused, so that `cost` was not charged.
@@ -126,10 +126,10 @@ class Meter:
         refused: bool = False,
         address: str | None = None,
     ) -> None:
-        """Count one request that several limits were charged for, each with its cost. See `add`.
+        """Counts one request that was charged to several limits, each with its cost. See `add`.
 
-        Each limit counts the request; the load of the node counts it once. With an `address`, that of the client, the
-        identity is watched for coming from unusually many; see `AddressBook`.
+        Each limit counts the request; the load of the node counts it once. `address` is the client's address; with it,
+        the meter watches whether the identity comes from unusually many addresses; see `AddressBook`.
         """
         add, limits = self.add, 0
         for limit, cost in charges:
@@ -141,9 +141,9 @@ class Meter:
             self.addresses.note(identity, address)
 
     def join_requests(self, count: int = 1) -> None:
-        """So many that were counted are of a request that was counted before, so the load of the node is less by them.
+        """Notes that `count` of the counted requests belong to a request that was counted already.
 
-        For what counts the limits of a request one by one.
+        The load of the node becomes smaller by that number. For callers that count the limits of a request one by one.
         """
         with self._lock:
             self._companions += count
@@ -151,9 +151,9 @@ class Meter:
     def amend(
         self, identity: str, limit: str, route: str = "", *, cost: int = 0, requests: int = 0, refused: int = 0
     ) -> None:
-        """Count a correction of earlier counts, in the minute that it is: each number may be negative.
+        """Corrects earlier counts, in the present minute. Each number may be negative.
 
-        A request that was admitted and then is not has requests=-1, refused=1. Raises as `add` does.
+        A request that was admitted and is refused afterwards has requests=-1, refused=1. Raises as `add` does.
         """
         if type(cost) is not int or abs(cost) > COST_MAX:
             raise _wrong_cost(cost)
@@ -164,7 +164,7 @@ class Meter:
             row[_REFUSED] += refused
 
     def take(self) -> list[Taken]:
-        """Returns the counts since the last `take`, by minute; for the one thread that reports them."""
+        """Returns the counts since the last call, by minute; only the thread that reports them may call it."""
         taken: list[Taken] = []
         current = self._wall_ns() // MINUTE_NS
         with self._lock:
@@ -178,7 +178,7 @@ class Meter:
         return taken
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forget the counts of the named identities, also those that were not taken yet."""
+        """Forgets the counts of the identities for which `is_named` returns True, including those not taken yet."""
         with self._lock:
             for rows in list(self._minutes.values()):
                 for key in [each for each in list(rows) if is_named(each[0])]:
@@ -186,15 +186,15 @@ class Meter:
         self.addresses.erase(is_named)
 
     def take_companions(self) -> int:
-        """How many limits beyond the first of their requests were counted since this was called last."""
+        """Returns how often a request was counted for a further limit after its first, since the last call."""
         with self._lock:
             companions, self._companions = self._companions, 0
         return companions
 
     def _new_row(self, minute: int, identity: str, limit: str, route: str) -> list[int]:
-        """The row of that key in that minute, or that of OTHERS if there is no room for it. Called under the lock.
+        """Returns the row of a key in a minute, or the row of OTHERS if there is no room. Called under the lock.
 
-        Raises InvalidKey for a value that is no name.
+        Raises InvalidKey if a name is no text, or holds NUL.
         """
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
@@ -208,7 +208,7 @@ class Meter:
         return rows.setdefault(key, [0, 0, 0])
 
     def _known_route(self, route: str) -> str:
-        """The route as it is counted; "" if it is none, and OTHERS if there are too many."""
+        """Returns the name under which a route is counted; "" for no route, and OTHERS if there are too many."""
         if not route or route in self._routes:
             return route
         if len(self._routes) < self._routes_max and len(route) <= TEXT_MAX:

@@ -1,6 +1,6 @@
-"""In which periods an account can still begin rows.
+"""Keeps track of the periods in which an account may still begin rows.
 
-A row that is gone is never begun again under the same account: a smaller count would take away what the hub has of it.
+A node that has dropped a row never begins it again under the same account: a smaller count would lower the hub's.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from reconverge.hub.usage import KINDS, Period, Retention, counted_us
 from reconverge.usage.periods import period_at
 
 GONE_MAX: Final = 1000
-"""So many periods of each kind are known to be gone one by one; none is begun any more before the earliest of them."""
+"""How many closed periods of each kind are remembered one by one; all periods before the earliest of them are
+closed, too."""
 
 
 class OpenPeriods:
-    """All but those that are gone, and those before the earliest ones of them."""
+    """The periods that are still open.
+
+    A period is closed when its rows were dropped; so are all before the earliest few.
+    """
 
     def __init__(self) -> None:
         self._gone: dict[str, set[int]] = {kind: set() for kind in KINDS}
         self._floor: dict[str, int] = {}
 
     def close(self, period: Period) -> None:
-        """The rows of that period are gone."""
+        """Closes a period, because its rows were dropped."""
         kind, number = period
         gone = self._gone[kind]
         gone.add(number)
@@ -31,7 +35,7 @@ class OpenPeriods:
             self._floor[kind] = max(earliest + 1, self._floor.get(kind, earliest))
 
     def first_from(self, period: Period) -> Period:
-        """That period, or the first after it that is open."""
+        """Returns the period itself if it is open, or else the first open one after it."""
         kind, number = period
         number = max(number, self._floor.get(kind, number))
         while number in self._gone[kind]:
@@ -39,7 +43,7 @@ class OpenPeriods:
         return Period(kind, number)
 
     def nearest_at_hub(self, kind: str, hub_us: int, kept: Retention) -> Period | None:
-        """The open period that is nearest to the hub's present, of those that the hub counts; None if there is none."""
+        """Returns the open period nearest to the hub's present that the hub counts; None if there is none."""
         present = period_at(kind, hub_us / 1_000_000)
         ahead = self.first_from(present)
         if counted_us(ahead, kept)[0] <= hub_us:

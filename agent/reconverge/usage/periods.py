@@ -31,19 +31,19 @@ __all__ = [
 ]
 
 MINUTES_MAX: Final = 4_223_371_680
-"""Until the end of the year 9999: no calendar goes on from there."""
+"""The minutes until the end of the year 9999, where Python's calendar ends."""
 _FORMATS: Final = {MINUTE: "%Y-%m-%dT%H:%MZ", HOUR: "%Y-%m-%dT%HZ", DAY: "%Y-%m-%d", MONTH: "%Y-%m"}
 
 
 def checked_kind(kind: object) -> str:
-    """Return `kind` if it is one of `KINDS`. Raises InvalidSetting."""
+    """Returns `kind` if it is one of `KINDS`. Raises InvalidSetting if it is not."""
     if kind not in KINDS:
         raise InvalidSetting("period", kind, f"is none of {', '.join(KINDS)}{asked(kind, KINDS)}")
     return str(kind)
 
 
 def period_at(kind: str, at_s: float) -> Period:
-    """The period of that kind in which a moment lies, in seconds since 1970. Raises InvalidSetting."""
+    """Returns the period of that kind in which a moment lies, in seconds since 1970. Raises InvalidSetting."""
     if checked_kind(kind) == MONTH:
         moment = datetime.fromtimestamp(at_s // 1, UTC)
         return Period(kind, (moment.year - EPOCH_YEAR) * MONTHS + moment.month - 1)
@@ -51,12 +51,12 @@ def period_at(kind: str, at_s: float) -> Period:
 
 
 def period_name(period: Period) -> str:
-    """A period as people write it: `2026-11`, `2026-11-23`, `2026-11-23T14Z` or `2026-11-23T14:05Z`."""
+    """Returns the name of a period: `2026-11`, `2026-11-23`, `2026-11-23T14Z` or `2026-11-23T14:05Z`."""
     return datetime.fromtimestamp(period_start_s(period), UTC).strftime(_FORMATS[period.kind])
 
 
 def period_named(name: str) -> Period:
-    """The period that `period_name` has named so. Raises InvalidSetting."""
+    """Returns the period that has a name such as `period_name` returns. Raises InvalidSetting."""
     for kind, form in _FORMATS.items():
         try:
             moment = datetime.strptime(name, form).replace(tzinfo=UTC)
@@ -67,5 +67,5 @@ def period_named(name: str) -> Period:
 
 
 def periods_of_minute(minute: int) -> tuple[Period, ...]:
-    """The minute of that number, or the nearest that has a date, and its hour, day and month."""
+    """Returns the minute of that number, or the nearest one that has a date, and its hour, day and month."""
     return tuple(period_at(kind, min(max(0, minute), MINUTES_MAX - 1) * 60) for kind in KINDS)

@@ -1,4 +1,4 @@
-"""Reads what a fleet has used: totals, the largest consumers, identities with many addresses, the load of each node."""
+"""Reads the usage of a fleet: totals, the largest consumers, identities with many addresses, the load of each node."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ async def totals(
     """Adds up the use of all nodes in a period, as far as they have reported it.
 
     Args:
-        ledger: of a hub; `hub.usage`.
-        period: which; see `period_at`.
+        ledger: the usage ledger of a hub: `hub.usage`.
+        period: the period to read; see `period_at`.
         by: any of identity, limit and route; rows that differ in nothing else are added up, with "" for the rest.
-        identity: of one customer alone.
-        limit: of one limit alone.
+        identity: only the use of this customer.
+        limit: only the charges to this limit.
 
     Raises:
-        InvalidSetting: totals cannot be divided by that.
+        InvalidSetting: `by` names something else.
         HubUnavailable: the hub does not answer.
     """
     fields = set(by)
@@ -61,7 +61,7 @@ async def top(
     by: str = "cost",
     limit: str | None = None,
 ) -> list[tuple[str, Counts]]:
-    """The identities that have used the most in a period, by "cost", "requests" or "refused", the largest first.
+    """Returns the identities with the highest "cost", "requests" or "refused" in a period, the highest first.
 
     Costs of different limits are added up, unless one `limit` is named. Raises InvalidSetting, HubUnavailable.
     """
@@ -74,10 +74,11 @@ async def top(
 
 
 async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int = MANY) -> dict[str, int]:
-    """The identities that have come to all nodes together from at least so many addresses in an hour, the most first.
+    """Returns the identities that have come from at least `least` addresses in an hour, to all nodes together.
 
-    The number of each is an estimate with a standard error of `reconverge.usage.addresses.ERROR`: an address that came
-    to several nodes counts once. A hub knows this hour and the one before, for up to 5,000 identities of a shard.
+    The highest number comes first. Each is an estimate with a standard error of `reconverge.usage.addresses.ERROR`: an
+    address that came to several nodes counts once. A hub keeps the present hour and the one before, for up to 5,000
+    identities of a shard.
 
     Raises:
         InvalidSetting: the period is no hour, or the hub does not merge addresses.
@@ -99,8 +100,8 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
 
 
 async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
-    """Returns each node's load, the busiest first, as a load balancer weighs them. Raises HubUnavailable.
+    """Returns each node's load, the busiest first, for load balancing. Raises HubUnavailable.
 
-    A node sends it with each report; one that has been silent for two minutes is left out.
+    A node sends it with each report; a node that has been silent for two minutes is left out.
     """
     return sorted(await ledger.loads(), key=lambda load: -load.cost_per_s)

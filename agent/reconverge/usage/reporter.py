@@ -1,4 +1,4 @@
-"""Reports the usage that a meter has counted to the hub, on a thread of its own, until the process ends."""
+"""Reports to the hub what a meter has counted, on a thread of its own, until the process ends."""
 
 # Theory of operation.
 #
@@ -45,21 +45,21 @@ from reconverge.usage.meter import Meter
 logger = logging.getLogger("reconverge")
 
 INTERVAL_S: Final = 10.0
-"""How much usage a killed process loses at most, and how old live totals are."""
+"""Seconds between two reports: a killed process loses that much usage at most, and live totals are that old."""
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
 STOP_S: Final = 5.0
 LOOK_S: Final = 0.1
-"""How soon a thread notices that it shall stop while the hub has work to do in its loop."""
+"""How soon a thread notices that it is to stop, while the hub has work to do in its loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageStats:
-    """One node's knowledge of how its usage is counted."""
+    """The state of one node's usage reports."""
 
     at_hub: bool
-    """Whether the usage of all nodes is added up at a hub; if not, it is counted on this node only."""
+    """Whether a hub adds up the usage of all nodes; if not, usage is counted on this node only."""
     answered: int
     """Batches that the hub has answered."""
     failures: dict[str, int]
@@ -67,18 +67,18 @@ class UsageStats:
     unreported: int
     """Keys with counts that are not reported yet."""
     rows: int
-    """Rows that are kept, of all periods."""
+    """Rows that the node keeps, of all periods."""
     overflowed: int
     """How many times this node has counted something under "(others)" for lack of room."""
     folded: int
     """Rows that the hub has counted under "(others)"."""
     losses: int
-    """How often the hub had lost this node's reports; the kept ones were sent again."""
+    """How often the hub had lost this node's reports; the node sent the rows that it still kept again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Rows that were never reported and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
-    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about; see
-    `reconverge.usage.from_many_addresses` for the whole fleet."""
+    """Identities that have come to this node from unusually many addresses in this hour, with an estimate of the
+    number; see `reconverge.usage.from_many_addresses` for the whole fleet."""
     unwatched: int = 0
     """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
     misdated: dict[str, int] = field(default_factory=dict[str, int])
@@ -98,20 +98,20 @@ class _ReportThread:
 
 
 class UsageReporter:
-    """Reports the usage that a meter has counted, each `interval` seconds and once more when the process ends.
+    """Reports to the hub what a meter has counted, each `interval` seconds and once more when the process ends.
 
     Args:
         meter: the meter whose counts are reported.
         hub: a URL, or a hub of its own: no agent may use the same object, unless it is a `MemoryHub`.
-        namespace: the fleet's.
+        namespace: the namespace of the fleet.
         interval: seconds between two reports.
         timeout: seconds that the hub may take for one batch.
         kept: how many periods the hub keeps.
-        node: what this node is called where the load of the fleet is shown; by default host and process.
-        key_secret: that of the fleet's agents, if they have one, so that orders to erase an identity are understood;
-            by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
+        node: the name of this node where the load of the fleet is shown; by default host and process.
+        key_secret: the key secret of the fleet's agents, if they have one, so that the node understands orders to erase
+            an identity; by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
         sigterm: see `Agent`.
-        clock: for tests.
+        clock: a clock for tests; by default the machine's.
 
     Raises:
         InvalidSetting: a setting makes no sense.
@@ -161,19 +161,19 @@ class UsageReporter:
 
     def _nothing_runs(self) -> None:
         self._section = Section()
-        """In which a thread begins and ends."""
+        """The section in which a thread is started or ended."""
         self._wanted = False
         self._thread: _ReportThread | None = None
 
     @property
     def running(self) -> bool:
-        """Whether it reports."""
+        """Whether the reporter's thread is running and not about to stop."""
         return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
-        """Begin to report, unless that has begun; a thread that has not ended yet since `stop` goes on.
+        """Starts the thread that reports, unless it runs; a thread that has not ended yet since `stop` goes on.
 
-        Does not wait. Raises RuntimeError when no thread can be had.
+        Does not wait. Raises RuntimeError when no thread can be started.
         """
         if self.running:
             return
@@ -182,7 +182,7 @@ class UsageReporter:
         self._section.run(self._begin)
 
     def _begin(self) -> None:
-        """Makes sure that one thread reports. In the section."""
+        """Makes sure that exactly one thread reports. Must be called in the section."""
         if self._thread is None or self._thread.ended.open:
             thread = _ReportThread()
             self._wanted = True  # before the thread begins, which looks at it
@@ -195,9 +195,9 @@ class UsageReporter:
         self._wanted = True
 
     def stop(self, timeout: Seconds = STOP_S) -> None:
-        """Report all that was counted to the hub, and stop; waits for at most `timeout` seconds.
+        """Reports all counts to the hub, and stops; waits for at most `timeout` seconds.
 
-        A longer report goes on beside, as long as the process lives.
+        A report that takes longer goes on in the background, as long as the process lives.
         """
         self._wanted = False
         thread = self._thread
@@ -231,9 +231,9 @@ class UsageReporter:
         await asyncio.to_thread(self.stop)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Forget the counts of some identities here, with the next report; for `Agent.on_forget`.
+        """Forgets this node's counts of some identities, with the next report; a callback for `Agent.on_forget`.
 
-        With a hub that is not needed: orders to erase an identity are read there.
+        Not needed with a hub, from which the reporter reads the orders to erase an identity.
         """
         self._orders.also(is_named)
 
@@ -242,7 +242,7 @@ class UsageReporter:
         return self._driver.reports.totals(period)
 
     def stats(self) -> UsageStats:
-        """A snapshot."""
+        """Returns a snapshot of the reporter's state."""
         driver, reports = self._driver, self._driver.reports
         return UsageStats(
             at_hub=driver.ledger is not None,
@@ -260,7 +260,7 @@ class UsageReporter:
         )
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: the counts, the thread and the connections are the parent's."""
+        """Starts over in a forked child: the counts, the thread and the connections are the parent's."""
         running = self.running
         self._nothing_runs()
         self.meter.start_over()
@@ -269,11 +269,11 @@ class UsageReporter:
             self.start()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Say the last words; the process ends."""
+        """Sends the last report and stops, because the process ends."""
         self.stop(timeout_s)
 
     def _run(self, thread: _ReportThread) -> None:
-        """The thread's work."""
+        """Reports until `stop`, then sends the end of the account; runs as the thread's main function."""
         thread.thread_id = thread_id()
         loop = ThreadEventLoop()
         try:
@@ -298,7 +298,10 @@ class UsageReporter:
                 self._carry_out(loop, self._driver.report)
 
     def _is_over(self, thread: _ReportThread) -> bool:
-        """Whether the thread ends, which it has done then: the next `start` begins another. In the section."""
+        """Whether the thread ends; if so, marks it as ended, so that the next `start` begins another.
+
+        Called in the section.
+        """
         if self._wanted:
             return False
         thread.ended.set()
@@ -310,14 +313,14 @@ class UsageReporter:
         return isinstance(hub, Working) and hub.at_work
 
     async def _rest(self) -> None:
-        """Let the loop go on for an interval, because the hub has work to do in it; a stop is noticed soon."""
+        """Runs the event loop for one interval, because the hub has work to do in it; ends soon after a stop."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._interval_s
         while self._wanted and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread
             await asyncio.sleep(min(LOOK_S, left_s))
 
     def _carry_out(self, loop: ThreadEventLoop, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Nothing here should fail; if it does, the thread must outlive it."""
+        """Runs a coroutine, and logs any error: none is expected, but the thread must survive it."""
         try:
             loop.run_until_complete(work())
         except Exception as error:  # noqa: BLE001  # it is logged there

@@ -1,4 +1,4 @@
-"""A node's usage that it has yet to report to its hub, and that it keeps to report again. Does no I/O."""
+"""The usage that a node has yet to report to its hub, and the rows that it keeps to report again. Does no I/O."""
 
 # Theory of operation.
 #
@@ -63,12 +63,12 @@ logger = logging.getLogger("reconverge")
 KEPT_REPORTED: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
 """So many periods of a kind that is not exported are kept before the present one, after they were reported."""
 ROWS_KEPT_MAX: Final = 400_000
-"""Rows that a node keeps, of all periods: about 150 MB if they are all used. Beyond that keys that are new to a period
-are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
+"""The most rows that a node keeps, of all periods: about 150 MB. Beyond that, keys that are new to a period are
+counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
 
 
 class _Row:
-    """An account's own count of a key in a period, and the count that the hub got last."""
+    """One row: the account's own count of a key in a period, and the count that was last reported to the hub."""
 
     __slots__ = ("counts", "merged", "reported")
 
@@ -76,13 +76,14 @@ class _Row:
         self.counts = NOTHING
         self.reported = NOTHING
         self.merged = NOTHING
-        """The highest counts that the hub has ever answered to have, even if it has lost them since."""
+        """The highest counts that the hub has ever confirmed, even if it has lost them since."""
 
 
 class UsageReports:
-    """The rows of one node. `new_name` names accounts; `kept` is the hub's retention; `alone` if there is no hub.
+    """The usage rows of one node, and the batches that report them.
 
-    One thread reports at a time; others may read `totals`.
+    `new_name` returns a name for an account; `kept` is the hub's retention; `alone` says that there is no hub. One
+    thread reports at a time; others may read `totals`.
     """
 
     def __init__(
@@ -103,9 +104,9 @@ class UsageReports:
         self._alone = alone
         self._logged = LoggedOnce()
         self.losses = 0
-        """How often the hub had lost this node's reports."""
+        """How often the hub has lost this node's reports."""
         self.reported_again = 0
-        """Rows that were reported again for that."""
+        """Rows that were reported again because the hub had lost them."""
         self.dropped: Counter[str] = Counter()
         """Rows that were never reported, by kind of period: the hub did not answer for as long as it keeps them."""
         self.misdated: Counter[str] = Counter()
@@ -118,30 +119,30 @@ class UsageReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child, and after the last word: another account, which has nothing to report yet."""
+        """Begins a new account without rows: in a forked child, and after the last word."""
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0
         self._counted_ns: dict[Period, int] = {}
-        """When something was counted in a period last, by the clock that does not jump."""
+        """When something was last counted in a period, by the monotonic clock."""
         self._open = OpenPeriods()
         self._done: dict[str, int] = {}
         self._shards = [_ShardReports() for _ in range(self._shards_count)]
 
     @property
     def unreported(self) -> int:
-        """Keys with counts that are not reported."""
+        """Returns how many keys have counts that are not reported."""
         return sum(len(shard.dirty) for shard in self._shards)
 
     @property
     def rows(self) -> int:
-        """Rows that are kept."""
+        """Returns how many rows are kept."""
         return self._count
 
     def gather(self, now_ns: int) -> Counts:
-        """Add what the meter has counted since; returns how much that was, under all keys together.
+        """Adds the meter's new counts to the rows. Returns the sum of these counts over all keys.
 
-        `now_ns` is of the clock that does not jump.
+        `now_ns` is a moment of the monotonic clock.
         """
         with self.lock:
             taken = self.meter.take()
@@ -153,7 +154,10 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch for a shard; None if there is nothing, unless it is to `speak` in any case."""
+        """Returns the next batch for a shard.
+
+        If there is nothing to report, returns None, or with `speak` an empty batch.
+        """
         with self.lock:
             state = self._shards[shard]
             rows: list[UsageRow] = []
@@ -167,10 +171,12 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, rows, self._kept, load=load)
 
     def erase(self, is_named: Callable[[str], bool]) -> dict[int, list[tuple[Period, UsageKey]]]:
-        """Forget the rows of the identities that are named; returns those that the hub may have, by shard.
+        """Forgets the rows of the identities for which `is_named` returns True.
 
-        The account has to take them back there before it reports them again (`UsageEraser.retract`): from here on they
-        are counted from zero.
+        Returns the rows that the hub may have, by shard.
+
+        The caller must retract these from the hub before the next report (`UsageEraser.retract`): from here on the
+        identities are counted from zero.
         """
         retracted: dict[int, list[tuple[Period, UsageKey]]] = {}
         with self.lock:
@@ -186,7 +192,7 @@ class UsageReports:
         return retracted
 
     def last_word(self, shard: int) -> UsageBatch:
-        """Reports to a shard that the account ends; only when nothing is unreported at any shard."""
+        """Returns the batch that ends the account at a shard; allowed only when nothing is unreported at any shard."""
         with self.lock:
             state = self._shards[shard]
             state.sequence += 1
@@ -194,7 +200,10 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, (), self._kept, periods)
 
     def recorded(self, batch: UsageBatch, answer: Recorded, now_ns: int) -> None:
-        """The hub has answered; `now_ns` is as for `gather`."""
+        """Notes the hub's answer to a batch: marks its rows as reported, or reports again what the hub has lost.
+
+        `now_ns` is a moment of the monotonic clock, as for `gather`.
+        """
         with self.lock:
             if batch.account != self.account:
                 return
@@ -239,7 +248,10 @@ class UsageReports:
             self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
     def _date_anew(self, row: UsageRow, hub_us: int, now_ns: int) -> None:
-        """Count in the hub's present period what it has refused, as far as it has never had that."""
+        """Moves counts that the hub has refused for their date to the hub's present period.
+
+        The part that the hub has merged before stays in the old period.
+        """
         period, key, _ = row
         rows = self._rows.get(period, {})
         kept = rows.get(key)
@@ -263,7 +275,7 @@ class UsageReports:
                 self._add(present, key, new, now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
-        """Let go of periods that are not reported to any hub again."""
+        """Drops the rows of periods that no hub will be sent again."""
         for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
@@ -287,7 +299,7 @@ class UsageReports:
         self._note_dropped(period.kind, unreported)
 
     def _report_again(self, shard: int) -> None:
-        """Marks all that is kept of this shard as new to the hub, which has lost its data."""
+        """Marks all rows of a shard as unreported, because the shard has lost its data."""
         state = self._shards[shard]
         count = 0
         for period, rows in self._rows.items():
@@ -305,7 +317,7 @@ class UsageReports:
         )
 
     def _become_another(self) -> None:
-        """Another process has this account: go on under a new one, with the counts that were not reported yet."""
+        """Begins a new account with the unreported counts, because another process reports under the present one."""
         self.account = self._new_name()
         for rows in self._rows.values():
             for row in rows.values():
@@ -369,7 +381,7 @@ class UsageReports:
             )
 
     def _periods_of(self, shard: int) -> list[Period]:
-        """The periods in which the account has rows of this shard."""
+        """Returns the periods in which the account has rows of this shard."""
         return [period for period, rows in self._rows.items() if any(self._shard_of(key) == shard for key in rows)]
 
     def _shard_of(self, key: UsageKey) -> int:
@@ -377,13 +389,13 @@ class UsageReports:
 
 
 class _ShardReports:
-    """The reports to one shard of the hub."""
+    """The state of the reports to one shard of the hub."""
 
     def __init__(self) -> None:
         self.dirty: dict[UsageKey, set[Period]] = {}
         self.sequence = 0
         self.answered = 0
-        """The sequence of the last batch that was merged."""
+        """The sequence number of the last batch that the hub has merged."""
 
     def reported(self, key: UsageKey, period: Period) -> None:
         """Marks a row as reported."""

@@ -1,1 +1,1 @@
-"""The common part of the clients of all servers: URLs, TLS, one client for each event loop."""
+"""The common part of the clients of all servers: URLs and TLS."""

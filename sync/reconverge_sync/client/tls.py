@@ -1,8 +1,8 @@
-"""How to encrypt, for all connections of a URL: one context, which is made anew when its files have changed."""
+"""Makes the TLS context for all connections of a URL: one context, which is made anew when its files have changed."""
 
 # redis-py makes a context for each connection, and reads all authorities of the system into it although one is named:
-# 36 to 43 ms of the loop's time. Three Sentinels took 95 to 157 ms so, of an exchange that has 400; on a busy machine
-# agents did not come back from a failover. Shared, and with the named authority alone, it is 7 to 9 ms.
+# 36 to 43 ms of the loop's time. With three Sentinels that took 95 to 157 ms of an exchange that has 400 ms; on a busy
+# machine agents did not come back from a failover. Shared, and with the named authority alone, it is 7 to 9 ms.
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CONTENTS: Final = {
 
 
 class UnusableFile(Exception):
-    """A file that the URL names for TLS cannot be read, or does not hold what it should.
+    """Raised when a file that the URL names for TLS cannot be read, or has other content than it should.
 
-    No OSError: a client would take that for a server that cannot be reached.
+    It is no OSError, which a client would take for a server that cannot be reached.
     """
 
     def __init__(self, name: str, path: str, problem: str) -> None:
@@ -32,9 +32,9 @@ FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Makes a context of the options that `tls_options` has read. Reads files. Raises UnusableFile.
+    """Makes a TLS context from the options that `tls_options` has read. Reads files. Raises UnusableFile.
 
-    A URL that names an authority trusts it, and not the system's beside it, which also take long to read.
+    If the URL names an authority, only that is trusted, and not the system's authorities, which take long to read.
     """
     for name in FILES:
         if name in options:
@@ -68,7 +68,7 @@ def _unfit(name: str, options: Mapping[str, Any]) -> UnusableFile:
 
 
 class SharedContext:
-    """The same for every connection, as making one takes up to 40 ms of a loop's time."""
+    """A TLS context that all connections of a URL share, as making one takes up to 40 ms of a loop's time."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -77,9 +77,9 @@ class SharedContext:
         self._made_of: list[tuple[int, int, int]] = []
 
     def get(self) -> ssl.SSLContext:
-        """Returns the context to connect with.
+        """Returns the context, made anew if its files have changed.
 
-        Raises UnusableFile, as a file may not be there yet; the next call tries again.
+        Raises UnusableFile, for example if a file is not there yet; the next call tries again.
         """
         try:
             found = [file.stat() for file in self._files]

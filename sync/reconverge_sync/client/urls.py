@@ -1,4 +1,4 @@
-"""The common part of the URLs and the error texts of all servers."""
+"""Reads the parts of a hub's URL that all servers share, and makes error texts without secrets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ NUMBER_DIGITS_MAX: Final = 9
 
 
 def read_query(query: str, known: Iterable[str], refuse: Callable[[str], InvalidSetting]) -> dict[str, str]:
-    """The options of a URL by name: each is known, has a value, and stands there once. Raises what `refuse` makes.
+    """Reads the options of a URL by name. Raises the exception that `refuse` makes of a problem.
 
-    Nothing is passed over: a word that is mistyped may be the one that the security of a connection depends on.
+    Each option must be known, have a value, and occur once. No unknown option is ignored: the security of a connection
+    may depend on one that is misspelt.
     """
     names = sorted(known)
     options: dict[str, str] = {}
@@ -46,19 +47,19 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 
 
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
-    """Whether an option is on: in one of the words that are known, in any case. Raises what `refuse` makes."""
+    """Whether the value of an option is a word for on, in upper or lower case. Raises the exception of `refuse`."""
     if value.lower() not in SWITCHES:
         raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}")
     return SWITCHES[value.lower()]
 
 
 def is_number(text: str) -> bool:
-    """Whether that is a whole number of a sensible length, in plain digits."""
+    """Whether a text is a whole number of a sensible length, in plain digits."""
     return text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX
 
 
 def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) -> dict[str, Any]:
-    """How to encrypt, taken out of the query; whether to check certificates, and the names in them, is always said."""
+    """Removes the TLS options from a query and returns them, always with `ssl_cert_reqs` and `ssl_check_hostname`."""
     options: dict[str, Any] = {name: query.pop(name) for name in list(query) if name in TLS_OPTIONS}
     required = options.setdefault("ssl_cert_reqs", "required")
     if required not in TLS_REQUIREMENTS:
@@ -72,7 +73,7 @@ def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) 
 
 
 def longest_first(*secrets: str | None) -> tuple[str, ...]:
-    """Those that there are, in the order in which to look for them: one may be part of another."""
+    """Returns the secrets that are not empty, the longest first, as one may be part of another."""
     return tuple(sorted(filter(None, secrets), key=len, reverse=True))
 
 
@@ -80,13 +81,13 @@ FILE_TEXT_MAX: Final = 500
 """The longest text that is shown of an error that names a file, whose path may be long."""
 _UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
 UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
-"""Negative numbers are those of names that have no address."""
+"""Matches the number of an error for a server that cannot be reached; negative numbers are failed name look-ups."""
 NO_NAME_TEXT: Final = re.compile(r"\bErr(?:no|or) -(?:2|5)\b")
-"""There is no such host, or it has no address: EAI_NONAME and EAI_NODATA."""
+"""Matches the number of an error for a host that does not exist or has no address: EAI_NONAME and EAI_NODATA."""
 
 
 def shown(error: BaseException, secrets: Iterable[str]) -> str:
-    """Returns the error's text, in one line, without any of `secrets`, which are looked for in their order."""
+    """Returns the error's text in one line, with each of `secrets` replaced by ***, in their order."""
     text = str(error)
     for secret in secrets:
         text = text.replace(secret, "***")

@@ -13,18 +13,18 @@ from reconverge_sync.redis.diagnosis.advice import as_failure
 
 CLUSTER: Final = "cluster"
 EXAMINED_MAX: Final = 32
-"""Owners; where so many are well, those that are not will be known to the cluster itself."""
+"""The most servers that are examined; if so many are healthy, the cluster itself reports the others."""
 UNEVEN: Final = 2.0
-"""From so many times an even share on, it is worth saying what would be more even."""
+"""If one server has so many times an even share of the shards, a finding suggests more shards."""
 
 Examine = Callable[[Place, int], Awaitable[Diagnosis]]
-"""Examines the server there, with exchanges in a shard that it owns."""
+"""A function that examines the server at a place, with exchanges in a shard that the server owns."""
 
 
 async def diagnose_cluster(
     owners: ClusterTopology, named: Sequence[Place], examine: Examine, *, shards: int
 ) -> Diagnosis:
-    """Diagnoses the servers of a cluster; `named` are those in the URL."""
+    """Diagnoses the servers of a cluster. `named` are the places in the URL."""
     try:
         found = await owners.places()
     except Exception as error:  # noqa: BLE001  # the first of the servers tells more about any error
@@ -57,7 +57,7 @@ def _judge(found: Mapping[Place, Sequence[int]], shards: int) -> Finding:
 
 
 def _what_is_wrong(place: Place, diagnosis: Diagnosis) -> Iterator[Finding]:
-    """Yields the findings of another server that are not OK, at its place."""
+    """Yields the findings about one server that are not OK, each with the server's place in front."""
     for finding in diagnosis.findings:
         if finding.level is not Level.OK:
             yield replace(finding, fact=f"{place}: {finding.fact}")

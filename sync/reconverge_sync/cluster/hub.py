@@ -1,4 +1,4 @@
-"""A hub on a Redis Cluster: each shard is one hash slot, and lives on the server that owns that slot."""
+"""A hub on a Redis Cluster: each shard is one hash slot, and is stored on the server that owns that slot."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 
 SHARDS_DEFAULT: Final = 16
-"""Every shard costs exchanges. So many are spread well over up to six owners; for more, say more."""
+"""The default number of shards. It spreads well over up to six servers; each shard costs exchanges of its own."""
 SHARDS_MAX: Final = 1024
-"""A node speaks to each of them, even when it has nothing to say."""
+"""The most shards. A node exchanges with each of them, even if it has nothing to report."""
 
 
 class ClusterHub(RedisHub):
-    """Nodes meet in a Redis Cluster (6.2 or later), which may be resharded and may fail over meanwhile.
+    """A hub on a Redis Cluster (6.2 or later), which may be resharded and may fail over while it is in use.
 
-    What `RedisHub` promises, for each shard by itself: one whose owner is dead or slow holds up no other. While a slot
-    is on its way to another owner, its shard may be unavailable.
+    It promises what `RedisHub` does, for each shard by itself: a shard whose server is dead or slow does not delay the
+    others. While a slot moves to another server, its shard may be unavailable.
 
-    A user of its own needs this on each server, for the namespace `shop`:
+    A user for the hub alone needs these rights on each server, for the namespace `shop`:
 
         ACL SETUSER shop on >PASSWORD resetkeys ~shop:* resetchannels -@all +eval +evalsha
             +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time +asking +cluster|slots
@@ -41,7 +41,7 @@ class ClusterHub(RedisHub):
             is enough to find the others, and several help while one is down. As query: `shards` (16 by default; all
             nodes must agree), and for TLS the options of `RedisHub`.
         settings: the namespace, and the time that an exchange may take.
-        shards: what the URL does not say.
+        shards: the number of shards if the URL has none.
         clock, new_name: see `RedisHub`.
 
     Raises:
@@ -63,7 +63,7 @@ class ClusterHub(RedisHub):
             raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """A client of one of the servers that the URL names: a message published at any of them reaches all."""
+        """Makes a client of one of the URL's servers: a message that is published at any of them reaches all."""
         place = choice(self._connection.places)
         return self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
 
@@ -94,5 +94,5 @@ def _shards(url: str, wanted: str) -> int:
 
 
 def open_cluster(url: str, settings: HubSettings) -> ClusterHub:
-    """The factory for `redis+cluster://` and `rediss+cluster://`, and for the same with `valkey`."""
+    """Opens the hub of a `redis+cluster://` or `rediss+cluster://` URL, or of the same with `valkey`."""
     return ClusterHub(url, settings)

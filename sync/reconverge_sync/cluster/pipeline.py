@@ -1,11 +1,11 @@
-"""One server of a cluster, and the commands on the way to it: those of one moment travel together."""
+"""Sends commands to one server of a cluster, in pipelines: commands of about one moment are sent together."""
 
 # Theory of operation.
 #
-# All shards of a server are due at about the same moment, and a write for each would be a system call for each. So what
-# is asked while FLIGHTS_MAX pipelines are under way waits, and goes with the next one. A pipeline is a task of its own:
-# if the task belonged to the question that began it, a caller that gives up would take the answers of all others with
-# it.
+# All shards of a server are due at about the same moment, and a write for each would be a system call for each. So
+# commands that come while FLIGHTS_MAX pipelines are under way wait, and are sent with the next one. A pipeline is a
+# task of its own: if the task belonged to the question that began it, a caller that is cancelled would cancel the
+# answers of all others, too.
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import redis.asyncio
 from redis import exceptions
 
 FLIGHTS_MAX: Final = 2
-"""So many connections of one process to one server; commands that come while both are in use travel together."""
+"""The connections of one process to one server; commands that come while all are in use are sent together later."""
 QUESTIONS_MAX: Final = 64
-"""In one go; a server may take 4 ms to answer one of them."""
+"""The most questions of one pipeline; a server may take 4 ms to answer one of them."""
 
 Command = tuple[object, ...]
 
@@ -30,13 +30,13 @@ class _Question(NamedTuple):
 
 
 class NodePipeline:
-    """Asks one server, in flights: one write with everything that is waiting, and the replies in order.
+    """Sends commands to one server in flights: a flight writes all waiting commands at once and reads the replies.
 
-    A flight is a task of its own, so a caller that gives up waiting takes nothing from the other questions on board.
+    A flight is a task of its own, so a caller that is cancelled does not affect the other questions of the flight.
 
     Args:
-        client: has at least `FLIGHTS_MAX` connections.
-        timeout_s: for one flight, connecting included.
+        client: a client with at least `FLIGHTS_MAX` connections.
+        timeout_s: the seconds that one flight may take, connecting included.
     """
 
     def __init__(self, client: redis.asyncio.Redis, *, timeout_s: float) -> None:
@@ -48,11 +48,11 @@ class NodePipeline:
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on the way."""
+        """Whether a flight is under way."""
         return bool(self._flights)
 
     async def ask(self, *commands: Command) -> Any:
-        """Runs commands one right after the other on one connection; returns the answer to the last.
+        """Runs commands one right after the other on one connection. Returns the reply to the last one.
 
         Raises the client's errors.
         """
@@ -66,7 +66,7 @@ class NodePipeline:
         return await question.answer
 
     async def close(self) -> None:
-        """Give up commands on the way, and let go of the connections."""
+        """Cancels all commands under way and closes the connections."""
         flights = list(self._flights)
         for flight in flights:
             flight.cancel()

@@ -1,9 +1,9 @@
-"""Which server of a cluster owns which shard: reads the map of slots, and finds out when it has changed."""
+"""Finds the server of a cluster that owns each shard: reads the map of slots, and notices when it has changed."""
 
 # Theory of operation.
 #
-# Each shard is one hash slot, and each has a syncer of its own. What becomes of one server must hold up no shard of
-# another one.
+# Each shard is one hash slot, and each has a syncer of its own. A server that fails must not delay the shards of other
+# servers.
 #
 # redis-py's client of a cluster closes all that it has when one connection fails, asks for the map again under one lock
 # that every question waits for, and asks the next server only when the one before has timed out. With one of three
@@ -35,27 +35,30 @@ from reconverge_sync.redis.connection import Connection, Place
 SLOTS: Final = 16384
 RANGES_MAX: Final = 16384
 PLACES_MAX: Final = 1000
-"""Redis advises against larger clusters."""
+"""The most servers that are known; Redis advises against larger clusters."""
 
 
 class SlotMap(NamedTuple):
     """The owners of all slots, as one server knows them."""
 
     owners: dict[int, Place]
-    """By slot; only those that were asked for."""
+    """The owner of each slot that was asked for."""
     places: tuple[Place, ...]
     """All servers, replicas among them."""
 
 
 def slot_of(shard: int) -> int:
-    """The slot of all keys of a shard: they have its number as their hash tag."""
+    """Returns the hash slot of a shard, whose keys all have the shard's number as their hash tag."""
     return int(key_slot(b"%d" % shard))
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """Reads the answer of `CLUSTER SLOTS` from the place that was asked. Raises ValueError when that makes no sense."""
+    """Reads the reply of the server `asked` to `CLUSTER SLOTS`, for the `wanted` slots.
+
+    Raises ValueError if invalid.
+    """
     if not isinstance(reply, list) or not 0 < len(reply) <= RANGES_MAX:
-        raise ValueError("it knows of no slots")
+        raise ValueError("the server returned no slots")
     owners: dict[int, Place] = {}
     places: dict[Place, None] = {}
     for entry in reply:
@@ -75,14 +78,17 @@ def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
 
 
 def place_at(host: str, port: int, asked: Place) -> Place:
-    """Where a redirection leads; without a host, to the same one. Raises ValueError when it leads nowhere."""
+    """Returns the server to which a redirection leads; without a host, at the same one as `asked`.
+
+    Raises ValueError if the address is unknown.
+    """
     if host == "?" or not 0 < port < 65536:
         raise ValueError("the cluster does not know the address of one of its servers")
     return Place(host or asked.host, port)
 
 
 def _place(server: Any, asked: Place) -> Place | None:
-    """None when the server's address is not known."""
+    """Returns the address of a server in a reply; None if the cluster does not know it. Raises ValueError."""
     if not isinstance(server, list) or len(server) < 2 or type(server[1]) is not int:
         raise ValueError("a server's address cannot be read")
     host = server[0]
@@ -93,29 +99,29 @@ def _place(server: Any, asked: Place) -> Place | None:
 
 
 ANSWER_SHARE: Final = 0.8
-"""How much of an exchange's time a server may take; in the rest another may be asked."""
+"""The fraction of an exchange's time that a server may take; in the rest another server may be asked."""
 MAP_SHARE: Final = 0.5
-"""How much of it the search for the owners may take, all servers that are asked for that together."""
+"""The fraction of an exchange's time that the search for the owners may take, over all servers that are asked."""
 HEDGE_SHARE: Final = 0.05
-"""After so much of it without an answer, one more server is asked for the owners."""
+"""The fraction of an exchange's time after which one more server is asked for the owners."""
 HOPS_MAX: Final = 4
-"""Servers that one question may be sent on to. A move takes one or two; disagreement may send it in a circle."""
+"""The most redirections of one question. A move takes one or two; servers that disagree may send it in a circle."""
 MAP_AGE_S: Final = 0.5
-"""A map is not asked for again before that: all shards of a dead owner would."""
+"""The least age of a map in seconds before it is asked for again, as all shards of a dead owner ask at once."""
 SERVERS_ASKED_MAX: Final = 16
-"""For one map; the next one begins with others."""
+"""The most servers that are asked for one map; the next search begins with others."""
 
 _GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
-"""Errors of a server that is not there any more, or not itself."""
+"""Errors after which a server counts as gone."""
 _LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.MasterDownError)
 
 
 class ClusterTopology:
-    """The servers of a cluster: asks each about the shards that it owns. See `Servers`.
+    """Sends commands to the servers of a cluster, each to the server that owns its shard. Implements `Servers`.
 
-    Each of them has connections of its own, so a slow or dead one delays no question to another. The map of
-    slots is asked for when an owner is unknown or does not answer, of one server after the other with the answers
-    overlapping; a redirection corrects it for one shard. Only questions that need the map wait for it.
+    Each server has connections of its own, so a slow or dead one does not delay commands to others. The map of slots is
+    asked for when an owner is unknown or does not answer: servers are asked one after the other, without waiting long
+    for each. A redirection corrects the map for one shard. Only commands that need the map wait for it.
     """
 
     def __init__(self, connection: Connection, timeout_s: float, *, shards: int, random: Random | None = None) -> None:
@@ -124,12 +130,12 @@ class ClusterTopology:
         self._slots = [slot_of(shard) for shard in range(shards)]
         self._random = random or Random()
         self._owner_of: dict[int, Place] = {}
-        """By slot."""
+        """The place of each slot's owner, by slot."""
         self._owners: dict[Place, NodePipeline] = {}
         self._retired: list[NodePipeline] = []
-        """Those that are part of no map any more, while they are being closed."""
+        """The servers that the map does not have any more, while their connections are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
-        """The servers to ask for a map: those of the last one, and those that the URL names."""
+        """The servers to ask for a map: those of the last map, and those in the URL."""
         self._mapping: asyncio.Task[None] | None = None
         self._mapped_s = -MAP_AGE_S
 
@@ -152,11 +158,11 @@ class ClusterTopology:
                 place = self._owner_of[slot] = place_at(error.host, error.port, place)
                 before = ()
             except exceptions.AskError as error:
-                # For this one question: the slot is on its way there.
+                # For this one question: the slot is being moved there.
                 place = place_at(error.host, error.port, place)
                 before = (("ASKING",),)
-            # Another server may have its slots by now. To ask that one for the same again is harmless:
-            # counts are absolute.
+            # Another server may have its slots by now. Sending the same command again is harmless: counts are
+            # absolute.
             except (*_GONE, *_LOST):
                 with contextlib.suppress(*_GONE, *_LOST, ValueError, exceptions.RedisError):
                     await self._map()
@@ -168,7 +174,7 @@ class ClusterTopology:
         raise exceptions.TryAgainError(f"sent on more than {HOPS_MAX} times")
 
     async def places(self) -> dict[Place, list[int]]:
-        """Which shards each server owns, as a new map has it. Raises the client's errors."""
+        """Returns the shards that each server owns, by a new map. Raises the client's errors."""
         async with asyncio.timeout(self._timeout_s):
             await self._map(older_than_s=0.0)
         found: dict[Place, list[int]] = {}
@@ -195,7 +201,7 @@ class ClusterTopology:
         return owner
 
     async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
-        """Waits for a new map, or for the one that is on its way. Raises the last server's error if none had one."""
+        """Reads a new map, or waits for the one that is being read. Raises the last server's error if none had one."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._mapped_s + older_than_s:
             return
@@ -224,7 +230,7 @@ class ClusterTopology:
             self._retired.pop()
 
     async def _first_map(self, places: Sequence[Place]) -> SlotMap:
-        """Ask one after the other, without waiting long for any, until one has answered."""
+        """Asks servers one after the other, without waiting long for each, and returns the first map that comes."""
         questions: set[asyncio.Task[SlotMap]] = set()
         waiting = list(places)
         problem: BaseException | None = None
@@ -252,6 +258,6 @@ class ClusterTopology:
 
 
 def _heed(task: asyncio.Task[Any]) -> None:
-    """Retrieve the task's exception: asyncio logs one that is never retrieved, with the secrets that it may show."""
+    """Retrieves a task's exception, as asyncio would log one that is never retrieved, maybe with secrets in it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Examines an embedded hub: whether its private server starts, and then that server as any Redis."""
+"""Examines an embedded hub: whether its private server starts, and then that server like any Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG_BYTES_MAX = 4096
 async def diagnose_embedded(
     ensure_running: Callable[[], Awaitable[None]], directory: Path, server: RedisHub, binary: str, *, runs: bool
 ) -> Diagnosis:
-    """Diagnoses the server, and whether it can be started; `runs` if it was started before."""
+    """Diagnoses the private server, and whether it can be started. `runs`: whether it ran already before."""
     try:
         await ensure_running()
     except HubUnavailable as error:
@@ -35,7 +35,7 @@ async def diagnose_embedded(
 
 
 def _last_line(log: Path) -> str:
-    """The end of the server's log, if there is one."""
+    """Returns the last line of the server's log; an empty string if there is none."""
     try:
         lines = log.read_bytes()[-LOG_BYTES_MAX:].decode(errors="replace").splitlines()
     except OSError:

@@ -32,18 +32,18 @@ from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisUsage
 
 START_S: Final = 6.0
-"""The longest to wait for a server that is being started, by this process or by another."""
+"""The most seconds to wait for a server that is being started, by this process or by another."""
 POLL_S: Final = 0.005
 SOCKET_PATH_MAX: Final = 100
-"""A unix socket's path ends at 107 bytes."""
+"""The longest path of the socket in bytes; the system allows 107 for a unix socket."""
 
 _joining = new_lock(whole=True)
-"""Held for each step of joining a server, and while forking: a child would share, and keep, what the step has open.
+"""Held for each step of joining a server, and while forking: else a child would share, and keep, the step's open files.
 
-It is not held while a server that is being started is waited for, which may fail: a fork would wait as well.
+It is not held while waiting for a server that is being started, as a fork would wait as well.
 """
 _start_locks: Final[set[IO[str]]] = set()
-"""The locks that are held meanwhile; a child closes its copies, and the parent goes on to hold them."""
+"""The files with the start locks that are held; a forked child closes its copies, and the parent keeps the locks."""
 
 
 def _close_inherited() -> None:
@@ -55,15 +55,15 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 
 class EmbeddedHub:
-    """Nodes meet in a redis-server that the first of them starts, and that ends with the last of them.
+    """A hub on a private redis-server, which the first process starts, and which ends with the last one.
 
     The server listens on a unix socket in a directory that only this user can enter, and keeps nothing on disk. All
-    processes that name it alike, `embedded://NAME`, share it. A process of its own keeps it, so that it outlives
-    the process that started it, and ends after its last user, however that one ends. Each method but `hints` starts
+    processes with the same `embedded://NAME` share it. A supervisor process keeps it running, so that it outlives the
+    process that started it, and ends after its last user, even if that one was killed. Each method but `hints` starts
     the server if it does not run.
 
     Raises:
-        InvalidSetting: the name cannot be that of a directory.
+        InvalidSetting: the name cannot be the name of a directory.
         MissingExtra: there is no redis-server on this machine.
     """
 
@@ -71,20 +71,22 @@ class EmbeddedHub:
         name, rest = re.fullmatch(r"([^/?#]*)(.*)", url.partition("://")[2], re.DOTALL).groups()  # type: ignore[union-attr]
         name = name or "default"
         if rest.strip("/"):
-            raise InvalidSetting("hub", redacted(url), "has something after the name, where nothing belongs")
+            raise InvalidSetting("hub", redacted(url), "has something after the name; remove it")
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}", name):
-            raise InvalidSetting("hub", redacted(url), "may be named with up to 64 letters, digits and _.-")
+            raise InvalidSetting(
+                "hub", redacted(url), "has an invalid name; use up to 64 letters, digits and _.-, and no dot at first"
+            )
         self._binary = find_redis_server()
         self.directory = directory_of(name)
         self._redis = RedisHub(self.url, settings, certainly_new=(self.directory / "fresh").exists)
         self._users: IO[str] | None = None
         self._pid = 0
         self._alone = False
-        """There was no other user when this one came, so no node can hold allowances from before."""
+        """Whether this was the server's first user, so that no node can hold allowances from before."""
 
     @property
     def url(self) -> str:
-        """The URL of the server, for a client that does not keep it running."""
+        """The URL of the private server, for a client that does not keep it running."""
         return f"redis+unix://{self.directory / 'redis.sock'}"
 
     @property
@@ -148,7 +150,7 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Swaps the index. The server keeps it no longer than its last user, the nodes included."""
+        """Swaps the index of the contracts. The server loses it when its last user, such as a node, is gone."""
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -165,7 +167,7 @@ class EmbeddedHub:
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints:
-        """Returns the hints of the server, which runs while an agent exchanges with it."""
+        """Returns the server's hints of changed contracts. The server runs while an agent exchanges with it."""
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:
@@ -190,14 +192,14 @@ class EmbeddedHub:
         )
 
     async def close(self) -> None:
-        """Ends the use of the server, which ends with its last user."""
+        """Ends this process's use of the server. The server ends with its last user."""
         await self._redis.close()
         if self._users is not None:
-            self._users.close()  # if it is the parent's, that goes on to hold the lock
+            self._users.close()  # in a fork it is the parent's, which keeps the lock
         self._users = None
 
     async def ensure_running(self) -> None:
-        """Starts the server, and keeps it until `close`. Raises HubUnavailable."""
+        """Starts the server if it does not run, and keeps it running until `close`. Raises HubUnavailable."""
         if self._users is not None and self._pid == os.getpid() and self._ready():
             return
         try:
@@ -206,11 +208,11 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
 
     def _ready(self) -> bool:
-        """Whether the server runs. Files prove nothing by themselves: they outlive a supervisor that was killed."""
+        """Whether the server runs: there is the file `ready`, and a supervisor, as the file outlives a killed one."""
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether there is a supervisor, which has the directory locked."""
+        """Whether there is a supervisor, which holds the lock of the directory."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:
@@ -219,13 +221,13 @@ class EmbeddedHub:
                 os.close(directory)
 
     def _join(self) -> None:
-        """Become a user of the server, and start it if there is none."""
+        """Becomes a user of the server, and starts it if it does not run."""
         # The owner of the directory above could put another in the place of ours.
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = directory.lstat()
             if not stat.S_ISDIR(found.st_mode):
-                raise OSError("a link or a file stands in the place of the directory")
+                raise OSError("is a link or a file, not a directory; remove it")
             if found.st_uid != os.getuid():
                 raise OSError("the directory belongs to another user")
             if found.st_mode & 0o077:
@@ -240,7 +242,7 @@ class EmbeddedHub:
         raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
-        """Take part in the lock that keeps the server; not while its supervisor takes it down."""
+        """Takes the shared lock that keeps the server running. Returns False while its supervisor is stopping it."""
         with _joining:
             return self._holds_users_lock()
 
@@ -253,12 +255,12 @@ class EmbeddedHub:
             users.close()
             return False
         if self._users is not None:
-            self._users.close()  # the parent's, which goes on to hold the lock
+            self._users.close()  # the parent's, which keeps the lock
         self._users, self._pid = users, os.getpid()
         return True
 
     def _start(self, deadline_s: float) -> bool:
-        """Start the server's supervisor, unless another process is doing so, and wait until the server is ready."""
+        """Starts the server's supervisor, unless another process is doing so. Returns whether the server is ready."""
         with _joining:
             lock = (self.directory / "start.lock").open("a")
             _start_locks.add(lock)
@@ -267,7 +269,7 @@ class EmbeddedHub:
                 starts = _try_lock(lock, fcntl.LOCK_EX) and not self._ready()
                 begun = self._supervisor() if starts else None
             if begun is not None:
-                begun.wait()  # it goes into the background by itself, so this returns at once and leaves no child
+                begun.wait()  # the supervisor goes into the background, so this returns at once and leaves no child
             while not self._ready() and time.monotonic() < deadline_s:
                 time.sleep(POLL_S)
         finally:
@@ -277,7 +279,7 @@ class EmbeddedHub:
         return self._ready()
 
     def _supervisor(self) -> subprocess.Popen[bytes]:
-        """Start what keeps the server."""
+        """Starts the supervisor process, which keeps the server running."""
         command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
         command += ["fresh"] if self._alone else []
         self._alone = False  # others may use it by the time it has to be started again
@@ -295,26 +297,26 @@ class EmbeddedHub:
 
 
 def directory_of(name: str) -> Path:
-    """Where the server of that name lives: among this user's runtime files, or else the temporary ones."""
+    """Returns the directory of the server of that name: below the user's runtime directory, or a temporary one."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parent = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
     directory = parent / f"reconverge-{os.getuid()}" / name
     if len(str(directory)) > SOCKET_PATH_MAX - len("/redis.sock"):
         digest = sha256(str(directory).encode()).hexdigest()[:16]
-        directory = Path("/tmp") / f"reconverge-{os.getuid()}" / digest  # noqa: S108  # whose it is is checked
+        directory = Path("/tmp") / f"reconverge-{os.getuid()}" / digest  # noqa: S108  # its owner is checked
     return directory
 
 
 def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
-    """The factory for `embedded://`."""
+    """Opens the hub of an `embedded://` URL."""
     return EmbeddedHub(url, settings)
 
 
 def _interpreter() -> list[str]:
-    """A Python that imports nothing but its own modules; the supervisor needs no others.
+    """Returns the command of a Python that imports only its own modules; the supervisor needs no others.
 
-    Not from the working directory, which may hold files of other users, nor from that of the script, nor from where the
-    environment says.
+    It imports nothing from the working directory, which may hold files of other users, nor from the directory of the
+    script, nor from the paths of the environment.
     """
     return [sys.executable, "-I", "-S"]
 

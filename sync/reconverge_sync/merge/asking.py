@@ -88,30 +88,32 @@ CHEAP = 3
 
 
 def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
-    """How many nodes may be asked about a key; one of them reports, and is not in the sums.
+    """Returns how many nodes may receive requests for a key.
 
-    A node that is new, as its batch has a low number, is not taken to be alone: others may be about to join.
+    One of them is the reporting node, which is not in the sums.
+
+    A new node, whose batch has a low number, does not count as the only one: others may be about to join.
     """
     known = max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
     return known if sequence > JOINING else max(known, 2)
 
 
 def note_cost(cell: LedgerCell, report: CellReport) -> None:
-    """Update the mean cost of a request of this cell, by a request that waits."""
+    """Updates the mean cost of a request for the key, from the report of one that waits."""
     cost = min(report.ask, report.waiting)
     if cost > 0:
         cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
 
 
 def is_small(cell: LedgerCell, nodes: int) -> bool:
-    """Whether no node needs an allowance of a key to begin a window with: it has too few requests for that."""
+    """Whether the key has so few requests that no node needs an allowance of it to begin a window with."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
 def stays_at_hub(
     cell: LedgerCell, nodes: int, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, pace_us: int
 ) -> bool:
-    """Whether the free part of a key stays at the hub, as far as a node is concerned that has asked about it."""
+    """Whether the free part of a key stays at the hub, for a node whose requests have asked about it."""
     if not report.asks or nodes < 2 or not rule.bounded:
         return False
     # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does
@@ -127,7 +129,7 @@ def stays_at_hub(
 
 @dataclass(slots=True)
 class HubAsk:
-    """A node's ask for a key that is kept at the hub, and its grant."""
+    """A node's ask for a key that is kept at the hub, and the grant that it gets."""
 
     report: CellReport
     small: bool
@@ -136,13 +138,14 @@ class HubAsk:
     """The sums of the other entries that float, if all were looked at; else their allowances count."""
     granted: int = 0
     holds: int = 0
-    """The allowance of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
+    """The allowance of a bucket from before it was kept at the hub: its node may use it until it has received the
+    answer."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-        """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
+        """Moves the level of a node's bucket into the hub's own bucket. The answer informs the node.
 
-        Nothing is saved up for its ask, as that waits for this answer alone; unless others have allowances of a bucket,
-        or slots, as no window's end takes anything of these away.
+        No amount is saved up for the node's ask, as its request waits for this answer alone. It is saved up if other
+        nodes have allowances of a bucket, or for slots, as no window's end takes these away.
         """
         if rule.bucket:
             self.holds = entry.allowance
@@ -152,7 +155,7 @@ class HubAsk:
             entry.ask = 0
 
     def needs_all(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, lent: int) -> bool:
-        """Whether all entries have to be looked at to know what is free: allowances leave too little, use does not."""
+        """Whether all entries must be read to find the free part: allowances leave too little, use leaves enough."""
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
             return False
@@ -172,7 +175,7 @@ class HubAsk:
         *,
         small_allowances: bool,
     ) -> None:
-        """Grant the waiting cost, as far as there is room; the caller has taken the entry out of the sums."""
+        """Grants the waiting cost as far as there is room. Meanwhile the entry is not in the sums."""
         report = self.report
         if not self.small:
             raise_base(cell, entry, report, rule, small_allowances=small_allowances)

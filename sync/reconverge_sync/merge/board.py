@@ -14,7 +14,7 @@ SECOND_US: Final = 1_000_000
 
 
 class KeptSnapshot(NamedTuple):
-    """A snapshot of a node, and the time by the hub's clock until which it is kept."""
+    """A snapshot, and until when it is stored, by the hub's clock."""
 
     payload: bytes
     until_us: int
@@ -22,7 +22,7 @@ class KeptSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class Board:
-    """The snapshots that a hub keeps, and until when a console is open. See `reconverge.hub.SnapshotBoard`."""
+    """The snapshots that a hub stores, and until when a console is open. See `reconverge.hub.SnapshotBoard`."""
 
     _until_us: int = 0
     _kept: dict[str, KeptSnapshot] = field(default_factory=dict[str, KeptSnapshot])
@@ -34,7 +34,10 @@ class Board:
         return max(0, self._until_us - hub_us) / SECOND_US
 
     def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:
-        """Leaves a snapshot. Those that are over go with the first snapshot of another name."""
+        """Stores a snapshot; returns False if no console is open, or if there are too many names.
+
+        The first snapshot of a new name removes expired ones.
+        """
         check_snapshot(name, payload)
         if self._until_us <= hub_us:
             return False
@@ -46,6 +49,6 @@ class Board:
         return True
 
     def snapshots(self, hub_us: int) -> dict[str, bytes]:
-        """Returns the snapshots. Those that are over go: they bear keys."""
+        """Returns the snapshots. Removes expired ones, as they contain keys."""
         self._kept = {name: kept for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
         return {name: kept.payload for name, kept in self._kept.items()}

@@ -29,16 +29,16 @@ INTERVAL_MAX_US: Final = DAY_US
 DEBT_MAX: Final = 10
 """A bucket counts as filled so many times at most: more would only keep it full for longer when its node has gone."""
 NEEDS_MAX: Final = 100
-"""A paced limit reports needs of up to a hundred times the capacity."""
+"""The largest need of a paced limit that is counted, in capacities."""
 NEED_MAX_MILLI: Final = 10**15
 SAID_MAX: Final = 2**43
-"""Larger than any node asks for, and so small that a thousand of them have an exact sum in Lua."""
+"""Larger than any node asks for, and so small that a thousand such numbers have an exact sum in Lua."""
 RESET_AHEAD_MAX_US: Final = DAY_US
 """A reset further ahead than that is ignored: until its moment comes, no other could reset the key."""
 
 
 def check(batch: Batch) -> None:
-    """Raise HubUnavailable for a batch that no agent would send."""
+    """Raises HubUnavailable for a batch that no agent would send."""
     sane = batch.lease_us <= LEASE_MAX_US and batch.interval_us <= INTERVAL_MAX_US
     if not (sane and all(_sane(limit) for limit in batch.limits)):
         raise HubUnavailable(
@@ -57,7 +57,7 @@ def _sane(limit: LimitReport) -> bool:
 
 
 def overdraft_max(limit: LimitReport) -> int:
-    """The largest overdraft that all nodes of such a limit may have together."""
+    """Returns the largest overdraft that all nodes of such a limit may have together."""
     if limit.overshoot_milli == UNBOUNDED:
         return limit.capacity
     return int(min(float(limit.capacity) * limit.overshoot_milli // 1000, float(SAID_MAX)))
@@ -69,10 +69,10 @@ def fill_max_milli(capacity: int, quota: int) -> int:
 
 
 class Fill(NamedTuple):
-    """How full a bucket may count as by the report of one node: never less than it was taken to be before.
+    """The bound on how full a bucket may count as by one node's report; never less than before the report.
 
-    What the node has in its bucket and what is in the hub's own do not sum to more than `most_milli`, unless they did
-    before. So there is a bound, however often a node speaks, and to report a smaller capacity forgives nothing.
+    The levels of the node's bucket and the hub's own do not sum to more than `most_milli`, unless they did before. So
+    there is a bound, however often a node reports, and reporting a smaller capacity forgives no use.
     """
 
     most_milli: int
@@ -81,14 +81,17 @@ class Fill(NamedTuple):
     """The level that the node was taken to have in its bucket."""
 
     def beside(self, there_milli: int) -> int:
-        """How full another bucket may become into which the node's is poured, in thousandths; it has so much now."""
+        """Returns how full the hub's own bucket may become, in thousandths, when the node's is poured into it.
+
+        `there_milli` is how full it is now.
+        """
         return max(self.most_milli, there_milli + self.own_milli)
 
 
 def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool, slots: bool) -> CellReport:
-    """Cuts a report of a cell down to where more would have no effect; for the level of a bucket see `Fill`.
+    """Returns a report of a cell with each number cut down to where more would have no effect.
 
-    Slots have no windows and no resets: what is in progress cannot be forgotten.
+    For the level of a bucket see `Fill`. Slots have no windows and no resets, as work in progress cannot be forgotten.
     """
     if slots:
         report = report._replace(epoch=0, previous=0, base=0, window_demand=0, reset_us=0)

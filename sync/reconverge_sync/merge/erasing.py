@@ -20,14 +20,14 @@ KEPT_US: Final = round(KEPT_S * 1_000_000)
 
 @dataclass(slots=True)
 class Orders:
-    """The orders that a hub keeps."""
+    """The orders to erase identities that a hub stores."""
 
     _at_us: dict[str, int] = field(default_factory=dict[str, int])
     """The moment of each order by its mark, the oldest first."""
     _latest_us: int = 0
 
     def give(self, marks: Sequence[str], hub_us: int) -> int:
-        """Orders these marks to be erased; returns the moment of the last order, in microseconds of the hub's clock."""
+        """Stores an order for each mark; returns the moment of the last order, in microseconds of the hub's clock."""
         for mark in marks:
             self._latest_us = max(hub_us, self._latest_us + 1)
             self._at_us.pop(mark, None)
@@ -43,7 +43,7 @@ class Orders:
 
 
 def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
-    """Drop those of these cells that no live node has; returns how many were dropped, and how many stay."""
+    """Drops those of these cells that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
     for identity in identities:
         cell = shard.cells.get(identity)
@@ -59,14 +59,17 @@ def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -
 
 
 def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
-    """Drop in one step all cells whose keys name any of these."""
+    """Drops all cells whose keys contain any of these names and that no live node has, in one step.
+
+    Returns how many were dropped, and how many stay.
+    """
     wanted = set(names)
     found = [each for each in shard.cells if wanted.intersection(names_in(each[3]))]
     return Erased(0, *drop_keys(shard, found, hub_us), 0)
 
 
 def _is_held(shard: LedgerShard, cell: LedgerCell, hub_us: int) -> bool:
-    """Whether a node whose lease runs has an entry in this cell."""
+    """Whether a node with a running lease has an entry in the cell."""
     for name, entry in cell.entries.items():
         record = shard.nodes.get(name)
         if name == DEPARTED or record is None or record.gone:

@@ -61,10 +61,10 @@ def grant(
     *,
     small_allowances: bool,
 ) -> None:
-    """Raise the node's allowances towards its share, never beyond the free part; its entry is out of the sums.
+    """Raises the node's allowances towards its share, within the free part. Its entry is not in the sums meanwhile.
 
-    What is `lent` has an end, and goes into allowances alone: with bases the next window would begin beyond that. If
-    `small_allowances`, the window outlasts the node's lease, and what it holds unused is kept small.
+    A `lent` amount expires, and goes into allowances alone: with bases the next window would begin beyond the loan.
+    `small_allowances`: the window outlasts the node's lease, so the node's unused allowance is kept small.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
@@ -103,7 +103,7 @@ def grant(
 
 
 def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_allowances: bool) -> None:
-    """Raise the allowance with which the next window begins towards the node's share of the capacity."""
+    """Raises the allowance with which the next window begins, towards the node's share of the capacity."""
     own = cell.capacity
     need = entry.need_milli / 1000
     if not rule.fixed or rule.slots or report.epoch != cell.epoch or entry.need_milli == 0:
@@ -118,7 +118,7 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
 
 
 def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """How much to raise the allowance by; a cost asked for at once is met whole or not at all, the oldest ask first."""
+    """Returns by how much to raise the allowance. An ask is met in full or not at all, the oldest first."""
     head = entry.allowance - used
     wanted = ceil(target - head)
     if not 0 < entry.ask <= pool:

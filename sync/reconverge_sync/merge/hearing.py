@@ -11,7 +11,10 @@ from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
 
 def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: int) -> CellReport:
-    """Follow a node that has reset the key, unless that is impossibly far ahead; returns its report as of then."""
+    """Applies a node's reset of the key to the cell, unless it lies impossibly far ahead; returns the node's report.
+
+    Without the reset in the latter case.
+    """
     if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
         return report._replace(reset_us=cell.reset_us)
     if report.reset_us > cell.reset_us:
@@ -20,9 +23,9 @@ def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: 
 
 
 def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> tuple[CellReport, Fill]:
-    """Cuts a report down, in its bucket, to where more would have no effect; returns the bound on that, too.
+    """Returns a report with the level of its bucket cut down to where more would have no effect, and the bound on that.
 
-    `entry` is what the node said before. Of other limits than buckets there is nothing to cut down.
+    `entry` holds the node's last report. Reports of other limits than buckets stay as they are.
     """
     most_milli = max(bounds.fill_max_milli(rule.capacity, rule.quota), 1000 * bounds.DEBT_MAX * entry.capacity)
     fill = Fill(most_milli, entry.previous)
@@ -33,7 +36,7 @@ def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
 
 
 def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
-    """Follow a node that has given allowances back; it cannot have more than it was granted."""
+    """Lowers the entry's allowances to the reported ones, which the node has given back; none can rise by a report."""
     if not rule.fixed or report.epoch == cell.epoch:
         entry.allowance = min(report.allowance, entry.allowance)
     entry.vouchers = 0  # the rest of them is given back, and all else counts as used
@@ -42,7 +45,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
 
 
 def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-    """Replace the node's former report by this one."""
+    """Replaces the counts of the node's last report by those of this one."""
     same_epoch = report.epoch == cell.epoch
     # A report from before the last reset: its counts are forgotten, its allowances and its need are not.
     counted = report.reset_us >= cell.reset_us

@@ -60,7 +60,7 @@ from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 @dataclass(slots=True)
 class NodeRecord:
-    """When a node's last batch came, and the interval and lease that it announced."""
+    """The last batch of a node: its time and number, the node's interval and lease, and whether the node has gone."""
 
     seen_us: int
     sequence: int
@@ -71,13 +71,13 @@ class NodeRecord:
 
 @dataclass(slots=True)
 class Account:
-    """One process's charges to each limit, and when it last reported them."""
+    """The charges of one process to each limit, and when it last reported them."""
 
     seen_us: int
     limits: dict[str, Totals] = field(default_factory=dict)
 
     def add(self, other: Account) -> None:
-        """Take over the numbers of an account that is closed."""
+        """Adds the numbers of another account, which is being closed."""
         add_totals(self.limits, other.limits)
 
 
@@ -113,7 +113,7 @@ class LimitRule:
 
     @classmethod
     def of(cls, limit: LimitReport) -> LimitRule:
-        """The rule for a limit as a node declares it."""
+        """Returns the rule for a limit as a node declares it."""
         return cls(
             limit.window_us,
             limit.quota,
@@ -162,35 +162,35 @@ class LimitRule:
         return self.bounded and runs_out_us > lease_us
 
     def pace_us(self, batch: Batch) -> int:
-        """The interval at which a batch's node exchanges the cells of this limit."""
+        """Returns the interval at which the batch's node exchanges the cells of this limit."""
         return self.interval_us or batch.interval_us
 
     def lease_of_us(self, batch: Batch) -> int:
-        """How long allowances on this limit are the own of the batch's node."""
+        """Returns how long allowances on this limit belong to the batch's node, in microseconds."""
         return min(self.lease_us or batch.lease_us, batch.lease_us)
 
     def own_lease_us(self, batch: Batch) -> int:
-        """The lease of allowances on this limit if it is shorter than that of the node; else 0."""
+        """Returns that lease if it is shorter than the lease of the node, else 0."""
         lease_us = self.lease_of_us(batch)
         return lease_us if lease_us < batch.lease_us else 0
 
     def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
-        """How long a cell, and an entry in it, outlives the last report of a node with that lease and interval.
+        """Returns how long a cell or an entry is kept after the last report of a node with that lease and interval.
 
         A node reports each cell in which it holds allowances again before its meter has run out twice over, at the
-        first exchange after that; and exchanges are no further apart than a lease, or its allowances are void. What it
-        has used until then counts for no longer than its meter takes to run out once more.
+        first exchange after that; and exchanges are no further apart than a lease, or its allowances are void. Its use
+        until then counts for no longer than its meter takes to run out once more.
         """
         lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     def lives_us(self, batch: Batch) -> int:
-        """The time to live of a cell after a report in this batch."""
+        """Returns the time to live for the node of a batch."""
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
     def counts_for_us(self) -> int:
-        """After so long no charge counts any more, with any algorithm."""
+        """Returns after how long no charge counts any more, with any algorithm."""
         runs_out_us = self.window_us
         if self.bucket:
             drains_us = min(float(self.window_us) * self.capacity / self.quota, float(WINDOW_MAX_US))
@@ -198,27 +198,31 @@ class LimitRule:
         return 2 * runs_out_us
 
     def refilled_us(self, since_us: int, until_us: int) -> int:
-        """For how long a bucket has drained meanwhile: all the time, or a window's worth at each edge of one."""
+        """Returns for how long a bucket has drained between two moments, in microseconds.
+
+        That is all the time, or for a bucket that drains in steps, one window for each edge in between.
+        """
         if not self.stepwise:
             return until_us - since_us
         return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
     def drained_milli(self, passed_us: int, allowance: int, declared: int) -> float:
-        """How much of a bucket runs out meanwhile with an allowance, in thousandths; its node `declared` that capacity.
+        """Returns how much of a bucket drains in `passed_us` by a node's allowance, in thousandths.
 
-        The node drains by its allowance's part of what it has declared, and this rule may be that of another node.
+        The node drains by its allowance's part of the capacity that it has `declared`; this rule may be that of another
+        node.
         """
         part = float(allowance) * self.own / self.capacity / max(self.own, declared, 1)
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
     def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
-        """How much drains meanwhile by no node's allowance, in thousandths."""
+        """Returns how much drains in `passed_us` by a `share` of the capacity that no node has, in thousandths."""
         return float(max(0, passed_us)) * self.quota * share / self.capacity / self.window_us * 1000
 
 
 @dataclass(slots=True)
 class Entry:
-    """One node's last report about one cell, and the allowances that it was granted since."""
+    """One node's last report about one cell, and its allowances since."""
 
     epoch: int
     reset_us: int
@@ -239,7 +243,7 @@ class Entry:
     window_demand: int = 0
     capacity: int = 0
     current_until_us: int = 0
-    """Of what has dates: when `current` does not count any more."""
+    """For charges with dates: when `current` does not count any more."""
     previous_until_us: int = 0
     lease_us: int = 0
     """How long its allowances are its node's own, if shorter than the lease on the node's name; 0 if it is not."""
@@ -247,22 +251,22 @@ class Entry:
     """How much of its allowance was granted to requests that had asked; see `floats`."""
 
     def floats(self, rule: LimitRule) -> bool:
-        """Whether the node's right is what it has used, as that fades, and its vouchers.
+        """Whether the node's right is its use, as that fades, plus its vouchers.
 
-        A node of a sliding window that holds nothing, or nothing but vouchers, admits nothing with what fades. So its
+        A node of a sliding window that holds nothing, or only vouchers, admits nothing because its use fades. So its
         allowance is an upper bound of its right, and its right falls without a report.
         """
         return rule.sliding and (self.allowance == 0 or self.vouchers > 0)
 
     def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Give back what has faded of an allowance that floats, and of a debt. For sliding windows."""
+        """Lowers a floating allowance, and a debt, by the use that has faded. For sliding windows."""
         used = ceil(self.used(rule, cell, hub_us))
         if self.vouchers > 0:
             self.allowance = min(self.allowance, used + self.vouchers)
         self.debt = min(self.debt, max(0, used - self.allowance))
 
     def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
-        """Bring the entry into the cell's present window, and past its last reset."""
+        """Brings the entry into the cell's window, and past the cell's last reset."""
         steps = cell.epoch - self.epoch
         if steps != 0:
             self.window_demand = 0
@@ -292,16 +296,17 @@ class Entry:
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
     def expire(self, rule: LimitRule, hub_us: int) -> None:
-        """Drop dated charges that have expired by now, as the node last reported their dates."""
+        """Removes charges with dates that no longer count, by the node's last report."""
         if rule.dated and hub_us >= self.current_until_us:
             self.current = self.debt = 0
         if rule.dated and hub_us >= self.previous_until_us:
             self.previous = 0
 
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
-        """Give up the allowances. The node may have used them up unheard, but not after `idle_us`, so that counts.
+        """Takes the allowances from a node that has gone. The part that it may have used unreported counts as used.
 
-        Of a window it counts no more when no charge of that moment does, however late the hub looks.
+        The node can have used nothing after `idle_us`. The use counts no longer than a charge made at that moment,
+        however late the hub looks.
         """
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
         held = self.allowance + self.overdraft if counts else 0
@@ -326,7 +331,7 @@ class Entry:
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
     def fold(self, other: Entry, rule: LimitRule) -> None:
-        """Add the counts of a departed node to this entry."""
+        """Adds the counts of a departed node."""
         self.current += 0 if rule.bucket else other.current
         self.previous += other.previous
         self.allowance += other.allowance
@@ -335,7 +340,7 @@ class Entry:
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
     def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Drop the part of the departed nodes' counts that does not count any more."""
+        """Lowers the allowances of departed nodes to what their counts still need."""
         if rule.bucket:
             self.allowance = ceil(
                 self.previous / 1000
@@ -350,7 +355,7 @@ class Entry:
             self.allowance = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: LimitRule) -> bool:
-        """Whether the entry could be dropped: it says no more than an unknown node's would."""
+        """Whether the entry has no more information than that of an unknown node."""
         allowances = self.allowance or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
         return not (allowances or counts or self.need_milli or self.ask or self.window_demand)
@@ -358,7 +363,7 @@ class Entry:
 
 @dataclass(slots=True)
 class LedgerCell:
-    """All entries for one key of one limit, with their sums."""
+    """All nodes' entries for one key of one limit, with their sums."""
 
     epoch: int
     capacity: int
@@ -400,17 +405,21 @@ class LedgerCell:
     """The mean cost of late of a request that asks; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
-        """Keeps the cell for so long at least; beyond that by a quarter, so that this is seldom to be written down."""
+        """Keeps the cell for at least `lives_us`.
+
+        Extends the time by a quarter more, so that the new time is seldom to be written down.
+        """
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
     def forgettable(self, rule: LimitRule, hub_us: int) -> bool:
         """Whether nothing would be lost with the cell: nothing in it is held, used or needed.
 
-        Whether another node has an entry in it is asked separately, because all of them have to be read for that.
+        The caller checks separately whether another node has an entry in it, because all entries must be read for that.
 
-        A key that begins without a part of its capacity would begin so again. A reset is remembered while charges from
-        before it may yet be reported, and the end of a window that began with a hit until the next one may begin.
+        A key that begins without a part of its capacity is kept, or it would begin so again. A reset is kept while
+        charges from before it may yet be reported, and the end of a window that began with a hit until the next one may
+        begin.
         """
         if self.allowances or self.current or self.previous or self.needs_milli:
             return False
@@ -421,12 +430,12 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Follow the hub into its window; a report from the window before is no reason to go back."""
+        """Moves the cell into the hub's window. A report from the window before does not move the cell back."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
     def roll(self, rule: LimitRule, epoch: int) -> None:
-        """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
+        """Opens another window: fixed windows start from their bases, sliding ones turn current into previous."""
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
             follows = abs(epoch) - ended_us < rule.window_us
@@ -445,24 +454,24 @@ class LedgerCell:
         self.epoch = epoch
 
     def resting(self, rule: LimitRule) -> bool:
-        """Whether no window is open: nothing counts, and all start the next one from their bases."""
+        """Whether no window is open: nothing counts, and all nodes start the next window from their bases."""
         return rule.first_hit and self.epoch < 0
 
     def has_fading(self, rule: LimitRule) -> bool:
-        """Whether there is use of departed nodes that only a scan lets go of; a bucket drains at each merge."""
+        """Whether departed nodes have use that only a scan removes. A bucket drains with each merge instead."""
         return DEPARTED in self.entries and not rule.bucket
 
     @property
     def allowances_of_nodes(self) -> int:
-        """The allowances with which nodes drain a bucket: neither the hub's own bucket nor grants to asks."""
+        """Returns the allowances by which nodes drain a bucket, without the hub's own bucket and grants to asks."""
         pool = self.entries.get(DEPARTED)
         return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
 
     def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
-        """Let the hub's own bucket drain, by what has been no node's allowance since the last merge.
+        """Drains the hub's own bucket, by the part of the capacity that was no node's allowance since the last merge.
 
-        Called before anything of the cell changes. The rule is that of the report at hand, which may be of a smaller
-        capacity.
+        Must be called before anything in the cell changes. The rule is that of the present report, which may declare a
+        smaller capacity.
         """
         pool = self.entries.get(DEPARTED)
         share = max(0, min(self.capacity, rule.own) - self.allowances_of_nodes)
@@ -476,7 +485,7 @@ class LedgerCell:
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
 
     def drain_by_spare(self, entry: Entry, rule: LimitRule, hub_us: int, since_us: int) -> None:
-        """Let an entry of a bucket that has departed drain by what is unused since its node could charge nothing."""
+        """Drains the entry of a departed node by the unused part of the rate since the node could no longer charge."""
         if not rule.bucket:
             return
         drained = rule.drained_by_hub_milli(rule.refilled_us(since_us, hub_us), self.spare_share)
@@ -487,14 +496,14 @@ class LedgerCell:
 
     @property
     def pooled_milli(self) -> int:
-        """How full the hub's own bucket is."""
+        """Returns how full the hub's own bucket is, in thousandths."""
         pool = self.entries.get(DEPARTED)
         return 0 if pool is None else pool.previous
 
     def pour(self, rule: LimitRule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
-        """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
+        """Adds an amount in thousandths to the hub's own bucket; a negative one is taken out, down to zero.
 
-        It is as full as `least` then in any case, and no fuller than `fill` allows.
+        Afterwards the bucket is at least as full as `least`, and no fuller than `fill` allows.
         """
         pool = self.entries.get(DEPARTED)
         if pool is None:
@@ -504,12 +513,12 @@ class LedgerCell:
         self._fill_pool(pool, min(max(pool.previous + milli, least), fill.beside(pool.previous)), hub_us)
 
     def _take_pool(self, pool: Entry, rule: LimitRule) -> None:
-        """Take the hub's own bucket out of the sums, to change it."""
+        """Takes the hub's own bucket out of the sums, so that it can be changed."""
         pool.catch_up(rule, self)
         self.count(pool, -1)
 
     def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
-        """Keep the hub's own bucket, which is not in the sums, as full as that; without it if it is empty."""
+        """Sets the level of the hub's own bucket and adds it to the sums again; removes the bucket if it is empty."""
         pool.previous = max(0, milli)
         pool.allowance = ceil(pool.previous / 1000)
         pool.seen_us = hub_us
@@ -521,14 +530,14 @@ class LedgerCell:
             self.carry_milli = 0.0
 
     def withhold(self, amount: int, hub_us: int) -> None:
-        """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""
+        """Counts the amount that a new key begins without as used; it drains like the use of departed nodes."""
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry
         self.fill_milli = 1000.0 * amount
         self.count(entry)
 
     def forget(self, rule: LimitRule, reset_us: int) -> None:
-        """Reset the cell: count from zero, and leave all allowances as they are."""
+        """Sets the counts to zero, for a reset; the allowances stay as they are."""
         self.reset_us = reset_us
         self.previous = self.debts = 0
         self.fill_milli = 0.0
@@ -547,12 +556,12 @@ class LedgerCell:
         return self.current + _faded(self.previous, rule, self, hub_us)
 
     def clear(self) -> None:
-        """Set every sum to zero, to count the entries anew."""
+        """Sets every sum to zero, so that the entries can be counted anew."""
         self.silent = self.allowances = self.bases = self.overdrafts = self.debts = self.vouchers = 0
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
-        """Add an entry to the sums; with `sign` -1, subtract it."""
+        """Adds an entry to the sums; with `sign` -1, subtracts it."""
         self.allowances += sign * entry.allowance
         self.bases += sign * entry.base
         self.overdrafts += sign * entry.overdraft
@@ -566,11 +575,10 @@ class LedgerCell:
         self.vouchers += sign * entry.vouchers
 
     def answer(self, rule: LimitRule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
-        """Makes the answer to the node whose entry this is.
+        """Returns the answer to the node whose entry this is.
 
-        What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
-        stays in the book until they no longer have it, but a node that asks gets no more of them than there is room
-        for.
+        Nodes may bring more allowances with them than there is capacity, or hold a loan that is over. Those stay in the
+        ledger until the nodes have given them back, but the answer to a node grants no more than there is room for.
         """
         capacity, overdraft = self.capacity + lent, entry.overdraft
         if rule.overshoot_milli >= 0:
@@ -607,23 +615,23 @@ class Floating:
     vouchers: int = 0
 
     def add(self, entry: Entry) -> None:
-        """Count an entry, which is of the cell's window."""
+        """Adds an entry that is in the cell's window."""
         self.held += entry.allowance + entry.debt
         self.current += entry.current + entry.vouchers
         self.previous += entry.previous
         self.vouchers += entry.vouchers
 
     def rights(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-        """Returns the most that their nodes may have in use."""
+        """Returns the most that the nodes of these entries may have in use."""
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
 
 def _within(amount: int, total: int, room: int) -> int:
-    """How much of `amount`, which is part of `total`, may stay for that to fit."""
+    """Returns how much of `amount`, which is part of `total`, may stay so that `total` fits into `room`."""
     return max(0, amount - max(0, total - room))
 
 
 def _faded(amount: int, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-    """Returns the rest of the window before, after the part of this window that has passed."""
+    """Returns the part of the last window's count that still counts at `hub_us`."""
     passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
     return float(amount) * (rule.window_us - passed_us) / rule.window_us

@@ -25,7 +25,7 @@ from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 WISHES_MAX: Final = 1000
 """So many cells of a shard can be lent something at a time; what others lack, they do without."""
 LENDERS_MAX: Final = 8
-"""The most lenders of one cell; a further one is ignored."""
+"""The most lenders of one cell. Beyond that, a call of a new lender changes nothing."""
 PACES: Final = 4
 """Beside its lease and its meter, a node may be late by so many intervals."""
 
@@ -33,7 +33,7 @@ Identity = tuple[str, str, int, str]
 
 
 class Credit(NamedTuple):
-    """One lender's loan to a cell, and when it last confirmed it."""
+    """One lender's loan to a cell, and the number of the call that last confirmed it."""
 
     amount: int
     until_us: int
@@ -42,13 +42,13 @@ class Credit(NamedTuple):
 
 @dataclass(slots=True)
 class Lending:
-    """The loans of one shard, and the cells that are on the list for more."""
+    """The loans of one shard, and the list of cells that need a loan."""
 
     wishes: dict[Identity, Wish] = field(default_factory=dict)
     credits: dict[Identity, dict[str, Credit]] = field(default_factory=dict)
     """For each cell on the list, its credits by lender."""
     names: dict[str, Identity] = field(default_factory=dict)
-    """The names of all cells that were put on the list."""
+    """The identities of all cells that could get a loan, by name."""
 
     def lent(self, identity: Identity, hub_us: int) -> int:
         """Returns the amount that is lent to a cell now."""
@@ -56,7 +56,7 @@ class Lending:
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Put a cell on the list that needs more than its region has by itself, or was lent some; or take it off."""
+        """Puts a cell on the list if it needs more than its region has, or has a loan; otherwise removes it."""
         # Windows that begin with a hit are each region's own; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
@@ -98,7 +98,7 @@ class Lending:
         loans: Sequence[Loan],
         hub_us: int,
     ) -> Lent:
-        """Record loans: all of them, or none if a newer call came before."""
+        """Stores the loans of a call, or none if the call is outdated; returns the result."""
         stale = False
         for loan in loans:
             credit = self.credits.get(self.names.get(loan.cell, _NONE), {}).get(lender)
@@ -123,21 +123,21 @@ class Lending:
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """The wishes on the list; a wish that has not been renewed for long is taken off."""
+        """Returns the wishes on the list; removes wishes that have not been renewed for long."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]
         return tuple(self.wishes.values())
 
     def forget(self, identity: Identity) -> None:
-        """Forget a cell that was dropped."""
+        """Removes a cell that is gone."""
         self.wishes.pop(identity, None)
         self.credits.pop(identity, None)
         self.names.pop(_name(identity), None)
 
 
 def carrying_milli(rule: LimitRule, demand_milli: int) -> float:
-    """The part of the capacity that goes with such a demand when it lasts, in thousandths."""
+    """Returns the part of the capacity that a lasting demand takes up, in thousandths."""
     return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
 
 

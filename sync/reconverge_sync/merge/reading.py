@@ -29,19 +29,19 @@ READER: Final = "?"
 
 
 def identity_of(limit: LimitReport, key: str) -> Identity:
-    """Returns the identity under which a shard keeps the cell of that key."""
+    """Returns the identity under which a shard keeps the cell of a key."""
     name, counted, window_us, variant = cells_of(limit)
     return name, counted + variant, window_us, key
 
 
 def check_questions(questions: Sequence[KeyQuestion]) -> None:
-    """Raise HubUnavailable for more questions than are answered at a time."""
+    """Raises HubUnavailable for more questions than are answered in one call."""
     if len(questions) > READ_MAX:
         raise HubUnavailable("protocol", f"at most {READ_MAX} keys are read at a time", applied=False)
 
 
 def read_keys(shard: LedgerShard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
-    """Reads keys of a shard, in the order of the questions."""
+    """Returns the readings of keys of a shard, in the order of the questions."""
     check_questions(questions)
     readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
     return KeyReadings(hub_us, shard.generation, readings)
@@ -70,13 +70,13 @@ def _read_key(shard: LedgerShard, limit: LimitReport, key: str, hub_us: int) -> 
 
 
 def _nothing_said(limit: LimitReport, key: str) -> CellReport:
-    """Makes the report of a node about a key that it does not know."""
+    """Returns the report that a node would send about a key that it does not know."""
     nothing = CellReport(0, key, *(0 for _ in CellReport._fields[2:]))
     return nothing._replace(epoch=-1 if LimitRule.of(limit).first_hit else 0)
 
 
 def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Batch:
-    """The batch that the rule takes a scan for: by the slowest of the live nodes."""
+    """Returns a batch for `scan`, with the longest interval and lease of all live nodes."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     return Batch(
         node=READER,
@@ -93,7 +93,7 @@ def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Bat
 
 
 def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
-    """Reads a cell that has been brought to this moment."""
+    """Returns the reading of a cell that has been brought to this moment."""
     capacity = cell.capacity + lent
     nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
     used = _used(cell, rule, hub_us)
@@ -109,7 +109,10 @@ def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
-    """Returns the use; of a bucket, for which nodes report their levels of then, the level that all fill."""
+    """Returns the use; for a bucket, the level that all charges together have now.
+
+    The levels in nodes' reports cannot be added up for that, as they are of different moments.
+    """
     if not rule.bucket:
         return cell.used(rule, hub_us)
     passed_us = float(max(0, rule.refilled_us(cell.filled_us, hub_us)))
@@ -117,7 +120,7 @@ def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
 
 
 def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int:
-    """Returns the rest of a node's allowance."""
+    """Returns the unused part of a node's allowance."""
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         passed_us = rule.refilled_us(entry.seen_us, hub_us)
@@ -126,7 +129,7 @@ def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int
 
 
 def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
-    """When no more than `room` is in use, if nothing more is charged; see `KeyReading.free_us`."""
+    """Returns when the use has fallen to `room`, if nothing more is charged; see `KeyReading.free_us`."""
     if rule.slots:
         return hub_us  # whenever one is given back
     if rule.fixed:
@@ -142,7 +145,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
-    """When so much has expired of what has dates, at the latest."""
+    """Returns when enough charges with dates have expired, at the latest."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
     left = sum(amount for _, amount in ends)
@@ -154,7 +157,7 @@ def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
 
 
 def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
-    """When so much has faded of a sliding window: in this window, or else in the next, in which `current` fades."""
+    """Returns when enough of a sliding window has faded: in this window, or in the next, where `current` fades."""
     opens_us = cell.epoch * rule.window_us
     if cell.current <= room and cell.previous > 0:
         return opens_us - (-rule.window_us * (cell.previous - room + cell.current) // cell.previous)
@@ -163,7 +166,7 @@ def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
 
 
 def _learns_until_us(shard: LedgerShard, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> int:
-    """Until when nothing of the cell is granted; 0 if that is over."""
+    """Returns until when nothing of the cell is granted, after a loss of data; 0 if that is over."""
     until_us = cell.learn_until_us
     if shard.lost or (shard.born_us > 0 and rule.strict):
         until_us = max(until_us, shard.born_us + learning_us(batch, rule, lost=shard.lost) + shard.grace_us)

@@ -115,14 +115,14 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """A budget: how many entries may still be read for one batch."""
+    """The number of entries that may still be read for one batch."""
 
     left: int
 
 
 @dataclass(slots=True)
 class LedgerShard:
-    """All that a hub remembers of one shard: the nodes, what they charged, and the cells."""
+    """All data that a hub keeps of one shard: the nodes, their charges, and the cells."""
 
     generation: str = ""
     born_us: int = 0
@@ -132,10 +132,10 @@ class LedgerShard:
     adopted: int = 0
     """How often an operator has ordered to go on without the lost data."""
     grace_us: int = 0
-    """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
+    """By how much longer than usual it may take until all nodes that can have reported, once these data have begun."""
     swept_us: int = 0
     calm_us: int = 0
-    """Until then all nodes count as heard of, unless one leaves."""
+    """Until when all nodes count as heard from, unless one leaves."""
     stirred_us: int = 0
     """When the hub gave up on a node last, as far as it has noticed."""
     live: int = 0
@@ -148,17 +148,18 @@ class LedgerShard:
 
     @property
     def full(self) -> bool:
-        """Whether the shard has no room for a further cell."""
+        """Whether there is no room for further keys."""
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
-        """Take in one batch and answer it. `candidate` names the generation if the data begin with this batch."""
+        """Merges a batch and returns the answer. `candidate` names the generation if the data begin with this batch."""
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
-        """`merge` in steps of a cell each, for a caller with other work to do in between; the last is the answer.
+        """Merges a batch like `merge`, one cell for each step, so that a caller can do other work in between.
 
-        Raises HubUnavailable, before anything has changed, for a batch that no agent would send.
+        Yields None, and at last the answer. Raises HubUnavailable, before anything has changed, for a batch that no
+        agent would send.
         """
         bounds.check(batch)
         if not self.generation:
@@ -199,7 +200,7 @@ class LedgerShard:
         yield Answer(hub_us, self.generation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
-        """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
+        """Finds out until when no node can be silent, and when one was last given up. Until then cells need no scan."""
         if batch.leaving:
             self.stirred_us = hub_us
         # To go through all nodes costs 0.3 us for each, so it waits until one of them may be silent.
@@ -230,7 +231,7 @@ class LedgerShard:
         return self.lending.lend(self.cells, self.generation, lender, sequence, loans, hub_us)
 
     def _sweep(self, hub_us: int) -> Iterator[None]:
-        """Forget names and accounts that have been silent for long, and cells past their time to live."""
+        """Removes nodes and accounts that have been silent for long, and cells past their time to live."""
         self.swept_us = hub_us
         for name, record in list(self.nodes.items()):
             if hub_us - record.seen_us > record.lease_us + TOMBSTONE_US:
@@ -319,7 +320,7 @@ class LedgerShard:
         lent: int,
         asked: HubAsk | None,
     ) -> CellAnswer:
-        """Grant the node's new allowances and return the answer; then drop an entry that is not needed any more."""
+        """Grants allowances to the node and returns the answer; then removes its entry if that is not needed."""
         forgotten = report.forgotten
         # A node that leaves, or forgets the key, would take a grant along.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
@@ -341,7 +342,7 @@ class LedgerShard:
         return answer._replace(nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
-        """Returns a new cell, which replaces one that has expired."""
+        """Returns a new cell, in place of an expired one if there is any."""
         self.lending.forget(identity)
         cell = self.cells[identity] = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:
@@ -351,7 +352,7 @@ class LedgerShard:
     def _forget_if_empty(
         self, identity: Identity, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, scans: Scans
     ) -> None:
-        """Drop a cell at once with which nothing would be lost; one that the node may not look at any more stays."""
+        """Drops a cell at once if nothing would be lost with it, and a scan is still possible for the batch."""
         cell = self.cells[identity]
         if batch.node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
             return
@@ -365,7 +366,7 @@ class LedgerShard:
     def _welcome(
         self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
-        """Take a node's own word for its allowances: it has none, or the data in which they were granted are lost."""
+        """Accepts the allowances that a node reports: it has none, or the data in which they were granted are lost."""
         entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
@@ -381,7 +382,7 @@ class LedgerShard:
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether there may be allowances that have yet to be reported, so that nothing may be granted."""
+        """Whether nodes may hold allowances that they have not reported yet, so that nothing may be granted."""
         if hub_us < cell.learn_until_us:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
@@ -389,7 +390,7 @@ class LedgerShard:
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
+        """Whether all entries must be counted anew. That is needless while the sums cannot have become wrong."""
         passed_us = hub_us - cell.scanned_us
         if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
             return True
@@ -401,9 +402,10 @@ class LedgerShard:
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
     def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
-        """Count everything anew: departed nodes leave, silent ones count as using all they hold.
+        """Counts all entries anew: departed nodes leave, silent ones count as using all that they hold.
 
-        All but the entry of the node itself, which has yet to be granted its allowances. Returns what floats.
+        The entry of the batch's own node is left out, as it gets its allowances afterwards. Returns the sums of entries
+        that float.
         """
         floating = Floating()
         cell.scanned_us = hub_us
@@ -463,13 +465,13 @@ class LedgerShard:
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:
-    """Makes the answer about a key for which there is no room."""
+    """Returns the answer about a key for which there is no room."""
     nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
     return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
 
 
 def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> None:
-    """Count what a node has used of a key that it forgets with the use of departed nodes; it holds nothing."""
+    """Counts a node's use of a key that the node forgets as use of departed nodes. The node holds nothing."""
     entry.depart(rule, cell, hub_us, hub_us)
     departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
     departed.fold(entry, rule)
@@ -484,9 +486,9 @@ def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> 
 
 
 def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: int) -> None:
-    """Make one entry, counted, of what nodes used that departed just now and of what the cell has kept of earlier ones.
+    """Combines the use of nodes that have just departed with that of earlier ones into one entry, and counts it.
 
-    The caller has brought the latter to the present, and takes it out of the sums.
+    The caller has brought the earlier entry to the present, and taken it out of the sums.
     """
     kept = cell.entries.pop(DEPARTED, None)
     if kept is not None:
@@ -498,10 +500,10 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
 
 
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
-    """For how long nothing new is granted after data were lost, or may have been.
+    """Returns for how long nothing new is granted after data were lost, or may have been.
 
-    A node that stays away may use its allowances until its lease is over, and what it uses then counts for a while;
-    slots do not count any more then.
+    A node that is cut off may use its allowances until its lease ends, and its use counts for a while after that. Slots
+    do not count after the lease.
     """
     if lost and rule.strict and rule.slots:
         return max(rule.lease_of_us(batch), learning_us(batch, rule, lost=False))

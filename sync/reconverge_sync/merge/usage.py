@@ -64,7 +64,7 @@ ACCOUNTS_MAX: Final = 1 << 16
 FORGET_US: Final = 3600 * 1_000_000
 """So long a period has to be too old before it is forgotten: a clock that was put ahead is put right again by then."""
 FORGET_EACH_US: Final = 60 * 1_000_000
-"""How often is looked for such periods; a look goes through a thousand of them."""
+"""How often expired periods are searched for; a search goes through a thousand of them."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Page:
 
 @dataclass(slots=True)
 class UsageState:
-    """The state of one shard's usage: rows, accounts, events and exports."""
+    """All data of the usage of one shard."""
 
     sequences: dict[str, int] = field(default_factory=dict[str, int])
     """The sequence of the last batch, by account."""
@@ -100,11 +100,11 @@ class UsageState:
     """By kind of period, the exporter that leads, and until when by the hub's clock."""
 
     def pages_of(self, period: Period) -> list[Page]:
-        """All pages of a period, made now if there are none."""
+        """Returns all pages of a period, and makes them if there are none."""
         return self.pages.setdefault(period, [Page() for _ in range(PAGES)])
 
     def counted(self) -> int:
-        """How many rows the shard keeps: those of accounts, and the totals."""
+        """Returns how many rows there are: those of accounts, and the totals."""
         own = sum(len(rows) for periods in self.own.values() for rows in periods.values())
         return own + sum(len(page.totals) for pages in self.pages.values() for page in pages)
 
@@ -117,7 +117,7 @@ class UsageShard:
         rows_max: how many rows a page may have.
         held_max: how many rows there may be in all, those of accounts included; None: any number. A batch that would
             bring more is refused with HubUnavailable.
-        state: the state to go on with, such as that of a former leader.
+        state: the data to continue with.
     """
 
     def __init__(
@@ -129,13 +129,13 @@ class UsageShard:
         self.state = state or UsageState()
         self._held = self.state.counted()
         self._kept = Retention(0, 0, 0, 0)
-        """The most that any node wants to be kept, as far as it has said so here."""
+        """The longest retention that any node has requested here so far."""
         self._old: dict[Period, int] = {}
         """Periods that are too old, and since when."""
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
-        """Records a batch. Raises HubUnavailable, with nothing changed, when there is no room."""
+        """Records a batch; returns the result. Raises HubUnavailable, with nothing changed, if there is no room."""
         known = self.state.sequences.get(batch.account, 0)
         merged, folded = batch.answered <= known < batch.sequence, 0
         refused: tuple[int, ...] = ()
@@ -199,9 +199,9 @@ class UsageShard:
             del self.state.late[period]
 
     def erase(self, identity: str) -> int:
-        """Forget an identity: its totals, its events, and what accounts have said; returns how many those were.
+        """Removes an identity: its totals, its events and the rows of accounts. Returns how many such rows there were.
 
-        An account that goes on counting a row from where it was would have all of it count again: see `retract`.
+        An account that goes on counting such a row would have all of it counted again: see `retract`.
         """
         own = [rows for periods in self.state.own.values() for rows in periods.values()]
         pages = [page for pages in self.state.pages.values() for page in pages]
@@ -242,7 +242,7 @@ class UsageShard:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
     def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
-        """Whether that row is counted, by its date; one that the account has reported before is."""
+        """Whether a row is counted, by its date. A row that the account has reported before is always counted."""
         from_us, until_us = counted_us(row.period, batch.kept)
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
@@ -271,7 +271,7 @@ class UsageShard:
         return target != key
 
     def _forget(self, kept: Retention, hub_us: int) -> None:
-        """Drop periods that have been older for a while than any node wants them to be kept."""
+        """Drops periods that are older, by some time, than any node wants them to be kept."""
         self._kept = Retention(*map(max, self._kept, kept))
         if hub_us // FORGET_EACH_US == self._looked:
             return
@@ -286,7 +286,7 @@ class UsageShard:
                 self._held -= len(own.pop(period, ()))
 
     def _check_room(self, batch: UsageBatch) -> None:
-        """Raise HubUnavailable if the rows of a batch are too many beside those that there are."""
+        """Raises HubUnavailable if there is no room for the new rows of a batch."""
         if self._held_max is None:
             return
         sequences = self.state.sequences
@@ -309,7 +309,7 @@ class UsageShard:
 
 
 def _without(rows: dict[UsageKey, T], identity: str) -> int:
-    """Take the rows of an identity out; returns how many those were."""
+    """Removes the rows of an identity; returns how many there were."""
     found = [key for key in rows if key.identity == identity]
     for key in found:
         del rows[key]
@@ -321,7 +321,7 @@ def _less(counts: Counts, other: Counts) -> Counts:
 
 
 def _raise(marks: dict[str, int], period: Period, hub_us: int) -> bool:
-    """Raise a mark of the export to a period that is over; returns whether it is."""
+    """Raises a mark of the export to a period that is over; returns whether the period is over."""
     if period_end_s(period) * 1_000_000 > hub_us:
         return False
     marks[period.kind] = max(period.number, marks.get(period.kind, period.number))

@@ -28,7 +28,7 @@ from reconverge_sync.merge.ledger import LimitRule
 
 
 def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: int | None, hub_us: int) -> int:
-    """Returns the number of the cell's present window."""
+    """Returns the window in which a cell is at the hub, given the node's report."""
     if rule.slots:
         return 0
     if rule.first_hit:
@@ -40,15 +40,15 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
 
 
 def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
-    """Windows of one length, numbered from 1970 on; a node whose clock is slightly ahead is followed."""
+    """Returns the number of a window of fixed length since 1970; follows a node whose clock is slightly ahead."""
     epoch = hub_us // limit.window_us
     return reported if reported == epoch + 1 else epoch
 
 
 def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | None) -> int:
-    """The window of the calendar: the node's, or the next to it by the hub's clock.
+    """Returns the number of a calendar window: the node's, or a neighbour of it by the hub's clock.
 
-    A message that is late never turns a cell back, and neither does a node whose clock is far ahead turn it on.
+    A late message never turns a cell back, and a node whose clock is far ahead never turns a cell forward.
     """
     if known is not None and hub_us < limit.opens_us - (limit.closes_us - limit.opens_us):
         return known
@@ -62,18 +62,18 @@ def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | 
 
 
 def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bool:
-    """Whether a cell has followed a node into a window that has yet to open by the hub's clock."""
+    """Whether a cell has followed a node into a window that is not open yet by the hub's clock."""
     if rule.slots or rule.first_hit:
         return False
     return epoch > (calendar_epoch(limit, hub_us, -1, None) if limit.closes_us > 0 else hub_us // limit.window_us)
 
 
 def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
-    """The moment at which the cell's window began; if none is open, minus the moment at which the next may begin.
+    """Returns the moment at which the cell's window began; without an open window, minus the moment of the next one.
 
-    A window that is open stays; the next is the first that a node reports, or begins now with the first request that
-    a node could not admit from its base. No two of a cell begin within one window's length of each other: only so is
-    each of them a window of its own, in which the allowances are dealt out once.
+    An open window stays. The next window is the first that a node reports, or begins now with the first request that a
+    node could not admit from its base. Two windows of a cell never begin within one window's length of each other: only
+    so is each a window of its own, in which the allowances are granted once.
     """
     window_us = limit.window_us
     open_at_node = reported >= 0 and abs(hub_us - reported) < window_us
@@ -88,7 +88,7 @@ def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, 
 
 
 def same_window(limit: LimitReport, one: int, other: int) -> bool:
-    """Whether two windows that began with first hits overlap, or neither is one."""
+    """Whether two windows that began with first hits overlap, or both are no window at all."""
     if one < 0 or other < 0:
         return one < 0 and other < 0
     return abs(one - other) < limit.window_us

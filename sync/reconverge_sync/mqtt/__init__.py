@@ -1,4 +1,4 @@
-"""The hub that the members of an MQTT broker keep among themselves: one of them is elected to keep the ledger."""
+"""The hub on an MQTT broker: its members elect one of them, the leader, which keeps the ledger for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MqttHub", "open_mqtt"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the hub's module with the first use, as it needs the client of a server."""
+    """Imports the hub's module at the first use of a name, as it needs the client of a server."""
     if name in __all__:
         return getattr(import_module("reconverge_sync.mqtt.hub"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

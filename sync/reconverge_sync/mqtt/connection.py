@@ -1,7 +1,7 @@
-"""One connection to an MQTT broker through aiomqtt, and what its errors mean.
+"""One connection to an MQTT broker through aiomqtt, and the translation of its errors.
 
 Messages that arrive are handed on at once and in their order, so no queue can overflow. Messages to send wait in the
-client's own queue, of which at most WAITING_BYTES_MAX is filled. A lost connection is not opened again: its user makes
+client's own queue, which is filled up to WAITING_BYTES_MAX. A lost connection is not opened again: its user makes
 another one, under another name.
 """
 
@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """The failure that an exception of the client means, with a text that shows none of `secrets`."""
+    """Converts an exception of the client to HubUnavailable, with a text that shows none of `secrets`."""
     text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
@@ -68,29 +68,30 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 
 
 KEEPALIVE_S: Final = 5
-"""When a member has been silent for one and a half times as long, the broker announces that it is gone."""
+"""The keep-alive of MQTT: the broker announces a member as gone if it is silent for one and a half times as long."""
 WAITING_BYTES_MAX: Final = 4 << 20
-"""Bytes that may wait for a broker that does not read: far more than members have to say in the time that they wait."""
+"""The most bytes that wait for a broker that does not read: far more than members send in the time that they wait."""
 MESSAGE_BYTES: Final = 200
 """The bytes of a message beside its payload, about."""
 REFUSED_FROM: Final = 128
-"""Codes with which a broker refuses a subscription."""
+"""The lowest code with which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
 EXPIRY_S_MAX: Final = (1 << 32) - 1
-"""The longest expiry that MQTT 5 can express, other than none at all."""
+"""The longest expiry in seconds that MQTT 5 can express."""
 
 Hear = Callable[[str, bytes, bool], None]
-"""Takes a message: its topic, its payload, and whether the broker had retained it for new subscribers."""
+"""A function that gets a message: its topic, its payload, and whether the broker had retained it."""
 
-# The client's own log is off: all that it could say is raised or counted here, and it may show passwords.
+# The client's own log is off: all that it could log is raised or counted here, and it may show passwords.
 _silent = logging.getLogger("reconverge.mqtt")
 _silent.setLevel(logging.CRITICAL + 1)
 
 
 class MqttLink:
-    """A connection that is opened once. `hear` takes each message, in the event loop; it must neither wait nor raise.
+    """A connection to a broker that is opened once.
 
-    When the connection is lost, the broker announces that on `gone_topic`.
+    `hear` is called with each message, in the event loop; it must neither wait nor raise. When the connection is lost,
+    the broker announces that on `gone_topic`.
     """
 
     def __init__(self, address: BrokerAddress, *, name: str, gone_topic: str, timeout_s: float, hear: Hear) -> None:
@@ -105,7 +106,7 @@ class MqttLink:
         self._sockets: list[ssl.SSLSocket] = []
 
     async def open(self, topics: Sequence[str]) -> None:
-        """Connect and subscribe; returns when the broker has confirmed both. Raises HubUnavailable."""
+        """Connects and subscribes to topics; returns when the broker has confirmed both. Raises HubUnavailable."""
         problem: HubUnavailable
         try:
             context = await asyncio.get_running_loop().run_in_executor(None, self._address.tls_context)
@@ -126,7 +127,7 @@ class MqttLink:
         raise problem
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Hear of further topics; returns when the broker has confirmed that. Raises HubUnavailable."""
+        """Subscribes to further topics; returns when the broker has confirmed that. Raises HubUnavailable."""
         assert self._client is not None
         try:
             if await self._subscribed(self._client, topics):
@@ -138,20 +139,20 @@ class MqttLink:
         raise problem
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """Hear of these topics no more, soon; does not wait for the broker."""
+        """Unsubscribes from topics, without waiting for the broker."""
         if self._client is not None:
             with contextlib.suppress(ValueError, OSError):
                 _paho(self._client).unsubscribe(list(topics))
 
     async def _subscribed(self, client: aiomqtt.Client, topics: Sequence[str]) -> bool:
-        """Whether the broker takes all of these subscriptions. Raises what the client raises."""
+        """Subscribes to topics. Returns whether the broker accepts all of them. Raises the client's errors."""
         codes = await client.subscribe(
             [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
         )
         return all(getattr(code, "value", code) < REFUSED_FROM for code in codes)
 
     def _remember_sockets(self, context: ssl.SSLContext) -> None:
-        """Keep all sockets of the client, because it does not close one whose handshake fails."""
+        """Stores all TLS sockets of the client, because it does not close one whose handshake fails."""
         wrap = context.wrap_socket
 
         def wrap_and_remember(*arguments: Any, **options: Any) -> ssl.SSLSocket:
@@ -165,7 +166,7 @@ class MqttLink:
         hear = self._hear
 
         class MessageHandler(asyncio.Queue[aiomqtt.Message]):
-            """Hands a message on in the place of the client's queue."""
+            """A queue for the client that stores nothing: it passes each message to `hear`."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
                 payload = item.payload if isinstance(item.payload, bytes) else b""
@@ -192,7 +193,7 @@ class MqttLink:
         return client
 
     async def lost(self) -> HubUnavailable:
-        """Wait until the connection is gone, and say why."""
+        """Waits until the connection is lost, and returns the reason."""
         assert self._client is not None
         try:
             async for _ in self._client.messages:
@@ -204,9 +205,9 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Sends a message as soon as the broker takes it; returns whether there was room for it.
+        """Sends a message as soon as the broker takes it. Returns whether there was room for it.
 
-        After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
+        A broker of MQTT 5 drops a retained message after `keep_s` seconds.
         """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
@@ -219,7 +220,7 @@ class MqttLink:
         return True
 
     async def deliver(self, topic: str, payload: bytes) -> None:
-        """Sends a message, and waits until the broker has it; for ever, if it does not take it."""
+        """Sends a message, and waits until the broker has it; forever, if the broker does not take it."""
         self._waiting_bytes += len(payload) + MESSAGE_BYTES
         await self._publish(topic, payload, qos=1, retain=False)
 
@@ -232,12 +233,12 @@ class MqttLink:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # it has no types
             properties.MessageExpiryInterval = min(max(1, math.ceil(keep_s)), EXPIRY_S_MAX)
         with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
-            # Not given up before the client has got rid of it: until then it takes up room.
+            # No timeout: the message takes up room until the client has sent it.
             await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=math.inf)
         self._waiting_bytes -= len(payload) + MESSAGE_BYTES
 
     async def close(self) -> None:
-        """Disconnect properly, within a time limit, and let go of everything."""
+        """Disconnects in good order, within a time limit, and releases everything."""
         client = self._client
         if client is not None:
             with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
@@ -245,7 +246,7 @@ class MqttLink:
         self.sever()
 
     def sever(self) -> None:
-        """Let go of everything at once, even where the loop is closed; the broker says that this member is gone."""
+        """Drops the connection at once, even if the loop is closed; the broker then announces this member as gone."""
         client, self._client = self._client, None
         for task in self._sending:
             with contextlib.suppress(RuntimeError):
@@ -257,7 +258,7 @@ class MqttLink:
             paho._sock_close()  # noqa: SLF001  # the only way that does not wait for the broker
         for sock in self._sockets:
             sock.close()
-        # If it is still being connected, in a thread, that shall come to nothing.
+        # If the client is still connecting, in a thread, its socket is closed when it opens.
         paho.on_socket_open = lambda _client, _data, sock: sock.close()
         paho.on_socket_close = paho.on_socket_register_write = paho.on_socket_unregister_write = None
         disconnected = getattr(client, "_disconnected", None)
@@ -269,7 +270,7 @@ class MqttLink:
                 misc_task.cancel()
 
     def abandon_in_fork(self) -> None:
-        """In a fork, close this process's copy of the parent's socket, and leave alone what the parent still uses."""
+        """Closes the forked child's copy of the parent's socket, without ending the parent's connection."""
         sock = None if self._client is None else _paho(self._client).socket()
         if sock is not None:
             # Not shut down: the parent goes on with it.
@@ -278,5 +279,5 @@ class MqttLink:
 
 
 def _paho(client: aiomqtt.Client) -> Any:
-    """The paho client inside; aiomqtt has no settings for the parts changed in it."""
+    """Returns the paho client inside, because aiomqtt has no settings for the parts that are changed here."""
     return client._client  # noqa: SLF001

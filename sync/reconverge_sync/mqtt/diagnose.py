@@ -1,4 +1,4 @@
-"""Asks a broker of MQTT whether members can meet there, without a word to those that do."""
+"""Examines whether an MQTT broker can be used as a hub, without disturbing the agents that use it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from reconverge_sync.mqtt.url import BrokerAddress
 REACHED, LOGIN, PERMISSION, SIZE, RETAINED = "reached", "login", "permission", "size", "retained"
 LEADER, EXCHANGE = "leader", "exchange"
 LETTER_BYTES: Final = 1 << 17
-"""More than a message with a whole batch, or a part of a ledger, usually takes."""
+"""The size of the large trial message: more than a whole batch, or a part of a ledger, usually takes."""
 ELECTION_TENURES: Final = 6
-"""An election takes two tenures and a bit; it is tried by members of its own."""
+"""The tenures to wait for the trial members' election, which takes a little more than two."""
 STEP_S: Final = 0.02
 
 _REACH: Final = {
@@ -49,14 +49,14 @@ _REACH: Final = {
         "If it speaks no TLS there, begin the URL with mqtt://; or it is no broker of MQTT.",
     ),
 }
-"""For each kind of failure to connect: what it is about, what to say, and how to mend it."""
+"""For each kind of failure to connect: the check that fails, the text of the finding, and the remedy."""
 
 
 class MqttDiagnosis:
-    """One examination of one broker, from the connection to an exchange between members of its own.
+    """One examination of one broker, from the connection to an exchange between two trial members.
 
-    Those use topics below the agents' own that no agent listens to, so that what the broker allows to the agents'
-    user is allowed to them.
+    The trial members use topics below those of the agents, which no agent listens to, so that the same permissions of
+    the broker apply to them.
     """
 
     def __init__(self, address: BrokerAddress, namespace: str, *, timeout_s: float, clock: Clock) -> None:
@@ -67,10 +67,10 @@ class MqttDiagnosis:
         self._clock = clock
         self._findings: list[Finding] = []
         self._heard: dict[str, list[tuple[bytes, bool]]] = {}
-        """By topic: what has come, and whether the broker had kept it."""
+        """The messages that have come by topic, each with whether the broker had retained it."""
 
     async def run(self) -> Diagnosis:
-        """Examine it. See `Diagnosable.diagnose`."""
+        """Runs all checks and returns the findings. See `Diagnosable.diagnose`."""
         link = self._link()
         exchanges: Sequence[Trip] = ()
         try:
@@ -106,7 +106,7 @@ class MqttDiagnosis:
         self._say(LOGIN, "the password is accepted" if known else "no password needed")
 
     async def _may_publish(self, link: MqttLink) -> bool:
-        """A broker confirms a message that the user may not publish, too; so what counts is whether it comes back."""
+        """Whether the user may publish: a trial message comes back. A broker confirms forbidden messages, too."""
         came = await self._comes_back(link, "allowed", b"allowed")
         if came:
             self._say(PERMISSION, f"the user may read and write {self._root}/#")
@@ -120,7 +120,7 @@ class MqttDiagnosis:
             self._say(SIZE, fact, f"Have the broker take it:\n{COMMAND}message_size_limit 1048576")
 
     async def _keeps_for_newcomers(self, link: MqttLink) -> None:
-        """Whether the newest message of a topic is there for a subscriber that comes later."""
+        """Checks whether the broker hands a topic's newest message to a subscriber that comes later."""
         topic = f"{self._scratch}/kept"
         if not await self._comes_back(link, "kept", b"kept", retain=True):
             return
@@ -142,12 +142,12 @@ class MqttDiagnosis:
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
     async def _check_leader(self) -> None:
-        """Whether agents are there, and one of them keeps the ledger; and whether they agree on the shards."""
+        """Checks whether agents are connected, whether each shard has a leader, and whether shards agree."""
         shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
         tenure_s = self._address.tenure_ns / SECOND_NS
         await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)
         others = [topic for topic in self._heard if topic.endswith("/claims") and topic not in shards]
-        # What is heard of them may be what the broker has kept; a member that is there says so again.
+        # These claims may be retained ones; a member that is connected sends further claims.
         if others and await self._eventually(lambda: any(map(self._answering, others)), tenure_s):
             fact = f"the agents have more shards than the {self._address.shards} of this URL"
             remedy = "All must name the same number: those that do not fail to see each other's counts."
@@ -163,7 +163,7 @@ class MqttDiagnosis:
             self._say(LEADER, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
-        """Has one member elected, and lets another one exchange with it by way of the broker."""
+        """Makes one trial member the leader, and another one exchange with it through the broker. Returns the trips."""
         members = [self._member()]
         begun_s = asyncio.get_running_loop().time()
         patience_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS + 2 * self._timeout_s
@@ -226,7 +226,7 @@ class MqttDiagnosis:
         return True
 
     def _answering(self, topic: str) -> bool:
-        """Whether a member claims there, now, to answer."""
+        """Whether a claim has come on that topic, not retained, of a member that answers."""
         for payload, kept in self._heard.get(topic, ()):
             with contextlib.suppress(MalformedMessage):
                 if not kept and read_claim(payload).answers:

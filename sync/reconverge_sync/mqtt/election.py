@@ -1,4 +1,4 @@
-"""Which member answers the others: elects one at a time through a broker, without a clock that they share. No I/O."""
+"""Elects the one member that answers all others, through a broker and without a shared clock. No I/O."""
 
 # Theory of operation.
 #
@@ -7,8 +7,8 @@
 #
 # Why the naive ways fail. "The member with the smallest name" needs a list of members that all agree on; a member that
 # is cut off is on its own list. A retained message as a lock stays when its owner dies, and a broker may forget it. A
-# majority needs to know how many members there are, which nothing does: processes come and go as they like. And no
-# election ends a process that was stopped for ten seconds in the middle of an answer.
+# majority needs the number of members, which is unknown: processes come and go at any time. And no election ends a
+# process that was stopped for ten seconds in the middle of an answer.
 #
 # How it works. A member that answers (the leader) publishes claims, one each beat, and hears its own like those of all
 # others. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*, unless a
@@ -62,44 +62,44 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.clock import DRIFT
 
 TENURE_NS: Final = 1500 * MILLISECOND_NS
-"""How long a claim that has come back allows to answer, counted from when it was sent."""
+"""The time for which a claim that has come back allows its sender to answer, from its sending on."""
 BEATS: Final = 6
-"""So many claims are sent in a tenure."""
+"""The number of claims that a member sends in a tenure."""
 TERM_MAX: Final = 2**53
-"""More than any member counts to; if a message claims it all the same, names decide from there on."""
+"""The highest term; no member gets there by counting. If a message claims it all the same, names decide."""
 
 
 class LeaderClaim(NamedTuple):
-    """A member's message to all."""
+    """A member's claim to be the leader, which it sends to all members."""
 
     term: int
-    """The higher wins; of two alike the one whose member comes later in the alphabet."""
+    """The term that the member claims. The higher term wins; of equal terms the greater name."""
     member: str
     beat: int
-    """Rises with every claim of a member: by it the member knows when it sent what comes back."""
+    """A number that rises with every claim of a member, so that the member knows when it sent a claim."""
     answers: bool = False
-    """Whether it answers already, and does not wait for that."""
+    """Whether the member is the leader already; if not, it still waits."""
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Returns the rank, by which claims are compared."""
+        """The term and the name, by which claims are compared."""
         return self.term, self.member
 
 
 class Role(Enum):
-    """A member's part."""
+    """The role of a member in an election."""
 
     FOLLOWER = "follower"
     CLAIMANT = "claimant"
-    """Waits until no other member can answer any more."""
+    """A member that has claimed, and waits until no other member can answer any more."""
     LEADER = "leader"
 
 
 class Election:
-    """One member's part. Times are those of its own monotonic clock; each message may be late, or missing.
+    """The state of one member in the election of a leader. Times are of its own monotonic clock.
 
-    A member is one connection to the broker: after a loss of it the member takes part anew, as `join` has it, because a
-    higher claim may have gone by meanwhile.
+    Each message may be late or missing. A member is one connection to the broker: after its loss the member joins anew,
+    under a new name, because a higher claim may have been missed.
     """
 
     def __init__(self, *, random: Random, tenure_ns: int = TENURE_NS) -> None:
@@ -110,11 +110,11 @@ class Election:
         """The name of this connection; empty while there is none."""
         self.role = Role.FOLLOWER
         self.terms_led = 0
-        """How often this member has become the leader: what it kept in an earlier term is void in the next."""
+        """The number of terms that this member has led; its ledger of an earlier term is void in the next."""
         self.inherited = False
-        """Whether the last of these terms went on where the one before had stopped."""
+        """Whether the last of these terms began with the state that the leader before had handed over."""
         self.succeeds = False
-        """Whether a member is known to have answered before the last of these terms began, be it this one."""
+        """Whether any member, also this one, is known to have answered before the last of these terms began."""
         self._others_answered = False
         self._answering: LeaderClaim | None = None
         """The newest claim of another member that answers."""
@@ -123,10 +123,10 @@ class Election:
         self._beat = 0
         self._sent: OrderedDict[int, int] = OrderedDict()
         self._confirmed_ns: int | None = None
-        """When the newest of the own claims that have come back was sent."""
+        """When this member sent the newest of its claims that have come back."""
         self._waits_from_ns: int | None = None
         self._predecessor = ""
-        """The member that has stopped to answer in favour of this one."""
+        """The leader that has stopped answering and handed over to this member."""
         self._leader: LeaderClaim | None = None
         self._leader_heard_ns = 0
         self._next_ns = 0
@@ -134,38 +134,38 @@ class Election:
 
     @property
     def leader(self) -> str:
-        """The member to ask; empty while none is known."""
+        """The name of the leader; empty while none is known."""
         if self.role is Role.LEADER:
             return self.member
         return "" if self._leader is None or self.role is not Role.FOLLOWER else self._leader.member
 
     @property
     def answering(self) -> bool:
-        """Whether the leader, this member or another, has said that it answers."""
+        """Whether the leader, this member or another, answers already."""
         return self.role is Role.LEADER or (self.leader != "" and self._leader is not None and self._leader.answers)
 
     @property
     def beat_ns(self) -> int:
-        """How far apart claims are."""
+        """The nanoseconds between two claims of a member."""
         return self._beat_ns
 
     @property
     def unheard(self) -> bool:
-        """Whether this member has sent claims, and none of them has come back."""
+        """Whether this member has sent claims and none of them has come back."""
         return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
 
     @property
     def highest(self) -> int:
-        """The highest term that has been claimed, as far as this member has heard."""
+        """The highest term in any claim that this member has received."""
         return self._highest
 
     @property
     def term(self) -> int:
-        """Of the newest claim of its own."""
+        """The term of this member's newest claim."""
         return self._term
 
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
-        """Whether an answer of now still counts, if it takes up to `within_ns` to be heard."""
+        """Whether this member is the leader and may answer now, if the answer takes up to `within_ns` to arrive."""
         return (
             self.role is Role.LEADER
             and self._confirmed_ns is not None
@@ -173,23 +173,23 @@ class Election:
         )
 
     def join(self, member: str, now_ns: int) -> None:
-        """The claims of all others are heard from now on, under a name that was never used before."""
+        """Joins the election under a name that was never used before, once all claims of others are received."""
         self.leave()
         self.member = member
-        # A leader is heard within a beat.
+        # A claim of the leader comes within a beat.
         self._next_ns = now_ns + int(self._beat_ns * (2 + self._random.random()))
 
     def leave(self) -> None:
-        """Gives up the member's role, as its connection is gone."""
+        """Leaves the election, and gives up the member's role, because its connection is lost."""
         self._step_down()
         self.member = ""
         self._leader = None
 
     def hear(self, claim: LeaderClaim, now_ns: int) -> None:
-        """A claim has come, perhaps one's own."""
+        """Processes a claim that has come, of another member or this one's own."""
         self._highest = max(self._highest, claim.term)
         if claim.member != self.member and claim.answers:
-            # The broker may have kept one from long ago, but not two.
+            # The broker may have retained one old claim, but not two.
             earlier = self._answering
             self._others_answered = self._others_answered or (earlier is not None and earlier != claim)
             self._answering = claim
@@ -204,31 +204,31 @@ class Election:
             self._step_down()
             self._follow(claim, now_ns)
         elif self.role is Role.CLAIMANT and claim.member != self._predecessor:
-            # That member may answer now, and has not heard this member's claim yet.
+            # That member may answer now, and has not received this member's claim yet.
             self._predecessor = ""
             if self._waits_from_ns is not None:
                 self._waits_from_ns = now_ns
 
     def hear_gone(self, member: str, now_ns: int) -> None:
-        """Notes that a member is gone, by its own word or the broker's: no other member waits for it any longer."""
+        """Processes the message that a member is gone. If it was the leader, this member claims soon."""
         if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
             self._leader = None
-            # Not all at once: the first claim to be heard makes the others wait.
+            # Members do not claim all at once: the first claim makes the others wait.
             self._next_ns = now_ns + int(self._beat_ns * self._random.random())
 
     def excuse(self, now_ns: int) -> None:
-        """This member was busy, or asleep. Before it takes the others' silence for silence, it hears what they said.
+        """Delays this member's claim by two beats, because it was busy or asleep and may have missed a leader's claims.
 
-        Once: members that are always busy have to elect a leader, too.
+        It does so only once, as members that are always busy have to elect a leader, too.
         """
         if self.role is Role.FOLLOWER and not self._excused:
             self._excused = True
             self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
 
     def inherit(self, claim: LeaderClaim, now_ns: int) -> bool:
-        """The leader with that claim has stopped to answer, and wants this member to go on without a pause.
+        """Begins to succeed the leader with that claim, which has stopped answering and handed over, without waiting.
 
-        Returns whether this member will: not if it has heard of another one.
+        Returns whether this member does; it does not if it knows another leader.
         """
         if self.role is not Role.FOLLOWER or self._leader is None or self._leader.rank != claim.rank:
             return False
@@ -237,13 +237,13 @@ class Election:
         return True
 
     def due_ns(self) -> int:
-        """When `tick` has something to do."""
+        """Returns when `tick` has to be called next, in nanoseconds."""
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
             return min(self._next_ns, self._answers_from_ns(self._waits_from_ns))
         return self._next_ns
 
     def tick(self, now_ns: int) -> LeaderClaim | None:
-        """Time has passed. The claim to send to all now, if any."""
+        """Updates the role by the time that has passed. Returns the claim to send to all members now, if any."""
         if not self.member:
             return None
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
@@ -252,7 +252,7 @@ class Election:
                 self.succeeds = self._others_answered or self.terms_led > 0
                 self.terms_led += 1
                 self.inherited = self._predecessor != ""
-                self._next_ns = now_ns  # at once, for members that wait for an answer
+                self._next_ns = now_ns  # claim at once, for members that wait for a leader
         if now_ns < self._next_ns:
             return None
         if self.role is Role.FOLLOWER:
@@ -287,7 +287,7 @@ class Election:
         self._predecessor = ""
 
     def _answers_from_ns(self, waits_from_ns: int) -> int:
-        """When no claim of the one before allows it to answer any more, even if its clock is slow."""
+        """Returns from when on the leader before cannot answer any more by any claim, even if its clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
 
     def _follow(self, claim: LeaderClaim, now_ns: int) -> None:
@@ -297,5 +297,5 @@ class Election:
         self._await_silence(now_ns)
 
     def _await_silence(self, now_ns: int) -> None:
-        """Claim when nothing is heard for a tenure, and not all at once."""
+        """Schedules this member's claim for the case that no claim comes for a tenure; at random, not all at once."""
         self._next_ns = now_ns + self._tenure_ns + int(self._beat_ns * self._random.random())

@@ -1,8 +1,8 @@
-"""A ledger in parts, as one member hands it over to another: what a leader writes, and what its successor reads.
+"""Writes a ledger in parts, as a leader hands it over to its successor, and reads these parts.
 
-A part begins with the rank of the claim that it is handed over with, its own number, and how many there are; the rest
-is an array in msgpack of items: what the shard itself remembers, nodes, accounts and cells. The reader trusts
-no sum: all of a cell is counted anew when a report about it comes.
+A part begins with the term of the leader's claim, its own number, and the number of parts. The rest is an array in
+msgpack of items: the shard's own fields, nodes, accounts and cells. The reader trusts no sum: all entries of a cell are
+counted anew when a report about it comes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_AT_ONCE: Final = 100
-"""So many nodes, accounts or entries are in a part, so that neither side is busy for long with one."""
+"""The number of nodes, accounts or entries in a part, so that neither side is busy for long with one."""
 PARTS_MAX: Final = 1 << 16
 VARIANT_BYTES_MAX: Final = 320
 SUM_MAX: Final = 2**62
-"""Sums and deadlines are larger than what may travel in a batch."""
+"""The largest sum or moment; these may be larger than the numbers of a batch."""
 _PART: Final = Struct("<QIIH")
-"""The term, the number of this part, how many there are, and the schema."""
+"""The head of a part: the term, the number of this part, the number of parts, and the schema."""
 _META: Final = tuple(
     field.name
     for field in fields(LedgerShard)
@@ -44,8 +44,8 @@ Item = list[Any]
 
 
 def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
-    """The parts of a ledger, one after the other, each made when it is asked for. Raises HubUnavailable."""
-    pages = list(_pages(ledger))  # of references alone; what costs time is making messages of them
+    """Yields the parts of a ledger, each written when it is asked for. Raises HubUnavailable."""
+    pages = list(_pages(ledger))  # only references; the messages, which take time, are written one by one
     if len(pages) > PARTS_MAX:
         raise HubUnavailable("protocol", f"a ledger of {len(pages)} parts is too large to be handed over")
     for number, page in enumerate(pages):
@@ -83,7 +83,7 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
 
 
 class LedgerReader:
-    """Puts together a ledger that comes in parts, in their order, from one member."""
+    """Reads a ledger that comes in parts, in their order, from one member."""
 
     def __init__(self, sender: str) -> None:
         self._sender = sender
@@ -93,7 +93,10 @@ class LedgerReader:
         self._next = 0
 
     def read(self, payload: bytes) -> tuple[LeaderClaim, LedgerShard] | None:
-        """Take in the next part; returns all after the last. Raises MalformedMessage, and is of no more use then."""
+        """Reads the next part. Returns the claim and the whole ledger after the last part, else None.
+
+        Raises MalformedMessage; after that the reader cannot be used any more.
+        """
         content = body(payload, MessageKind.LEDGER)
         try:
             term, number, parts, schema = _PART.unpack_from(content)
@@ -200,7 +203,7 @@ def _list(value: Any) -> Item:
 
 
 def is_sum(value: object, *, signed: bool = False) -> bool:
-    """Whether that may be a sum of what many said, or a moment."""
+    """Whether a value may be a sum of many nodes' numbers, or a moment."""
     return type(value) is int and (-SUM_MAX if signed else 0) <= value <= SUM_MAX
 
 

@@ -1,4 +1,4 @@
-"""A hub on a broker of MQTT, which stores nothing: the members elect one of them to keep the ledger for all."""
+"""A hub on an MQTT broker, which stores no counts: the members elect a leader that keeps the ledger for all."""
 
 from __future__ import annotations
 
@@ -32,33 +32,32 @@ from reconverge_sync.mqtt.usage import MqttUsage, understood
 logger = logging.getLogger("reconverge")
 
 TIMEOUT_SHARE: Final = 0.9
-"""After so much of an exchange's time an error names the missing part, before the caller gives up."""
+"""The fraction of an exchange's time after which an error names the missing part, before the caller's time is over."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
-"""How often messages that are of no use are mentioned in the log."""
+"""The least time between two log entries about messages of no use."""
 
 HARMLESS: Final = frozenset({"late", "unasked"})
-"""Reasons for which messages are of no use in a healthy fleet, too, when the leader changes."""
+"""Reasons for which messages are ignored in a healthy fleet, too, when the leader changes."""
 
 _T = TypeVar("_T")
 
 
 class MqttHub:
-    """Nodes meet at a broker of MQTT 3.1.1 or 5. See `reconverge.Hub` for what it promises.
+    """A hub on a broker of MQTT 3.1.1 or 5. `reconverge.Hub` describes its promises.
 
-    The broker stores nothing but the newest claim, settings, contracts, and the mark of key hashes. One of the members
-    keeps the ledger and the usage in its memory, merges for all, and answers; if it goes without a word, these are lost
-    data: another one begins with empty ones, and the nodes report their counts and allowances anew. Each object is a
-    member of its own.
+    The broker stores only the newest claim, settings, contracts, and the mark of key hashes. One member, the leader,
+    keeps the ledger and the usage in its memory, merges for all, and answers. If it is killed, these data are lost:
+    another member begins with empty ones, and the nodes report what they hold. Each object is a member of its own.
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
-            (into how many independent parts to divide the keys, each with a leader of its own); `tenure` (for how many
-            seconds a claim that has come back allows to answer); and for TLS `ssl_ca_certs`, `ssl_certfile`,
+            (the number of independent parts of the keys, each with a leader of its own); `tenure` (the seconds for
+            which a claim that has come back allows to answer); and for TLS `ssl_ca_certs`, `ssl_certfile`,
             `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards and tenure.
         settings: the namespace, and the time that an exchange may take.
-        clock: by which elections and time limits go.
-        hub_clock: for tests; the hub's time comes from there.
-        new_name: names a generation of a ledger.
+        clock: the clock of elections and time limits.
+        hub_clock: the source of the hub's time; for tests.
+        new_name: makes names for generations of a ledger.
 
     Raises:
         InvalidSetting: the URL cannot be used.
@@ -81,7 +80,7 @@ class MqttHub:
         self._new_name = new_name
         self._per_loop = Owned(self._join, let_go)
         self.rejects: Counter[str] = Counter()
-        """How many messages were of no use, by reason. They have changed nothing."""
+        """The number of messages that were ignored, by reason."""
         self._usage = MqttUsage(self._ask, shards=self._address.shards)
         self._mentioned = 0
         self._log = LogThrottle(1, within_ns=COMPLAINT_NS)
@@ -92,7 +91,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """Whether a member sends claims, and may have to answer the others."""
+        """Whether this hub has a member in this process, which sends claims and may have to answer others."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -103,14 +102,14 @@ class MqttHub:
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Posts settings. A broker of MQTT 3.1.1 keeps them for ever; their reader knows when they expire."""
+        """Publishes settings. A broker of MQTT 3.1.1 keeps them forever; their reader knows when they expire."""
         if len(payload) > PAYLOAD_BYTES_MAX:
-            problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
+            problem = f"the settings have {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} can be published"
             raise HubUnavailable("protocol", problem, applied=False)
         await self._at_broker(lambda retained: retained.settings.post(payload, keep_s=keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the settings that were posted last. They come by themselves, so nothing is asked for."""
+        """Returns the settings that were published last. The broker has pushed them, so no message is sent."""
         payload = (await self._retained()).settings.payload
         return None if payload is None else payload[: bytes_max + 1]
 
@@ -130,15 +129,15 @@ class MqttHub:
         return understood(await self._ask(shard, ["adopt", generation]), read_adoption)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """Leaves the mark. The broker keeps it, also beyond the last node of the fleet."""
+        """Stores the mark of hashed keys at the broker, which keeps it beyond the last node of the fleet."""
         return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index. It comes by itself, so nothing is asked for."""
+        """Returns the index of the contracts. The broker has pushed it, so no message is sent."""
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Swaps the index by the leader; without one this member waits until one is elected."""
+        """Asks the leader to swap the index of the contracts; waits for an election if there is no leader."""
         call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
         return await self._ask(0, call, takes_part=True, elects=True) is True
 
@@ -149,11 +148,11 @@ class MqttHub:
         return await self._at_broker(lambda retained: retained.pages.get(digest, bytes_max=bytes_max))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Keeps pages, up to a quarter longer than `keep_s`."""
+        """Extends the time of pages to `keep_s`, or up to a quarter longer. Returns the missing digests."""
         return await self._at_broker(lambda retained: retained.pages.keep(digests, keep_s=keep_s))
 
     async def _retained(self) -> Retained:
-        """All that the broker retains, when it has come."""
+        """Waits until the broker's retained messages have come, and returns them."""
         membership = self._per_loop.get()
         await _only_unavailable(membership.complete())
         return membership.retained
@@ -162,7 +161,7 @@ class MqttHub:
         return await _only_unavailable(self._per_loop.get().at_broker(work))
 
     async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
-        """Asks the leader of a shard. Raises HubUnavailable."""
+        """Sends a call to the leader of a shard, and returns its reply. Raises HubUnavailable."""
         membership = self.membership() if takes_part else self._per_loop.get()
         return await _only_unavailable(membership.call(shard, call, elects=elects))
 
@@ -173,13 +172,13 @@ class MqttHub:
         ).run()
 
     async def close(self) -> None:
-        """Leaves the fleet. If this is the member that keeps the ledger, another one gets it."""
+        """Leaves the fleet. If this member is the leader, it hands the ledger over to another member."""
         membership = self._per_loop.take()
         if membership is not None:
             await membership.leave()
 
     def membership(self) -> Membership:
-        """That of this process and this loop, which begins now if there is none yet; another's is let go of."""
+        """Returns the membership of this process and event loop, begun now if needed; drops one of another loop."""
         membership = self._per_loop.get()
         membership.take_part()
         return membership
@@ -196,7 +195,7 @@ class MqttHub:
         )
 
     def _mention_rejects(self) -> None:
-        """Log now and then that messages of no use have come; not what they said."""
+        """Logs now and then the number of ignored messages by reason, without their content."""
         wrong = {reason: number for reason, number in self.rejects.items() if reason not in HARMLESS}
         total = sum(wrong.values())
         now_ns = self._clock.monotonic_ns()
@@ -210,7 +209,7 @@ class MqttHub:
 
 
 async def _only_unavailable(asked: Awaitable[_T]) -> _T:
-    """Awaits a result, and raises HubUnavailable for any error."""
+    """Awaits a result. Raises HubUnavailable in place of any other error."""
     try:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):
@@ -221,5 +220,5 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
 
 
 def open_mqtt(url: str, settings: HubSettings) -> MqttHub:
-    """The factory for `mqtt://` and `mqtts://`."""
+    """Opens the hub of an `mqtt://` or `mqtts://` URL."""
     return MqttHub(url, settings)

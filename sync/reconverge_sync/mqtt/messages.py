@@ -1,8 +1,8 @@
-"""Members' messages by way of a broker: claims, batches, answers and totals, as bytes.
+"""Writes and reads members' messages as bytes: claims, batches, answers and totals.
 
-Every message begins with two fixed bytes, the format's number and what kind of message it is. All numbers are
-little-endian. A message is checked as a hub checks a batch, from any sender; reading raises
-`MalformedMessage` alone.
+Every message begins with two fixed bytes, the format's number and the number of its kind. All numbers are
+little-endian. A message from any sender is checked as a hub checks a batch; reading raises `MalformedMessage` and
+nothing else.
 """
 
 from __future__ import annotations
@@ -35,44 +35,47 @@ from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 
 FORMAT: Final = 1
-"""Rises when messages change; what a batch itself consists of has a version of its own, SCHEMA_VERSION."""
+"""The number of the format, which rises when messages change; batches have a version of their own, SCHEMA_VERSION."""
 CELLS_MAX: Final = 256
-"""So that no other node waits for longer than these cells take."""
+"""The most cells of a batch, so that no other node waits for longer than these take."""
 LIMITS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 1 << 16
 MEMBER: Final = re.compile(r"[0-9a-f]{20}")
-"""The name of a member; brokers of MQTT 3.1.1 need not take a name of more than 23 characters."""
+"""The pattern of a member's name; brokers of MQTT 3.1.1 need not accept more than 23 characters."""
 _HEAD: Final = Struct("<2sBB")
 _MAGIC: Final = b"rc"
 _CLAIM: Final = Struct("<QQ20sB")
 _BATCH: Final = Struct("<IHI")
-"""The bytes of what the cells share, the number of keys, and their bytes; these come next, each key's length first."""
+"""The bytes of the shared fields, the number of keys, and the bytes of all keys. These follow, keys with lengths."""
 _REPLY: Final = Struct("<QH")
-"""The sequence number that is answered, and the bytes of the node's name, which comes next."""
+"""The sequence number of the answered batch, and the bytes of the node's name, which follows."""
 _NUMBER: Final = Struct("<Q")
 
 
 class MessageKind(IntEnum):
-    """A kind of message."""
+    """The kinds of messages between members, and of messages that the broker retains."""
 
     CLAIM = 1
     BATCH = 2
     ANSWER = 3
     QUESTION = 4
-    """It asks for the totals."""
+    """A question for the totals."""
     TOTALS = 5
     LEDGER = 6
     """A part of a ledger that is handed over."""
     CALL = 7
-    """Any other question to the leader, see `calls.py`; members of the version before know none of these and below."""
+    """Any other question to the leader, see `calls.py`.
+
+    Members of the version before do not know this and later kinds.
+    """
     REPLY = 8
     USAGE = 9
     """A part of the usage that is handed over, before the ledger."""
     INDEX = 10
     """The index of the contracts, as the broker retains it."""
     FENCE = 11
-    """Between two of these; see `contracts.py`."""
+    """A message that the leader sends before it compares the index; see `contracts.py`."""
     PAGE = 12
     MARK = 13
     """The mark of the secret with which keys are hashed, as the broker retains it."""
@@ -93,11 +96,11 @@ BYTES_MAX: Final = {
     MessageKind.PAGE: 1 << 20,
     MessageKind.MARK: 256,
 }
-"""The largest messages, by far: 256 cells whose keys have 256 bytes each take 93 kB, and their answer 33 kB."""
+"""The most bytes of a message, by kind. 256 cells with keys of 256 bytes take 93 kB, and their answer 33 kB."""
 
 
 class MalformedMessage(Exception):
-    """Raised when a message cannot be read. `kind` is a word for its fault."""
+    """Raised when a message is invalid. `kind` is a word for the fault, by which such messages are counted."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -105,7 +108,7 @@ class MalformedMessage(Exception):
 
 
 class Reply(NamedTuple):
-    """An answer, and what it answers."""
+    """An answer, with the node and the sequence number of the batch that it answers."""
 
     node: str
     sequence: int
@@ -113,7 +116,7 @@ class Reply(NamedTuple):
 
 
 def body(payload: bytes, kind: MessageKind) -> bytes:
-    """Returns the content of a message that should be of that kind. Raises MalformedMessage."""
+    """Returns the content of a message behind its head. Raises MalformedMessage if it is not of that kind."""
     if len(payload) > BYTES_MAX[kind]:
         raise MalformedMessage("size")
     if len(payload) < _HEAD.size or payload[:2] != _MAGIC:
@@ -127,7 +130,7 @@ def body(payload: bytes, kind: MessageKind) -> bytes:
 
 
 def sealed(kind: MessageKind, content: bytes) -> bytes:
-    """A message of that kind. Raises HubUnavailable if it is too large for its reader."""
+    """Makes a message of that kind from its content. Raises HubUnavailable if it is too large for its reader."""
     message = _HEAD.pack(_MAGIC, FORMAT, kind) + content
     if len(message) > BYTES_MAX[kind]:
         raise HubUnavailable(
@@ -137,12 +140,12 @@ def sealed(kind: MessageKind, content: bytes) -> bytes:
 
 
 def write_claim(claim: LeaderClaim) -> bytes:
-    """A claim as it travels."""
+    """Writes a claim as a message."""
     return sealed(MessageKind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
 
 
 def read_claim(payload: bytes) -> LeaderClaim:
-    """The claim in a message. Raises MalformedMessage."""
+    """Reads a claim from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.CLAIM)
     if len(content) != _CLAIM.size:
         raise MalformedMessage("claim")
@@ -154,7 +157,7 @@ def read_claim(payload: bytes) -> LeaderClaim:
 
 
 def write_batch(batch: Batch) -> bytes:
-    """A batch as it travels. Raises HubUnavailable if it cannot."""
+    """Writes a batch as a message. Raises HubUnavailable if it cannot be sent."""
     try:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
@@ -170,7 +173,7 @@ def write_batch(batch: Batch) -> bytes:
 
 
 def read_batch(payload: bytes, *, shard: int) -> Batch:
-    """The batch in a message, if it is one for that shard. Raises MalformedMessage."""
+    """Reads a batch for that shard from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.BATCH)
     try:
         shared_bytes, cells, keys_bytes = _BATCH.unpack_from(content)
@@ -243,7 +246,7 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
 
 
 def write_answer(batch: Batch, answer: Answer) -> bytes:
-    """The answer to a batch as it travels. Raises HubUnavailable if it cannot."""
+    """Writes the answer to a batch as a message. Raises HubUnavailable if it cannot be sent."""
     node = batch.node.encode()
     try:
         return sealed(MessageKind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
@@ -252,7 +255,7 @@ def write_answer(batch: Batch, answer: Answer) -> bytes:
 
 
 def read_answer(payload: bytes) -> Reply:
-    """The answer in a message. Raises MalformedMessage."""
+    """Reads an answer from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.ANSWER)
     try:
         sequence, length = _REPLY.unpack_from(content)
@@ -268,12 +271,12 @@ def read_answer(payload: bytes) -> Reply:
 
 
 def write_question(number: int) -> bytes:
-    """A question for the totals, by its number."""
+    """Writes a question for the totals as a message, with the number of the question."""
     return sealed(MessageKind.QUESTION, _NUMBER.pack(number))
 
 
 def read_question(payload: bytes) -> int:
-    """The number of a question for the totals. Raises MalformedMessage."""
+    """Reads the number of a question for the totals from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.QUESTION)
     if len(content) != _NUMBER.size:
         raise MalformedMessage("question")
@@ -281,7 +284,7 @@ def read_question(payload: bytes) -> int:
 
 
 def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
-    """The answer to a question for the totals. Raises HubUnavailable if it cannot travel."""
+    """Writes the totals as the answer to the question of that number. Raises HubUnavailable if they cannot be sent."""
     try:
         return sealed(MessageKind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
     except (OverflowError, ValueError):
@@ -289,7 +292,7 @@ def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
-    """The number of the question, and the totals. Raises MalformedMessage."""
+    """Reads totals from a message. Returns the number of their question, and the totals. Raises MalformedMessage."""
     content = body(payload, MessageKind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)
@@ -306,10 +309,10 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
 
 
 def is_whole(value: object, least: int = 0) -> bool:
-    """Whether that is a whole number that may travel."""
+    """Whether a value is a whole number from `least` to the largest that may be sent."""
     return type(value) is int and least <= value <= WHOLE_MAX
 
 
 def is_text(value: object, least: int = 0, most: int = TEXT_BYTES_MAX) -> bool:
-    """Whether that is a string of so many bytes."""
+    """Whether a value is a string of `least` characters or more and `most` bytes or fewer."""
     return type(value) is str and least <= len(value) and len(value.encode("utf-8", "surrogatepass")) <= most

@@ -1,7 +1,7 @@
-"""One process's membership in a fleet that meets at a broker: keeps connected, claims, and sorts what comes.
+"""One process's membership in a fleet at a broker: keeps a connection, sends claims, and dispatches messages.
 
-It belongs to one event loop, and lasts from the first exchange until the hub is closed; a connection lasts shorter,
-and each has a name of its own.
+It belongs to one event loop, and lasts from the first exchange until the hub is closed. Within that time there may be
+several connections, and each has a name of its own.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
 
 VERSION: Final = "v1"
-"""Of the topics."""
+"""The version of the topics, which is a part of their names."""
 PAUSE_S: Final = (0.5, 1.5)
-"""Between two attempts to connect, at random, so that a fleet does not come back as one."""
+"""The least and most seconds between two attempts to connect, at random, so that nodes do not reconnect all at once."""
 ASLEEP_SHARE: Final = 0.5
-"""A member that looks at the time by so much of a beat too late was busy, or asleep."""
+"""A member whose timer is late by this fraction of a beat counts as having been busy or asleep."""
 EARLY_MAX: Final = 256
-"""So many messages that come before the subscription is confirmed are kept until then."""
+"""The most messages that are stored before the subscription is confirmed."""
 WAIT_SHARE: Final = 3
-"""An answer is waited for for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
+"""A member waits for an answer for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
-"""How long a leader that has handed over waits to hear that its successor answers."""
+"""The seconds that a leader that has handed over waits for the first claim of its successor."""
 KINDS: Final = {
     "batch": MessageKind.BATCH,
     "answer": MessageKind.ANSWER,
@@ -50,18 +50,21 @@ KINDS: Final = {
 }
 """The kinds of messages to one member, as their topics name them."""
 USAGE_SHARE: Final = 2
-"""Half of the time for handing over is for the usage, the rest for the ledger."""
+"""The divisor of the time for handing over: half of it is for the usage, the rest for the ledger."""
 SWEPT_EVERY_NS: Final = 3600 * SECOND_NS
-"""How often the leader has pages deleted that are kept no more."""
+"""The nanoseconds between two sweeps, in which the leader deletes expired pages."""
 SWEPT_FIRST_NS: Final = 60 * SECOND_NS
 ELECTION_TENURES: Final = 4
-"""A change of the contracts waits so long for a leader, because a command may come before any node does."""
+"""The tenures that a change of contracts waits for a leader, because a command may run before any node."""
 
 _T = TypeVar("_T")
 
 
 class Membership:
-    """Made in the loop that it runs in, and begins there. See `MqttHub` for its arguments."""
+    """One process's membership in a fleet at a broker, from its making on, in the running event loop.
+
+    See `MqttHub` for the arguments.
+    """
 
     def __init__(
         self,
@@ -124,7 +127,7 @@ class Membership:
         self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
 
     def take_part(self) -> None:
-        """Be a candidate for leader from now on; a member that only reads or posts settings need not be."""
+        """Makes this member a candidate for leader; a member that only reads or publishes settings need not be one."""
         if not self._takes_part:
             self._takes_part = True
             if self._link is not None:
@@ -132,11 +135,14 @@ class Membership:
                 self.look_soon()
 
     async def complete(self) -> float:
-        """Wait until all that the broker had retained has come; how much time is left then. Raises HubUnavailable."""
+        """Waits until all retained messages have come. Returns the seconds that are left. Raises HubUnavailable."""
         return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
     async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
-        """Does work that needs no leader, within the time for an exchange. Raises HubUnavailable."""
+        """Calls `work`, which needs no leader, with the retained messages, and returns its result.
+
+        It may take as long as an exchange. Raises HubUnavailable.
+        """
         try:
             async with asyncio.timeout(await self.complete()):
                 return await work(self.retained)
@@ -156,7 +162,7 @@ class Membership:
         return sums
 
     async def call(self, shard: int, call: Call, *, elects: bool = False) -> Any:
-        """Asks the leader of a shard; with `elects` waits for an election, too.
+        """Sends a call to the leader of a shard and returns its reply; with `elects`, waits for an election, too.
 
         Raises HubUnavailable.
         """
@@ -169,13 +175,16 @@ class Membership:
         return self.servers[0].election.may_answer(self._clock.monotonic_ns(), within_ns=within_ns)
 
     async def _leader_known(self, server: ShardServer, more_s: float = 0.0) -> float:
-        """Wait until a leader can be asked; returns how much time is left for that. Raises HubUnavailable."""
+        """Waits until a leader can be asked. Returns the seconds that are left. Raises HubUnavailable."""
         return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server), more_s)
 
     async def _until(
         self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable], more_s: float = 0.0
     ) -> float:
-        """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
+        """Waits until `condition` is true. Returns the seconds that are left; raises `problem` if none are left.
+
+        Raises HubUnavailable, too, when there is no connection and the reason is known.
+        """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s + more_s
         while not condition():
@@ -194,7 +203,7 @@ class Membership:
         return self._link is not None and server.election.answering
 
     def _unconnected(self) -> HubUnavailable:
-        return HubUnavailable("timeout", "no connection in time", applied=False)
+        return HubUnavailable("timeout", "no connection to the broker in time", applied=False)
 
     def _unread(self) -> HubUnavailable:
         if self._link is None:
@@ -202,7 +211,7 @@ class Membership:
         return self._unreturned()
 
     def _unreturned(self) -> HubUnavailable:
-        advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
+        advice = f"this member's messages do not come back; let its user read and write {self._root}/#"
         return HubUnavailable("permission", advice, applied=False)
 
     def _no_leader(self, server: ShardServer) -> HubUnavailable:
@@ -210,7 +219,7 @@ class Membership:
             return self._unconnected()
         if server.election.unheard:
             return self._unread()
-        return HubUnavailable("no-leader", "no member has been elected to answer yet", applied=False)
+        return HubUnavailable("no-leader", "the members have not elected a leader yet", applied=False)
 
     async def _stay_connected(self) -> None:
         while True:
@@ -225,7 +234,7 @@ class Membership:
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
 
     async def _connect(self) -> MqttLink:
-        """A connection on which everything is heard from now on. Raises HubUnavailable."""
+        """Opens a connection with all subscriptions and begins to use it. Raises HubUnavailable."""
         member = token_hex(10)
         gone = f"{self._root}/gone/"
         self._early = []
@@ -234,8 +243,7 @@ class Membership:
         )
         own = [self._topic_to(member, "+", "+", shard) for shard in range(len(self.servers))]
         claims = [self._claims_topic(shard) for shard in range(len(self.servers))]
-        # Messages that come before all subscriptions are confirmed are kept: what the broker has retained may
-        # be among them.
+        # Messages that come before all subscriptions are confirmed are stored: retained ones may be among them.
         await link.open([*claims, *own, f"{gone}+", *self.retained.topics])
         early, self._early = self._early, None
         self._link, self._member, self._problem = link, member, None
@@ -260,7 +268,7 @@ class Membership:
         self._tell()
 
     async def _claim(self) -> None:
-        """Send claims when they are due."""
+        """Sends claims when they are due, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due_ns = min(server.election.due_ns() for server in self.servers)
@@ -290,17 +298,17 @@ class Membership:
         self._tell()
 
     async def _sweep(self) -> None:
-        """Deletes pages that are kept no more; if that fails, the next time will do."""
+        """Deletes expired pages; if that fails, the next sweep tries again."""
         with contextlib.suppress(HubUnavailable, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 await self.retained.pages.sweep()
 
     def look_soon(self) -> None:
-        """Looks at once for work that is due, and for the leader."""
+        """Makes the member check at once whether claims are due, and whether the leader has changed."""
         self._look_wanted.set()
 
     def _tell(self) -> None:
-        """Wake the coroutines that wait for a change."""
+        """Wakes the coroutines that wait for a change."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -319,7 +327,7 @@ class Membership:
         return post
 
     def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # a `Hear`, called by position
-        """A message has come. Never waits and never fails."""
+        """Processes a message that has come. Never waits and never raises."""
         if self._early is not None:
             if len(self._early) < EARLY_MAX:
                 self._early.append((topic, payload, kept))
@@ -342,7 +350,7 @@ class Membership:
                 self.look_soon()
             case [shard, "claims"]:
                 claim = read_claim(payload)
-                # The sender of what the broker has kept may be gone; if not, it is heard within a beat.
+                # The sender of a retained claim may be gone; if not, its next claim comes within a beat.
                 self._server(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
                 self.look_soon()
             case ["0", "to", member, kind, sender] if kind == ECHO and member == sender == self._member:
@@ -361,7 +369,7 @@ class Membership:
         return self.servers[int(shard)]
 
     async def leave(self) -> None:
-        """Hand over what this member keeps for all, and go. However that ends, everything is let go of."""
+        """Hands the ledgers that this member keeps over to others, and disconnects; always releases everything."""
         link = self._link
         try:
             self._connecting.cancel()
@@ -394,7 +402,7 @@ class Membership:
             await link.deliver(f"{self._root}/gone/{member}", b"")
 
     def abandon(self) -> None:
-        """Let go of everything at once, even where the loop is closed."""
+        """Cancels all tasks and drops the connection at once, even if the loop is closed."""
         for task in (*self._tasks, *(() if self._sweeping is None else (self._sweeping,))):
             with contextlib.suppress(RuntimeError):
                 task.cancel()
@@ -403,6 +411,6 @@ class Membership:
         self._link = None
 
     def abandon_in_fork(self) -> None:
-        """Let go of what belongs to the parent, in a fork."""
+        """Closes the forked child's copy of the parent's connection."""
         if self._link is not None:
             self._link.abandon_in_fork()

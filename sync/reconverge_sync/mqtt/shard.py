@@ -1,19 +1,19 @@
-"""One shard at one member: what it asks of others, what others ask of it, and what of all that is taken in.
+"""One shard at one member: sends batches and questions to the leader, and answers those of others as the leader.
 
-Nothing here waits for a network: messages are handed in as they come, and handed out by `post`. Batches are merged one
-after the other, in steps between which the loop has its turn.
+Nothing here waits for a network: messages are handed in as they come, and sent by `post`. Batches are merged one after
+the other, in steps between which the loop runs other tasks.
 """
 
 # Theory of operation.
 #
 # Merging takes 22 to 43 us a cell in Python, so a batch of 256 cells 6 to 11 ms, and this runs on an event loop that
-# may be the application's own. So a batch is merged in steps of one cell, and after SLICE_NS the loop has its turn.
+# may be the application's own. So a batch is merged in steps of one cell, and after SLICE_NS the loop runs other tasks.
 # Between two steps the ledger is in the middle of a batch, so batches are merged one after the other, and at most
-# JOBS_MAX wait: a member that hears no answer within a third of a tenure says everything again, which is harmless,
-# because counts are absolute. Hence batches and answers also go with QoS 0.
+# JOBS_MAX wait: a member that gets no answer within a third of a tenure repeats its reports, which is harmless, because
+# counts are absolute. Hence batches and answers are sent with QoS 0.
 #
-# Whatever may write to the topics may write nonsense. All of a message is checked before anything changes, as the
-# script of Redis does it; what is of no use is counted by reason and dropped.
+# Any client that may write to the topics may write nonsense. The whole of a message is checked before anything changes,
+# as in the script of Redis; invalid messages are counted by reason and dropped.
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from reconverge_sync.mqtt.messages import (
 from reconverge_sync.mqtt.succession import Deliver, Successor, give_ledger, give_usage
 
 SLICE_NS: Final = MILLISECOND_NS
-"""After so long with batches, the loop has its turn."""
+"""The time of merging after which the loop runs other tasks."""
 JOBS_MAX: Final = 512
-"""So many messages wait to be looked at; the senders of those beyond hear nothing, and try again."""
+"""The most messages that wait to be processed; the senders of further ones get no answer, and try again."""
 JOBS_BYTES_MAX: Final = 8 << 20
 NODES_MAX: Final = 1 << 16
-"""So many nodes, or accounts, are in one ledger."""
+"""The most nodes, and the most accounts, in one ledger."""
 SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
 SUCCESSOR_SHARE: Final = 2
-"""A leader that has just taken over waits for a member to give it on to, for half of the time that usage may take."""
+"""A leader that has just taken over and stops waits for a successor for half of the time that usage may take."""
 
 
 class AwaitedAnswer(NamedTuple):
-    """An answer that a node waits for."""
+    """The future of an answer that a node waits for, with the leader and the moment of the question."""
 
     leader: str
     asked_ns: int
@@ -69,7 +69,7 @@ class AwaitedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """One that has come and has yet to be looked at."""
+    """A message that has come and was not processed yet."""
 
     kind: MessageKind
     sender: str
@@ -79,7 +79,7 @@ class Message:
 
 @dataclass(slots=True)
 class OwnBatch:
-    """A batch of this member's own, which is the leader."""
+    """A batch that this member sends while it is itself the leader."""
 
     batch: Batch
     asked_ns: int
@@ -87,7 +87,10 @@ class OwnBatch:
 
 
 class ShardServer:
-    """The leader's part and the asking part of one member. `rejects` counts messages that were of no use, by reason."""
+    """The part of one member in one shard: asks the leader, and answers as the leader.
+
+    `rejects` counts messages that were ignored, by reason.
+    """
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class ShardServer:
         self.shard = shard
         self._clock = clock
         self._wait_ns = wait_ns
-        """The wait before a leader answers, as `reconverge_sync.mqtt.leader.WAIT_NS`."""
+        """How long this member waits for an answer, as `reconverge_sync.mqtt.leader.WAIT_NS`."""
         self._post = post
         self._rejects = rejects
         self._asked: dict[tuple[str, int], AwaitedAnswer] = {}
@@ -117,15 +120,15 @@ class ShardServer:
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._callers: OrderedDict[str, int] = OrderedDict()
-        """When the batches of each member came, newest last, but for members that leave."""
+        """When the last batch of each member came, the newest last; members that leave come first."""
         self._successor = Successor(candidate)
         self._took_over_ns: int | None = None
-        """When this member was given a ledger."""
+        """When this member was given a ledger; None if it was not."""
         self._reported = asyncio.Event()
-        """A member that stays has reported."""
+        """Set when a member that does not leave has reported."""
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
-        """Has the leader merge a batch. Raises HubUnavailable."""
+        """Sends a batch to the leader, and returns its answer. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             return await self._exchange_here(batch, timeout_s)
         leader = self.election.leader
@@ -148,14 +151,16 @@ class ShardServer:
     async def _exchange_here(self, batch: Batch, timeout_s: float) -> Answer:
         own = OwnBatch(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
-        return await within(own.answer, timeout_s, "this member is the leader, and may not answer just now")
+        return await within(
+            own.answer, timeout_s, "this member is the leader, but its claim is not confirmed at present"
+        )
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
         """Returns the totals of the leader's ledger. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             here = self.candidate.totals()
             if here is None:
-                raise HubUnavailable("timeout", "this member is the leader, and may not answer just now")
+                raise HubUnavailable("timeout", "this member is the leader, but its claim is not confirmed at present")
             return here
         leader = self.election.leader
         self._question += 1
@@ -170,16 +175,16 @@ class ShardServer:
             del self._questions[number]
 
     def fail(self, problem: HubUnavailable) -> None:
-        """The connection is gone: no question will be answered any more."""
+        """Fails all questions that wait for an answer, because the connection is lost."""
         futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
         for future in [*futures, *(totals for _, totals in self._questions.values())]:
             if not future.done():
-                future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+                future.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))
         self._calls.fail(problem)
         self._successor.forget()
 
     def hear(self, kind: MessageKind, sender: str, payload: bytes) -> None:
-        """A message to this member has come. Never waits and never fails."""
+        """Processes or enqueues a message to this member. Never waits and never raises."""
         try:
             if kind is MessageKind.ANSWER:
                 self._hear_answer(sender, read_answer(payload))
@@ -217,7 +222,7 @@ class ShardServer:
         self._wanted.set()
 
     async def work(self, look_soon: Callable[[], None]) -> None:
-        """Look at what has come, one after the other, until cancelled; calls `look_soon` when this member inherits."""
+        """Processes enqueued messages until cancelled. Calls `look_soon` when this member takes over a ledger."""
         while True:
             await self._wanted.wait()
             while self._jobs:
@@ -269,10 +274,9 @@ class ShardServer:
             own.answer.set_exception(
                 HubUnavailable("timeout", "another member may be the leader by now", applied=False)
             )
-        # As for an answer that travels: a grant that is taken in too late is one that another leader may have
-        # made, too.
+        # As for an answer to another member: a grant that comes too late is one that another leader may have made, too.
         elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
-            own.answer.set_exception(HubUnavailable("timeout", "it took too long to be merged"))
+            own.answer.set_exception(HubUnavailable("timeout", "the batch was merged too late"))
         else:
             own.answer.set_result(answer)
 
@@ -290,7 +294,7 @@ class ShardServer:
             self._post(message.sender, MessageKind.ANSWER, write_answer(batch, answer))
 
     def _note_caller(self, member: str, came_ns: int, *, leaving: bool = False) -> None:
-        """A member has reported. One that leaves is the last to hand a ledger to."""
+        """Notes that a member has reported, as a possible successor; a leaving member is the last choice."""
         self._callers[member] = came_ns
         self._callers.move_to_end(member, last=not leaving)
         if not leaving:
@@ -299,9 +303,9 @@ class ShardServer:
             self._callers.popitem(last=False)
 
     def _is_full(self, batch: Batch) -> bool:
-        """Whether the ledger has no room for another node. One that is known already is always heard.
+        """Whether the ledger has no room for the node of a batch. A node that is known already always has room.
 
-        For another key there may be none either; then that key alone is not taken, see `Shard.cells_max`.
+        There may be no room for a new key either; then only that key is refused, see `LedgerShard.cells_max`.
         """
         ledger = self.candidate.ledger
         if ledger is None or batch.node in ledger.nodes:
@@ -309,7 +313,7 @@ class ShardServer:
         return max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
 
     async def _merged(self, batch: Batch) -> Answer | None:
-        """All steps of a merge: once begun, it is brought to its end."""
+        """Merges a batch in steps, to its end once begun. Returns the answer; None if this member may not answer."""
         steps = self.candidate.merging(batch)
         if steps is None:
             return None
@@ -329,7 +333,7 @@ class ShardServer:
             self._post(message.sender, MessageKind.TOTALS, write_totals(number, totals))
 
     async def call(self, call: Call, timeout_s: float) -> Any:
-        """Asks the leader. Raises HubUnavailable."""
+        """Sends a call to the leader, and returns its reply. Raises HubUnavailable."""
         if self.election.role is not Role.LEADER:
             sent_ns = self._clock.monotonic_ns()
             reply = await self._calls.ask(self.election.leader, call, timeout_s)
@@ -340,7 +344,9 @@ class ShardServer:
             return reply
         own = OwnCall(call, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
-        return await within(own.reply, timeout_s, "this member is the leader, and may not answer just now")
+        return await within(
+            own.reply, timeout_s, "this member is the leader, but its claim is not confirmed at present"
+        )
 
     def _answer_message(self, message: Message) -> None:
         if self.election.role is not Role.LEADER:
@@ -351,14 +357,15 @@ class ShardServer:
             self._note_caller(message.sender, message.came_ns)
 
     async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[LeaderClaim, str] | None:
-        """Answer no more. If there is a ledger and a member to have it, send it there, and before, in `usage_s`, usage.
+        """Stops answering, and hands the usage (within `usage_s` seconds) and the ledger over to a successor, if any.
 
-        One that was taken over just now is given on, too, to the first member that reports to this one.
-        Returns the claim with which this member answered, and its successor, if any; None if it did not answer.
+        If this member has just taken over itself, it waits for the first member that reports, and hands over to that.
+        Returns the claim with which this member answered, and the successor's name, empty if there is none; None if
+        this member was not the leader.
         """
         since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
         if not self._reported.is_set() and self._took_over_ns is not None and self._took_over_ns >= since_ns:
-            # Members report once in an interval, and to this one only since it leads: it knows none of them yet.
+            # Members report once in an interval, and to this one only since it leads: it knows no member yet.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(usage_s / SUCCESSOR_SHARE):
                     await self._reported.wait()

@@ -1,7 +1,8 @@
-"""Members that keep the ledger among themselves, under virtual time: a merge rule for simulations, with faults drawn.
+"""Simulates the members of an MQTT hub under virtual time, with random faults.
 
-The elections and the ledgers are the real ones. The broker hands each member what it took, in that order; members are
-cut off, stalled, killed, asked to hand over, and the broker forgets everything, all as a seed has it.
+The elections and the ledgers are the real ones. The simulated broker sends each member the messages that it took, in
+their order. Members are cut off, stalled, killed or asked to hand over, and the broker loses its data, at random from a
+seed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ QUEUED_MAX: Final = 1000
 
 
 class SimulatedMember:
-    """Where a member sits: what it has heard but not yet looked at, and what keeps it from looking."""
+    """A simulated member: its candidate, its unprocessed messages, and its faults."""
 
     __slots__ = ("batches", "candidate", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns")
 
@@ -33,21 +34,21 @@ class SimulatedMember:
         self.connected = False
         self.stalled_until_ns = 0
         self.last_ns = 0
-        """When the last of what the broker has sent to it arrives: nothing overtakes."""
+        """When the last message that the broker has sent to this member arrives; later ones arrive after it."""
         self.looks_ns = 0
-        """When it looks around next."""
+        """When the member processes its messages next."""
         self.inbox: deque[object] = deque()
         self.batches: deque[Batch] = deque(maxlen=QUEUED_MAX)
 
 
 class SimulatedMembers:
-    """`members` members under `clock`, which all of them go by.
+    """A simulated MQTT hub of `members` members, which share one virtual `clock`.
 
-    On average a fault of `faults` every `calm_ns`, for up to `longest_ns`, none after `until_ns`.
-    A node that is `loyal` asks for the leader at the same member each time, as one process does; others
-    know at once which it is.
+    One of `faults` occurs every `calm_ns` on average and lasts up to `longest_ns`; none occurs after `until_ns`. With
+    `loyal`, a node asks the same member for the leader each time, as one process does; without, it knows the leader at
+    once.
 
-    Raises from `merge` what a hub raises if no member answers.
+    `merge` raises HubUnavailable, as a hub does, if no member answers.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class SimulatedMembers:
         self._plan_fault()
 
     def merge(self, batch: Batch) -> Answer:
-        """Send the batch to the member that one of them takes for the leader. Raises HubUnavailable."""
+        """Sends a batch to the leader that the node's member knows, and returns its answer. Raises HubUnavailable."""
         self.pass_until(self._clock.monotonic_ns())
         asked = self._asked(batch.node)
         name = asked.candidate.election.leader
@@ -92,7 +93,7 @@ class SimulatedMembers:
         if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
             raise HubUnavailable("timeout", "no member answers")
         if self.now_ns < seat.stalled_until_ns:
-            seat.batches.append(batch)  # it will look at it, but its caller no longer waits for the answer
+            seat.batches.append(batch)  # it will be merged later, when its caller no longer waits for the answer
             raise HubUnavailable("timeout", "no member answers")
         answer = self._answer(seat, batch)
         if answer is None:
@@ -103,30 +104,30 @@ class SimulatedMembers:
         return answer
 
     def _asked(self, node: str) -> SimulatedMember:
-        """The member by which a node finds the leader."""
+        """Returns the member through which a node finds the leader."""
         if self._loyal:
             return self.seats[sum(node.encode()) % len(self.seats)]
         leading = [seat for seat in self.seats if seat.candidate.election.role is Role.LEADER and seat.connected]
         return self._random.choice(leading or self.seats)
 
     def answering(self) -> int:
-        """How many members would answer now; never more than one."""
+        """Returns the number of members that would answer now; never more than one."""
         return sum(seat.candidate.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
 
     def sums(self) -> dict[str, Totals]:
-        """Returns the totals; nothing while no member answers."""
+        """Returns the totals of the leader's ledger; an empty dictionary while no member answers."""
         self.pass_until(self._clock.monotonic_ns())
         return next((totals for seat in self.seats if (totals := seat.candidate.totals()) is not None), {})
 
     def lose_data(self) -> None:
-        """Kill the member that answers."""
+        """Kills the leader, so that its ledger is lost."""
         self.pass_until(self._clock.monotonic_ns())
         for seat in self.seats:
             if seat.candidate.election.role is Role.LEADER:
                 self._crash(seat)
 
     def pass_until(self, moment_ns: int) -> None:
-        """Let everything happen that happens until then."""
+        """Runs all simulated events until a moment, and sets the time to it."""
         while self._events and self._events[0][0] <= moment_ns:
             self.now_ns, _, action = heapq.heappop(self._events)
             action()
@@ -137,7 +138,7 @@ class SimulatedMembers:
         heapq.heappush(self._events, (moment_ns, self._order, action))
 
     def _delay_ns(self) -> int:
-        """Mostly about the latency; now and then much longer."""
+        """Returns a random delay of a message: mostly about the latency, now and then much longer."""
         long = self.now_ns < self._until_ns and self._random.random() < 0.02
         return int(self._latency_ns * self._random.uniform(0.5, 1.5)) + long * self._random.randrange(self._tenure_ns)
 
@@ -160,7 +161,7 @@ class SimulatedMembers:
         self._look(seat)
 
     def _disconnect(self, seat: SimulatedMember) -> None:
-        """The broker sees the connection end; the member does not know yet."""
+        """Ends a member's connection at the broker, before the member notices."""
         gone = seat.candidate.election.member
         seat.connected = False
         for other in self.seats:
@@ -168,13 +169,13 @@ class SimulatedMembers:
                 self._send_to(other, gone)
 
     def _notice(self, seat: SimulatedMember) -> None:
-        """The member sees that its connection is gone."""
+        """Lets a member notice that its connection is lost."""
         if not seat.connected:
             seat.candidate.election.leave()
             seat.inbox.clear()
 
     def _look(self, seat: SimulatedMember) -> None:
-        """Looks at messages and at work that is due, now or when the stall is over."""
+        """Lets a member process its messages and claims that are due; does nothing while it is stalled."""
         if self.now_ns < seat.stalled_until_ns:
             return
         election = seat.candidate.election
@@ -201,7 +202,7 @@ class SimulatedMembers:
             self._look(seat)
 
     def _accept(self, seat: SimulatedMember, claim: LeaderClaim) -> None:
-        """The broker takes a claim, unless the connection on which it was sent is gone."""
+        """Lets the broker retain and distribute a claim, unless the connection on which it was sent is lost."""
         if not seat.connected or seat.candidate.election.member != claim.member:
             return
         self._retained = claim
@@ -270,7 +271,7 @@ class SimulatedMembers:
         self._at(seat.stalled_until_ns, lambda: self._wake(seat))
 
     def _wake(self, seat: SimulatedMember) -> None:
-        """Looks at all that has waited, batches first: in any order, and that is the worst."""
+        """Lets a member process all that came during its stall, batches first, as that is the worst order."""
         if self.now_ns < seat.stalled_until_ns:
             return
         while seat.batches:
@@ -278,7 +279,7 @@ class SimulatedMembers:
         self._look(seat)
 
     def _crash(self, seat: SimulatedMember) -> None:
-        """The process dies; another begins in its place."""
+        """Kills a member; another one begins in its place."""
         if seat.connected:
             self._disconnect(seat)
         seat.connected = False
@@ -288,7 +289,7 @@ class SimulatedMembers:
         self._at(self.now_ns + self._random.randrange(self._tenure_ns), lambda: self._connect(seat))
 
     def _hand_over(self, seat: SimulatedMember) -> None:
-        """A member stops; if it answers, another goes on with its ledger."""
+        """Stops a member in good order; if it is the leader, another member gets its ledger."""
         election = seat.candidate.election
         claim = LeaderClaim(election.term, election.member, 0)
         ledger = seat.candidate.hand_over()

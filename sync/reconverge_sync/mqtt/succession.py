@@ -1,13 +1,13 @@
-"""How one member goes on where another stopped: a leader's ledger and usage given away, and taken over."""
+"""Hands a leader's ledger and usage over to its successor, and takes them over there."""
 
 # Theory of operation.
 #
-# The usage goes first, while its leader still answers batches and claims: it may be long, and a leader that is silent
-# for a tenure has no successor but a new election. From then on that leader refuses calls about usage, or what it takes
-# in would be lost with it. The ledger comes last, because with its last part the successor begins.
+# The usage is sent first, while its leader still answers batches and sends claims: it may be long, and a leader that is
+# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as further
+# usage would be lost with it. The ledger comes last, because the successor begins with its last part.
 #
-# A successor without all of the usage, and of the same term, begins with none: that is lost data, which the nodes that
-# live tell again.
+# A successor that has not got all of the usage, in the same term, begins with none: that is lost data, which the live
+# nodes report again.
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 from reconverge_sync.mqtt.usage_handover import UsageReader, write_usage
 
 BYTES_MAX: Final = 256 << 20
-"""A ledger that is handed over is no larger, nor is usage."""
+"""The most bytes of a ledger, and of usage, that are handed over."""
 
 Deliver = Callable[[str, MessageKind, bytes], Awaitable[None]]
-"""Has a message taken by the broker, for a member."""
+"""Sends a message to a member, and waits until the broker has taken it."""
 
 
 class Successor:
-    """The state that one member has taken over so far of the leader that it follows."""
+    """Collects the ledger and the usage that one member gets from the leader, and takes them over."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._ledger: tuple[str, LedgerReader, int] | None = None
-        """Its sender, the parts that have come, and their bytes."""
+        """The ledger's sender, the reader of its parts, and their bytes so far."""
         self._usage: tuple[str, UsageReader, int] | None = None
         self._whole_usage: tuple[str, int, UsageState] | None = None
-        """Its sender and term."""
+        """The usage after its last part: its sender, its term, and the usage."""
 
     def forget(self) -> None:
-        """The connection is gone: no further part will come."""
+        """Drops all parts, because the connection is lost and no further part will come."""
         self._ledger = self._usage = self._whole_usage = None
 
     def take_usage(self, sender: str, payload: bytes) -> None:
-        """Take in a part of the usage, from the leader alone. Raises MalformedMessage."""
+        """Reads a part of the usage, if its sender is the leader. Raises MalformedMessage."""
         self._check_sender(sender)
         known, reader, size = self._usage or ("", UsageReader(), 0)
         if known != sender:
             reader, size = UsageReader(), 0
         size += len(payload)
-        self._usage = None  # nothing more is expected, if this part is not what was
+        self._usage = None  # if this part is invalid, no further part is accepted
         if size > BYTES_MAX:
             raise MalformedMessage("full")
         whole = reader.read(payload)
@@ -61,7 +61,10 @@ class Successor:
             self._whole_usage = (sender, *whole)
 
     def take_ledger(self, sender: str, payload: bytes) -> bool:
-        """Take in a part of a ledger, likewise; returns whether this member goes on. Raises MalformedMessage."""
+        """Reads a part of the ledger, if its sender is the leader. Raises MalformedMessage.
+
+        Returns whether this was the last part, and this member succeeds the leader.
+        """
         self._check_sender(sender)
         known, reader, size = self._ledger or ("", LedgerReader(sender), 0)
         if known != sender:
@@ -88,12 +91,12 @@ class Successor:
 
 
 async def give_usage(state: UsageState, term: int, successor: str, deliver: Deliver) -> None:
-    """Send all of the usage to a successor. Raises HubUnavailable."""
+    """Sends all of the usage to a successor. Raises HubUnavailable."""
     for part in write_usage(state, term):
         await deliver(successor, MessageKind.USAGE, part)
 
 
 async def give_ledger(ledger: LedgerShard, term: int, successor: str, deliver: Deliver) -> None:
-    """Send the ledger to a successor. Raises HubUnavailable."""
+    """Sends the ledger to a successor. Raises HubUnavailable."""
     for part in write_ledger(ledger, term):
         await deliver(successor, MessageKind.LEDGER, part)

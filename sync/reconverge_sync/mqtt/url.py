@@ -1,4 +1,4 @@
-"""Where a broker is and how to log in, from a URL."""
+"""Reads the address of a broker and the login from a URL."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TENURE_S: Final = (0.3, 60)
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Shows neither of the two."""
+    """A user's name and password; its repr shows neither of them."""
 
     user: str | None = field(repr=False)
     password: str | None = field(repr=False)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Returns the texts that must not be shown, wherever they turn up."""
+        """The texts that no message may show: the password and the user's name, the longest first."""
         return longest_first(self.password, self.user)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """The parts of a URL. Its repr is fit to be shown."""
+    """The parts of a broker's URL. Its repr contains no secrets."""
 
     host: str
     port: int
@@ -51,7 +51,7 @@ class BrokerAddress:
 
     @classmethod
     def of(cls, url: str) -> BrokerAddress:
-        """Reads `url`. Raises InvalidSetting if it cannot be used."""
+        """Reads the address from a URL. Raises InvalidSetting if the URL is invalid."""
         try:
             parts = urlsplit(url)
             port = PORTS[parts.scheme] if parts.port is None else parts.port
@@ -93,7 +93,10 @@ class BrokerAddress:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """How to encrypt; reads files, so not for an event loop. Raises OSError (ssl.SSLError is one)."""
+        """Makes the TLS context; None without TLS. Reads files, so do not call it on an event loop.
+
+        Raises UnusableFile.
+        """
         if not self.encrypted:
             return None
         return tls_context(self.tls)

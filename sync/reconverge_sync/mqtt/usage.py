@@ -1,6 +1,6 @@
-"""Usage as the members of a broker add it up: each shard's leader keeps it, by the rule of `merge/usage.py`.
+"""The usage ledger on an MQTT broker: each shard's leader adds the usage up, by the rule of `merge/usage.py`.
 
-It is in the memory of one process: a leader that stops hands it over, and with one that is killed it is lost data. Then
+The usage is in the memory of one process: a leader that stops hands it over, and a leader that is killed loses it. Then
 the live nodes report all that they keep to the next leader.
 """
 
@@ -40,15 +40,18 @@ _T = TypeVar("_T")
 
 
 class Ask(Protocol):
-    """Has a call answered by the leader of a shard. Raises HubUnavailable."""
+    """A function that sends a call to the leader of a shard and returns its reply. Raises HubUnavailable."""
 
     def __call__(self, shard: int, call: Call, *, takes_part: bool = False) -> Awaitable[Any]:
-        """With `takes_part` this member is a candidate from now on."""
+        """Sends a call. With `takes_part` this member becomes a candidate for leader."""
         ...
 
 
 class MqttUsage:
-    """A usage ledger. A member that records is a candidate for leader; one that only reads or exports is none."""
+    """A usage ledger, which sends calls to the leaders of its shards.
+
+    A member that records usage becomes a candidate for leader; a member that only reads or exports does not.
+    """
 
     def __init__(self, ask: Ask, *, shards: int) -> None:
         self._ask = ask
@@ -69,7 +72,7 @@ class MqttUsage:
         return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """Returns a page's rows; a long page comes in parts, and rows may change from one to the next."""
+        """Returns a page's rows. A long page comes in parts, between which rows may change."""
         rows: list[UsageRow] = []
         offset = 0
         while offset >= 0:
@@ -105,12 +108,12 @@ class MqttUsage:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Retracts rows: a node must not count from nothing what it forgets for an order of its own."""
+        """Removes rows of an account from the usage, because the account's node has erased them on its own order."""
         await self._ask(shard, ["retract", *sent_retracted(account, rows)], takes_part=True)
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
-    """Reads a reply. Raises HubUnavailable if it cannot be read."""
+    """Reads a reply by the function `read`. Raises HubUnavailable if the reply is invalid."""
     try:
         return read(reply)
     except (MalformedMessage, TypeError, LookupError):

@@ -1,7 +1,7 @@
-"""The usage of a shard in parts, as a leader hands it over: what it writes, and what its successor reads.
+"""Writes the usage of a shard in parts, as a leader hands it over to its successor, and reads these parts.
 
-The parts come before those of the ledger, and in messages of their own: a member of the version before knows none of
-them, takes over the ledger alone, and the nodes' usage is reported again to the next leader that adds it up.
+The parts come before the ledger's parts, and in messages of their own. A member of the version before does not know
+them and takes over only the ledger; then nodes report their usage again to the next leader that keeps usage.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from reconverge_sync.mqtt.election import TERM_MAX
 from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 FORMAT: Final = 1
-"""Of what is in the parts."""
+"""The number of the parts' format."""
 PART_BYTES_WANTED: Final = 1 << 16
-"""So neither side is busy for long with one part."""
+"""The size of a part in bytes, about, so that neither side is busy for long with one."""
 PARTS_MAX: Final = 1 << 16
 ITEMS_MAX: Final = 1 << 16
-"""Of one part."""
+"""The most items of one part."""
 _PART: Final = Struct("<QIBH")
-"""The term, the number of this part, whether it is the last, and the format."""
+"""The head of a part: the term, the number of this part, whether it is the last, and the format."""
 _BYTES_EACH: Final = 4
-"""A character takes no more."""
+"""The most bytes of a character."""
 
 Item = list[Any]
 
 
 def write_usage(state: UsageState, term: int) -> Iterator[bytes]:
-    """The parts of the usage, each made when it is asked for; it must not change meanwhile. Raises HubUnavailable."""
+    """Yields the parts of the usage, each written when it is asked for. The usage must not change meanwhile.
+
+    Raises HubUnavailable.
+    """
     number = 0
     waiting: list[Item] | None = None
     for part in _in_parts(_items(state)):
@@ -89,7 +92,7 @@ def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class UsageReader:
-    """Puts together the usage that comes in parts, in their order."""
+    """Reads usage that comes in parts, in their order."""
 
     def __init__(self) -> None:
         self._state = UsageState()
@@ -110,7 +113,10 @@ class UsageReader:
         }
 
     def read(self, payload: bytes) -> tuple[int, UsageState] | None:
-        """Take in the next part; the term and all after the last. Raises MalformedMessage, and is of no use then."""
+        """Reads the next part. Returns the term and the whole usage after the last part, else None.
+
+        Raises MalformedMessage; after that the reader cannot be used any more.
+        """
         content = body(payload, MessageKind.USAGE)
         try:
             term, number, last, form = _PART.unpack_from(content)

@@ -1,4 +1,4 @@
-"""How a loss is adopted on a Redis: the order first, then each cell's own wait."""
+"""Adopts a loss of data on a Redis: stores the order first, then ends the wait of each cell."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ ADOPT: Final = script("adopt")
 END_WAITS: Final = script("end_waits")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
-"""So many in one script, as in one batch: no node waits for longer than that takes."""
+"""The most cells of one script, as of one batch, so that no node waits for longer than these take."""
 CALLS_MAX: Final = 1_000_000
-"""After so many calls of SCAN something is wrong: a server would have a thousand million keys."""
+"""The most calls of SCAN; more would mean a thousand million keys on the server, and so a fault."""
 Call = Callable[..., Awaitable[Any]]
 
 
 async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
-    """The state of a shard's data. Raises HubUnavailable.
+    """Reads the state of a shard's data. Raises HubUnavailable.
 
-    `call` asks the server on which the shard's keys are, which begin with `prefix`.
+    `call` runs a command on the shard's server; the shard's keys begin with `prefix`.
     """
     reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", given_time)
     return data_of(*read_shard(reply, ()))
 
 
 async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) -> Adoption:
-    """Ends a shard's wait. If it fails half-way it can be done again. Raises HubUnavailable."""
+    """Ends the wait of a shard after a loss of its data. It can be repeated after a failure. Raises HubUnavailable."""
     problem = refusal(await read_data(call, prefix, given_time), generation)
     if problem:
         return Adoption(problem, 0)
@@ -48,4 +48,4 @@ async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) 
             ended += int(await call("EVAL", END_WAITS, len(some), *some))
         if int(cursor) == 0:
             return Adoption("", ended)
-    raise HubUnavailable("protocol", f"the server's keys have no end after {CALLS_MAX} calls of SCAN")
+    raise HubUnavailable("protocol", f"the search of the server's keys did not end after {CALLS_MAX} calls of SCAN")

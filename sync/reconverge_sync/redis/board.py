@@ -1,4 +1,4 @@
-"""Snapshots of nodes at a Redis, which are kept while a console is open. See `reconverge.hub.SnapshotBoard`."""
+"""Stores snapshots of nodes at a Redis while a console is open. See `reconverge.hub.SnapshotBoard`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Call = Callable[..., Awaitable[Any]]
 
 
 class RedisBoard(NamedTuple):
-    """The board of one namespace. Its keys are those of shard 0."""
+    """The board of snapshots of one namespace. Its keys are in shard 0."""
 
     call: Call
     prefix: str
     given_time: str
-    """The time that a test gives the scripts, as `RedisHub._given_time`."""
+    """The time for the scripts in tests, as of `RedisHub._given_time`; else empty."""
 
     @property
     def _keys(self) -> tuple[str, str]:
@@ -32,7 +32,7 @@ class RedisBoard(NamedTuple):
         await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.given_time)
 
     async def watched_s(self) -> float:
-        """Returns the seconds, by looking at one field."""
+        """Returns for how many seconds a console is still open; 0 if none is."""
         return (await self._leave("", b"", 0.0))[0]
 
     async def leave(self, name: str, payload: bytes, keep_s: float) -> bool:
@@ -46,7 +46,7 @@ class RedisBoard(NamedTuple):
             case [bytes(left), int(taken)] if left.isdigit():
                 return int(left) / SECOND_US, bool(taken)
             case _:
-                raise HubUnavailable("protocol", "whether a console is open cannot be read", applied=False)
+                raise HubUnavailable("protocol", "the server's reply about open consoles cannot be read", applied=False)
 
     async def snapshots(self) -> dict[str, bytes]:
         reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.given_time)

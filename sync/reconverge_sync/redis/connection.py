@@ -1,4 +1,4 @@
-"""Where Redis servers are and how to log in to them, from a URL."""
+"""Reads the places of Redis servers and the login from a URL, and makes clients for them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from reconverge_sync.redis.diagnosis.advice import Address
 
 DEFAULT_PORT: Final = 6379
 CONNECT_SHARE: Final = 0.5
-"""How much of an exchange's time connecting may take."""
+"""The fraction of an exchange's time that connecting may take."""
 PLACES_MAX: Final = 64
-"""More than any URL needs."""
+"""The most hosts in a URL: more than any URL needs."""
 SOCKETS: Final = ("redis+unix", "valkey+unix")
-"""The schemes of unix sockets. A scheme that begins with valkey means what the same one with redis does."""
+"""The schemes of unix sockets. A scheme that begins with valkey is the same as with redis."""
 
 
 class Place(NamedTuple):
-    """Where a server listens."""
+    """The host and the port at which a server listens."""
 
     host: str
     port: int
@@ -37,15 +37,15 @@ class Place(NamedTuple):
 
 
 class Connection:
-    """Where the servers are and how to log in; shows neither the user's name nor the password.
+    """The servers of a URL and the login to them. Its repr shows neither the user's name nor the password.
 
     Args:
         url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`; `valkey`
             in place of `redis` means the same.
-        several: whether there may be several hosts, with commas in between.
-        default_port: of a host without one.
-        options: what may stand in the query beside that; the values are in `more`.
-        serves: whether the path begins with the name of a service; it is `service`.
+        several: whether the URL may have several hosts, with commas in between.
+        default_port: the port of a host without one.
+        options: the names of further options that the query may have; `more` has their values.
+        serves: whether the path begins with the name of a service; `service` has it.
 
     Raises:
         InvalidSetting: the URL cannot be used.
@@ -83,7 +83,7 @@ class Connection:
         self.places = tuple(dict.fromkeys(places))
         self.service = ""
         self._tls: SharedContext | None = None
-        self._encrypted: type[Any] | None = None  # what its connections are, if there is TLS
+        self._encrypted: type[Any] | None = None  # the class of its connections, if there is TLS
         database = query.pop("db", "")
         self._options: dict[str, Any] = {"db": database or "0"}
         if parts.scheme in SOCKETS:
@@ -109,7 +109,7 @@ class Connection:
         self._options["password"] = unquote(password) or None
 
     def _read_path(self, parts: SplitResult, *, serves: bool) -> bool:
-        """Returns whether it names a database."""
+        """Reads the service and the database from the path. Returns whether it names a database."""
         path = parts.path.strip("/")
         if serves:
             service, _, path = path.partition("/")
@@ -120,18 +120,18 @@ class Connection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Returns the texts that must not be shown, wherever they turn up."""
+        """The texts that no message may show: passwords and users' names, the longest first."""
         options = self._options
         beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
         return longest_first(options["password"], options["username"], *beside)
 
     @property
     def address(self) -> Address:
-        """Where it leads, without what must not be shown."""
+        """The address of the first server, without secrets."""
         return self.address_of(self.places[0] if self.places else None)
 
     def address_of(self, place: Place | None) -> Address:
-        """The same for one server; None stands for that on a unix socket."""
+        """Returns the address of one server, without secrets; None stands for the server at a unix socket."""
         options = self._options
         return Address(
             place=options["unix_socket_path"] if place is None else str(place),
@@ -144,7 +144,7 @@ class Connection:
     def client(
         self, timeout_s: float, *, connections_max: int, place: Place | None = None, **other: Any
     ) -> redis.asyncio.Redis:
-        """A client that has connected nowhere yet, by default of the first server; `other` are options that differ."""
+        """Makes a client, not connected yet, of a server, by default the first. `other` options replace the URL's."""
         where: dict[str, Any] = {}
         if self.places:
             host, port = place or self.places[0]
@@ -172,7 +172,7 @@ class Connection:
 
 
 def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> str:
-    """The path of a unix socket. Raises what `refuse` makes."""
+    """Returns the path of a unix socket. Raises the exception that `refuse` makes of a problem."""
     if not path:
         raise refuse("lacks the path of the socket")
     if hosts not in ("", "localhost"):
@@ -181,7 +181,7 @@ def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> s
 
 
 def _place(host: str, default_port: int) -> Place:
-    """Raises ValueError."""
+    """Reads a host and its port. Raises ValueError."""
     parts = urlsplit(f"//{host}")
     port = default_port if parts.port is None else parts.port
     if port == 0 or parts.path or parts.query or parts.fragment:
@@ -190,17 +190,17 @@ def _place(host: str, default_port: int) -> Place:
 
 
 def _encrypted(kind: type[Any], tls: SharedContext) -> type[Any]:
-    """Connections of that kind that use this context, and make none of their own."""
+    """Makes a class of connections of that kind that use the shared TLS context, and make none of their own."""
 
     async def connect(self: Any) -> None:
         self.ssl_context.context = tls.get()
-        await kind._connect(self)  # noqa: SLF001  # before that the client looks whether it has a context
+        await kind._connect(self)  # noqa: SLF001  # the client checks before that whether it has a context
 
     return type(kind.__name__, (kind,), {"_connect": connect})
 
 
 def _anonymous() -> dict[str, Any]:
-    """The options by which the client does not introduce itself: a user without that right could not connect."""
+    """Returns options with which the client does not send its name, as a user without that right could not connect."""
     options = inspect.signature(redis.asyncio.Redis.__init__).parameters
     return {"driver_info": None} if "driver_info" in options else {"lib_name": None, "lib_version": None}
 

@@ -1,7 +1,7 @@
-"""The contracts of a namespace, as a Redis keeps them: the index as settings are kept, and each page under its digest.
+"""The contracts of a namespace at a Redis: the index is stored like settings, and each page under its digest.
 
 Pages are spread over the shards by their digest, so in a cluster over its servers; every script is about one shard. The
-scripts use no command that an agent needs no right for anyway.
+scripts use only commands that an agent's user may run anyway.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PUT: Final = script("put_page")
 GET: Final = script("get_page")
 KEEP: Final = script("keep_pages")
 PAGES_AT_ONCE: Final = 256
-"""So many keys of pages in one script, so that no node waits for longer than that takes."""
+"""The most pages of one script, so that no node waits for longer than these take."""
 _HASHED_DIGITS: Final = 8
 
 
 def shard_of(digest: str, shards: int) -> int:
-    """Where a page is. Raises HubUnavailable if that is no digest."""
+    """Returns the shard of a page. Raises HubUnavailable if `digest` is no digest."""
     try:
         return int(digest[:_HASHED_DIGITS], 16) % shards
     except ValueError:
@@ -30,7 +30,7 @@ def shard_of(digest: str, shards: int) -> int:
 
 
 def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]:
-    """The pages by shard, at most PAGES_AT_ONCE at a time. Raises HubUnavailable."""
+    """Groups digests of pages by shard, at most PAGES_AT_ONCE in a group. Raises HubUnavailable."""
     groups: dict[int, list[str]] = {}
     for digest in digests:
         groups.setdefault(shard_of(digest, shards), []).append(digest)
@@ -44,14 +44,14 @@ def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]
 def was_swapped(reply: object) -> bool:
     """Reads the reply of SWAP. Raises HubUnavailable for any other."""
     if reply not in (0, 1):
-        raise HubUnavailable("protocol", "the answer about the index cannot be read")
+        raise HubUnavailable("protocol", "the server's reply about the index of contracts cannot be read")
     return reply == 1
 
 
 def page_in(reply: object) -> bytes | None:
     """Reads the reply of GET. Raises HubUnavailable for any other."""
     if reply is not None and type(reply) is not bytes:
-        raise HubUnavailable("protocol", "a page cannot be read", applied=False)
+        raise HubUnavailable("protocol", "the server's reply for a page of contracts cannot be read", applied=False)
     return reply
 
 
@@ -59,5 +59,5 @@ def missing_in(reply: object, asked: list[str]) -> list[str]:
     """Reads the reply of KEEP, as digests. Raises HubUnavailable for any other."""
     positions: list[Any] = reply if isinstance(reply, list) else [None]
     if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
-        raise HubUnavailable("protocol", "the answer about pages cannot be read")
+        raise HubUnavailable("protocol", "the server's reply about pages of contracts cannot be read")
     return [asked[each] for each in positions]

@@ -1,4 +1,4 @@
-"""How one identity is erased from a Redis: its keys are searched for with SCAN, and dropped by scripts."""
+"""Erases one identity from a Redis: finds its keys with SCAN, and drops them by scripts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DROP_KEYS: Final = script("now", "drop_keys")
 ERASE_USAGE: Final = script("usage_erase")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
-"""So many in one script, as in one batch: no node waits for longer than that takes."""
+"""The most cells of one script, as of one batch, so that no node waits for longer than these take."""
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
-"""The name of a cell, without the common part of a shard: schema, limit, algorithm, window, key."""
+"""The pattern of a cell's name without the shard's prefix: schema, limit, algorithm, window, key."""
 _USAGE: Final = re.compile(r"u1:([tipoa]):")
 Call = Callable[..., Awaitable[Any]]
 
 
 async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:
-    """Reads the orders to erase. Raises HubUnavailable."""
+    """Reads the orders to erase that are newer than `since_us`. Raises HubUnavailable."""
     reply = await call("EVAL", READ_ORDERS, 1, key, since_us, given_time)
     try:
         hub_us, *flat = (str(each, "utf-8") for each in reply)
@@ -36,12 +36,12 @@ async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> E
 
 
 async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: str) -> int:
-    """Gives orders to erase. Raises HubUnavailable."""
+    """Stores orders to erase, one for each mark. Raises HubUnavailable."""
     return int(await call("EVAL", ORDER, 1, key, given_time, KEPT_US, ORDERS_MAX, *marks))
 
 
 async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time: str) -> tuple[int, int]:
-    """Drop cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
+    """Drops cells that no live node has. Returns how many were dropped, and how many stay. Raises HubUnavailable."""
     dropped = kept = 0
     for first in range(0, len(cells), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
@@ -53,7 +53,10 @@ async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time
 async def erase_step(
     call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, given_time: str
 ) -> Erased:
-    """Takes one step of an erasure. A key that SCAN shows twice is gone the second time. Raises HubUnavailable."""
+    """Searches and erases some keys of an identity, from a cursor of SCAN on. Raises HubUnavailable.
+
+    A key that SCAN returns twice counts once, as it is gone the second time.
+    """
     cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
     wanted, cells, rows = set(names), dict[bytes, None](), 0
     begins = f"{identity}\0".encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Translates exceptions of the Redis client: by their class, or by the server's words where a class says too little."""
+"""Converts exceptions of the Redis client to HubUnavailable: by class, or by the server's text if that says more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge_sync.client.tls import UnusableFile
 from reconverge_sync.client.urls import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_TEXT, shown
 
 _BY_CLASS: Final = (
-    # The client takes the first word off these replies, and with it what they mean. None of them was applied.
+    # The client removes the first word of these replies, which has their meaning. None of them was applied.
     (exceptions.NoScriptError, "noscript"),
     (exceptions.OutOfMemoryError, "out-of-memory"),
     (exceptions.ReadOnlyError, "read-only"),
@@ -25,7 +25,7 @@ _BY_CLASS: Final = (
     (exceptions.NoPermissionError, "permission"),
 )
 _BY_TEXT: Final = (
-    # Which words, what kind, and whether the message may have been applied. Scripts wrap the words in a ResponseError.
+    # The words, the kind, and whether the message may have been applied. Scripts wrap the words in a ResponseError.
     ("NOSCRIPT", "noscript", False),
     ("RCINVALID", "protocol", False),
     ("OOM ", "out-of-memory", False),
@@ -52,9 +52,9 @@ _BY_TEXT: Final = (
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """The failure of the hub that an exception of the client means, with a text that is safe to show.
+    """Converts an exception of the client to HubUnavailable, with a text that is safe to show.
 
-    None of `secrets` is in that text: a server that does not know AUTH repeats the command with its password.
+    The text has none of `secrets`: a server that does not know AUTH would repeat the command with its password.
     """
     text = shown(error, secrets)
     for kind_of_error, kind in _BY_CLASS:

@@ -1,7 +1,7 @@
-"""Hints of changed contracts, as a Redis pushes them: a message on the channel that is called as the index's key.
+"""Hints of changed contracts from a Redis: a message on the channel that has the name of the index's key.
 
-Plain messages do in a cluster as well, which passes them to all of its servers: changes are few, and sharded channels
-need Redis 7.
+Plain channels work in a cluster as well, which sends each message to all of its servers: changes are few, and sharded
+channels need Redis 7.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from reconverge.errors import HubUnavailable
 from reconverge_sync.redis.errors import as_unavailable
 
 READ_S: Final = 3600.0
-"""How long one read waits for a message; after that the next one does."""
+"""The seconds that one read waits for a message before the next read begins."""
 
 
 class RedisHints:
-    """A connection that listens for one channel. See `IndexHints`.
+    """A connection that listens for hints on one channel. Implements `IndexHints`.
 
     Args:
-        connect: makes a client of its own, which has connected nowhere yet.
-        channel: where hints are published.
-        secrets: what no message may show.
+        connect: makes a client for this connection alone, not connected yet.
+        channel: the channel of the hints.
+        secrets: the texts that no message may show.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RedisHints:
         await self._next("subscribe")
 
     async def _next(self, kind: str) -> None:
-        """Wait for the next message of that kind."""
+        """Waits for the next message of that kind."""
         messages = self._messages
         assert messages is not None
         while True:

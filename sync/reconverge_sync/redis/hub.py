@@ -66,23 +66,23 @@ SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
 MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
-"""So many exchanges of one process are under way at once; those with further shards wait for their turn."""
+"""The most exchanges of one process that are under way at once; exchanges with further shards wait."""
 
 
 class Servers(Protocol):
-    """Answers commands about a shard; belongs to one process and one event loop."""
+    """Runs commands on the servers of a hub's shards, for one process and one event loop."""
 
     async def ask(self, shard: int, *command: object) -> object:
-        """Runs a command about keys of that shard. Raises the client's errors."""
+        """Runs a command about keys of a shard, and returns the reply. Raises the client's errors."""
         ...
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Closes all connections."""
         ...
 
 
 class OneServer:
-    """One server that answers for all shards."""
+    """The one server of all shards. Implements `Servers`."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self.client = client
@@ -97,12 +97,13 @@ class OneServer:
 
 
 class RedisHub:
-    """Nodes meet in one Redis (6.2 or later). See `reconverge.Hub` for what it promises.
+    """A hub on one Redis (6.2 or later). `reconverge.Hub` describes its promises.
 
-    Beyond that: the client's own retries are off, because they count twice; everything is merged by one script, which
+    Beyond these: the client's own retries are off, because they would count twice; one script merges everything, and
     checks all of a batch before it writes; passwords appear in no message, traceback or repr.
 
-    A user of its own needs no more than this, for the namespace `shop` (and `+select` for another database than 0):
+    A user for the hub alone needs only these rights, for the namespace `shop` (and `+select` for a database other than
+    0):
 
         ACL SETUSER shop on >PASSWORD resetkeys ~shop:* resetchannels -@all +eval +evalsha
             +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
@@ -112,10 +113,10 @@ class RedisHub:
             in place of `redis` means the same. As query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`,
             `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`.
         settings: the namespace, and the time that an exchange may take.
-        shards: into how many independent parts to divide the keys; all nodes must agree.
-        clock: for tests; the time comes from there instead of from the server.
-        new_name: names a generation of the server's data, if they begin with the batch at hand.
-        certainly_new: whether it is certain then that no node can hold allowances from before.
+        shards: the number of independent parts of the keys; all nodes must agree.
+        clock: the source of time in place of the server's clock; for tests.
+        new_name: makes a name for a generation of the server's data, if they begin with the batch that is sent.
+        certainly_new: returns whether it is certain then that no node can hold allowances from before.
 
     Raises:
         InvalidSetting: the URL cannot be used.
@@ -175,13 +176,13 @@ class RedisHub:
         await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the settings. Unless something else was posted, only the mark of the last post is asked for."""
+        """Returns the published settings. If they have not changed, only their mark is transferred."""
         reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index. Unless it has changed, only its mark is asked for."""
+        """Returns the index of the contracts. If it has not changed, only its mark is transferred."""
         reply = await self._call("EVAL", READ, 1, self._index_key, self._index.mark, bytes_max + 1)
         self._index = posted(reply, self._index)
         return self._index.payload
@@ -200,7 +201,7 @@ class RedisHub:
         return page_in(await self._call("EVAL", GET, 1, self._page_key(digest), bytes_max + 1, shard=shard))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Keeps pages; one command for each shard."""
+        """Extends the time of pages to `keep_s`, with one command for each shard. Returns the missing digests."""
         missing: list[str] = []
         for shard, group in by_shard(digests, self._shards):
             keys = [self._page_key(each) for each in group]
@@ -209,11 +210,14 @@ class RedisHub:
         return missing
 
     def hints(self) -> IndexHints:
-        """Returns hints. The user needs the right to SUBSCRIBE to the namespace's channels."""
+        """Returns a listener for hints of changed contracts.
+
+        The user needs the right to SUBSCRIBE to the namespace's channels.
+        """
         return RedisHints(self._listening_client, self._index_key, secrets=self._connection.secrets)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """A client of its own for hints."""
+        """Makes a client for hints alone."""
         return self._connection.client(self._settings.timeout_s, connections_max=1)
 
     @property
@@ -229,7 +233,7 @@ class RedisHub:
         return read_wishes(reply)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Lends; at most 256 loans at a time."""
+        """Stores loans to cells, at most 256 at a time, and returns the result."""
         prefix = _prefix(self._settings.namespace, shard)
         cells, arguments = lend_arguments(lender, sequence, loans)
         arguments[2] = self._given_time()
@@ -249,7 +253,7 @@ class RedisHub:
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._given_time())
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends a shard's wait. The user needs the right to SCAN beside those of an agent."""
+        """Ends a shard's wait after a loss of data. The user needs the right to SCAN beside the rights of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, generation, self._given_time())
 
@@ -257,7 +261,7 @@ class RedisHub:
         return await give_orders(self._asking(0), self._erasures_key, marks, self._given_time())
 
     async def erasures(self, since_us: int) -> Erasures:
-        """Returns the orders to erase. Unless there are newer ones, one number is looked at."""
+        """Returns the orders to erase since a moment. If there are none, the server reads only one number."""
         return await read_orders(self._asking(0), self._erasures_key, since_us, self._given_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
@@ -267,7 +271,7 @@ class RedisHub:
         return (await drop_cells(self._asking(shard), prefix, cells, self._given_time()))[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Takes one step of an erasure. The user needs the right to SCAN beside those of an agent."""
+        """Searches and erases some keys of an identity. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
@@ -297,11 +301,11 @@ class RedisHub:
         return RedisBoard(self._asking(0), _prefix(self._settings.namespace, 0), self._given_time())
 
     def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
-        """Asks whichever server has the keys of that shard."""
+        """Returns a function that runs a command on the server of a shard."""
         return partial(self._call, shard=shard)
 
     def _given_time(self) -> str:
-        """For a script: in tests the time, else nothing, so that it takes the server's own."""
+        """Returns the time for a script in microseconds in tests; else an empty text, for the server's own time."""
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
     @property
@@ -323,7 +327,7 @@ class RedisHub:
     def _target(
         self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
     ) -> RedisTarget:
-        """Describes a server before it is asked; by default the one that the URL names."""
+        """Describes a server for a diagnosis, by default the server in the URL."""
         namespace = self._settings.namespace
         scratch = scratch_namespace(namespace)
         trial = TRIAL._replace(shard=shard)
@@ -348,13 +352,13 @@ class RedisHub:
             await servers.close()
 
     async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
-        """Run the script with so many keys and the arguments after them."""
+        """Runs the script of the merge rule. `keys` is the number of keys, which come before the arguments."""
         try:
             return await self._call("EVALSHA", SCRIPT_SHA, keys, *keys_and_arguments, shard=shard)
         except HubUnavailable as error:
             if not isinstance(error.__cause__, NoScriptError):
                 raise
-        # The server has forgotten the script, or never had it; nothing was applied, and EVAL makes it known again.
+        # The server does not have the script any more, or never had it; nothing was applied, and EVAL stores it again.
         return await self._call("EVAL", SCRIPT, keys, *keys_and_arguments, shard=shard)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
@@ -374,7 +378,7 @@ class RedisHub:
         raise problem
 
     def _connected(self) -> redis.asyncio.Redis:
-        """The client of this process and this loop."""
+        """Returns the client of this process and this event loop."""
         server = self._per_loop.get()
         assert isinstance(server, OneServer)
         return server.client
@@ -412,11 +416,11 @@ def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
 
 
 def _cells_of(limit: LimitReport) -> str:
-    """Returns the common part of the keys of a limit's cells."""
+    """Returns the common prefix, within a shard, of the keys of a limit's cells."""
     name, counted, window_us, variant = cells_of(limit)
     return f"c{SCHEMA_VERSION}:{name}:{CELL_KINDS[counted]}:{window_us}{variant}:"
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
-    """The factory for `redis://`, `rediss://` and `redis+unix://`, and for the same with `valkey`."""
+    """Opens the hub of a `redis://`, `rediss://` or `redis+unix://` URL, or of the same with `valkey`."""
     return RedisHub(url, settings)

@@ -1,4 +1,4 @@
-"""How a Redis stores cells and entries, and how rows travel, in the letters of Lua: the scripts take it from here."""
+"""The layout of cells and entries at a Redis, and the formats of rows in Lua's letters, for the scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconverge.hub.report import ANSWER_ROWS, REPORT_ROW, REPORT_ROWS, Status
 from reconverge_sync import codec
 
 SUMS: Final = b"g"
-"""The field of a cell's hash in which its sums are."""
+"""The field of a cell's hash that has its sums."""
 DEPARTED_FIELD: Final = b"-"
 LOANS: Final = b"l"
 CELL: Final = (
@@ -25,31 +25,34 @@ ENTRY: Final = (
     "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
     "vouchers",
 )  # fmt: skip
-"""The same of one node's entry."""
+"""The numbers of one node's entry, in the order in which they are packed; those at the end may be missing."""
 SEEN_US: Final = 1 + ENTRY.index("seen_us")
-"""Which number of an entry that is, as Lua counts; likewise the next two."""
+"""The place of this number in an entry, counted from 1 as in Lua; likewise the next two."""
 LEASE_US: Final = 1 + ENTRY.index("lease_us")
 LEARN_UNTIL_US: Final = 1 + CELL.index("learn_until_us")
 SIGNED: Final = frozenset(("epoch", "current"))
-"""Numbers of a report that may be negative."""
+"""The fields of a report that may be negative."""
 MERGED, STALE, LAPSED = map(int, Status)
 KEPT_MS: Final = 62 * 86_400_000
-"""For so long at least a Redis keeps what the nodes of a shard share: as long as cells of a limit per month."""
+"""The least milliseconds for which a Redis keeps the shared keys of a shard: as long as cells of a limit per month."""
 
 
 def letters_of(row: Struct) -> list[str]:
-    """A letter of Python's `struct` for each number of a row."""
+    """Returns the letter of Python's `struct` for each number of a row."""
     return [letter for count, letter in re.findall(r"(\d{0,3})([a-zA-Z])", row.format) for _ in range(int(count or 1))]
 
 
 def in_lua(row: Struct) -> str:
-    """The format of a row for Lua's `struct`. An `i` without a number has 32 bits, and is read sooner than one with."""
+    """Returns the format of a row for Lua's `struct`. An `i` without a number has 32 bits, and is read fastest."""
     numbers = [("I" if letter.isupper() else "i", calcsize(f"<{letter}")) for letter in letters_of(row)]
     return "<" + "".join(sign if size == 4 else f"{sign}{size}" for sign, size in numbers)
 
 
 def checked_in_lua(row: Struct) -> str:
-    """Likewise of reports, without a sign where no number is negative: one that is negative is then too large."""
+    """Returns the format of a report's row for Lua's `struct`, unsigned except for fields that may be negative.
+
+    A negative number in another field is read as one that is too large, and so refused.
+    """
     letters = zip(REPORT_ROW, letters_of(row), strict=True)
     return in_lua(Struct("<" + "".join(letter if name in SIGNED else letter.upper() for name, letter in letters)))
 

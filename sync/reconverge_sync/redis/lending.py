@@ -1,7 +1,7 @@
-"""The loans and wishes of a region, as a Redis keeps them; `merge/loans.py` is the definition.
+"""The loans and wishes of a region at a Redis; `merge/loans.py` defines them.
 
-The list is in the hash of the shard, one field for each cell, named like the cell's own hash without what is common to
-the shard; loans are in a field of the cell's hash. Both are read and written by scripts that look at nothing else.
+The list of wishes is in the hash of the shard, one field for each cell, named like the cell's own hash without the
+shard's prefix; loans are in a field of the cell's hash. Scripts that read nothing else read and write both.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status,
 from reconverge_sync.redis.scripts import script
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
-"""With this the name of each cell begins."""
+"""The beginning of each cell's name."""
 LOANS_MAX: Final = 256
-"""So many at a time, so that no other node waits for longer than that takes."""
+"""The most loans at a time, so that no other node waits for longer than these take."""
 WISHES: Final = script("now", "wishes")
 LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
-    """The names of the cells, and the loans to them. Raises HubUnavailable if that cannot be asked."""
+    """Writes loans as the names of their cells and the arguments of LEND. Raises HubUnavailable for invalid loans."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
         raise HubUnavailable("protocol", "the loans are malformed", applied=False)
     arguments: list[str | int] = [lender, sequence, ""]
@@ -51,7 +51,7 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
-            raise ValueError("another number of loans")
+            raise ValueError("it has another number of loans")
         status = Status.STALE if stale else Status.MERGED
         return Lent(int(hub_us), str(generation, "utf-8"), status, tuple(_whole(each, least=-1) for each in held))
     except (ValueError, TypeError) as error:

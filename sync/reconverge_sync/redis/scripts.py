@@ -1,6 +1,7 @@
-"""The scripts that run in a Redis, from the files of this folder, with the numbers that they take from Python."""
+"""Reads the scripts that run in a Redis from the files of this folder, and fills in numbers from Python."""
 
-# A number that both twins use stands in Python alone. A script declares it without a value, and says where it is from:
+# A number that Python and Lua both use is defined in Python alone. A script declares it without a value, with its
+# module:
 #
 #     local SCANNED_MAX, TURN -- from merge/rule.py
 #
@@ -43,14 +44,14 @@ _DECLARED: Final = re.compile(r"^( *local )([A-Z_, ]+)( -- from (\S+\.py))$", re
 
 
 def script(*names: str) -> bytes:
-    """A script for a Redis, from the files in this folder with these names, in their order, with its numbers."""
+    """Returns the text of a script, joined from the files with these names in this folder, with its numbers."""
     folder = files("reconverge_sync.redis")
     text = "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
     return filled(text).encode()
 
 
 def filled(text: str) -> str:
-    """The text of a script with the numbers that it takes from Python."""
+    """Returns the text of a script with its numbers from Python filled in."""
     return _DECLARED.sub(_with_values, text)
 
 
@@ -61,20 +62,20 @@ def _with_values(declared: re.Match[str]) -> str:
 
 
 def _literal(value: Any) -> str:
-    """A number or a short text, as Lua writes it."""
+    """Returns a number or a short text as a literal of Lua."""
     if isinstance(value, bytes):
         value = value.decode()
     return repr(value)
 
 
 class Script(NamedTuple):
-    """A script, and the name that a server gives it once it has run."""
+    """A script, and the SHA-1 by which a server finds it after it has run once."""
 
     text: bytes
     sha: str
 
 
 def script_of(*names: str) -> Script:
-    """Returns a script as `script` does, with its name."""
+    """Returns a script as `script` does, with its SHA-1."""
     text = script(*names)
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())

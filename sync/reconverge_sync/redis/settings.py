@@ -1,7 +1,7 @@
-"""The settings of all nodes of a namespace, as a Redis keeps them: the payload, and a mark that changes with it.
+"""The published settings of a namespace at a Redis: the payload, and a mark that changes with it.
 
-A reader sends the mark that it knows, and gets the payload only if that is not the one any more. The scripts use no
-command that an agent needs no right for anyway.
+A reader sends the mark that it knows, and gets the payload only if the mark has changed. The scripts use only commands
+that an agent's user may run anyway.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ READ: Final = script("read_settings")
 
 
 class Posted(NamedTuple):
-    """The last post, as far as one reader knows."""
+    """The settings that a reader has read last, with their mark."""
 
     mark: bytes = b""
     payload: bytes | None = None
 
 
 def posted(reply: object, known: Posted) -> Posted:
-    """Returns the post after such a reply. Raises HubUnavailable if it is none of ours."""
+    """Returns the settings after a reply of READ, which may be the `known` ones. Raises HubUnavailable if invalid."""
     match reply:
         case []:
             return Posted()
@@ -32,4 +32,4 @@ def posted(reply: object, known: Posted) -> Posted:
         case [bytes(mark), bytes(payload)]:
             return Posted(mark, payload)
         case _:
-            raise HubUnavailable("protocol", "the posted settings cannot be read", applied=False)
+            raise HubUnavailable("protocol", "the published settings at the server cannot be read", applied=False)

@@ -1,7 +1,7 @@
 """Reads a shard and its cells, as a Redis stores them, into the ledger of the merge rule.
 
-`layout.py` says in which order the numbers of a cell and of an entry stand; `exchange.lua` leaves out those at the end
-that are zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
+`layout.py` has the order of the numbers of a cell and of an entry; `exchange.lua` leaves out zeros at the end. This
+file only reads them, to apply the merge rule of Python; only `exchange.lua` writes them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ READ_KEYS: Final = script("now", "read_keys")
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
 TEXTS: Final = frozenset(("first",))
 LEAST: Final = (13, 10)
-"""So many numbers of a cell, and of an entry, are always there."""
+"""The least numbers of a cell, and of an entry, which are always there."""
 Fields = Mapping[bytes, bytes]
 
 
 def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard, int]:
-    """The shard as far as it was asked for, and the hub's time, of what READ_KEYS answers.
+    """Reads the reply of READ_KEYS. Returns the shard with the asked cells, and the hub's time in microseconds.
 
-    Raises HubUnavailable when it is not that, or was stored by a newer version.
+    Raises HubUnavailable if the reply is invalid, or the data were stored by a newer version.
     """
     try:
         hub_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
@@ -51,7 +51,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
 
 
 def _fields(flat: Any) -> dict[bytes, bytes]:
-    """A hash as it travels: a field and its value in turn."""
+    """Reads a hash from a list of fields and values in turn."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -62,7 +62,7 @@ def _node(packed: bytes) -> NodeRecord:
 
 def _cell(stored: Fields) -> LedgerCell:
     numbers = _numbers(stored[SUMS], CELL, least=LEAST[0])
-    numbers.pop("pooled", None)  # for the script, which reads the hub's own bucket only if there is one
+    numbers.pop("pooled", None)  # used only by the script, which reads the hub's own bucket only if there is one
     cell = LedgerCell(numbers.pop("epoch"), numbers.pop("capacity"), numbers.pop("filled_us", 0))
     for name, number in numbers.items():
         setattr(cell, name, number != 0 if name == "restless" else number)
@@ -76,7 +76,7 @@ def _cell(stored: Fields) -> LedgerCell:
 
 
 def _loans(packed: bytes | None) -> dict[str, Credit]:
-    """Returns the loans to a cell, by lender."""
+    """Reads the loans to a cell, by lender."""
     _, *flat = list(_unpacked(packed)) if packed else [0]
     four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
     return {
@@ -86,10 +86,10 @@ def _loans(packed: bytes | None) -> dict[str, Credit]:
 
 
 def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
-    """Unpacks numbers one after the other, by name."""
+    """Unpacks numbers in the order of `names`, by name. Raises ValueError if there are fewer than `least`."""
     values = list(_unpacked(packed))
     if not least <= len(values) <= len(names):
-        raise ValueError(f"{len(values)} numbers where {least} to {len(names)} belong")
+        raise ValueError(f"{len(values)} numbers instead of {least} to {len(names)}")
     return {name: _value(name, value) for name, value in zip(names, values, strict=False)}
 
 
@@ -108,7 +108,7 @@ def _value(name: str, value: object) -> object:
 
 
 def _whole(value: object) -> int:
-    """A number of a script, which knows doubles alone: one beyond 32 bits may travel as such."""
+    """Reads a whole number of a Lua script, which may come as a double. Raises ValueError for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or abs(value) > WHOLE_MAX:

@@ -1,7 +1,7 @@
-"""Usage as a Redis adds it up; `merge/usage.py` is the definition, and each script its twin.
+"""The usage ledger at a Redis: scripts add usage up, by the rule of `merge/usage.py`.
 
 All keys of a shard share its hash tag, so that a batch is one script on one server of a cluster. Keys begin with
-`NAMESPACE:{SHARD}:u1:`, and each ends some time after its period.
+`NAMESPACE:{SHARD}:u1:`, and each expires some time after its period.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ T = TypeVar("T")
 
 UNREADABLE: Final = "the hub's usage cannot be read"
 META_MS: Final = Retention().keep_ms(MONTH)
-"""How long the marks of an export outlive the last batch."""
+"""The milliseconds for which the marks of an export are kept after the last batch."""
 EVENTS_KEPT_MS: Final = META_MS
-"""How long issued events are remembered: no less than any period may be kept, or it would be issued again as new."""
+"""The milliseconds for which issued events are kept: as long as any period, or events would be issued again."""
 SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
 Ask = Callable[..., Awaitable[Any]]
-"""Has a command about a shard answered, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
+"""Runs a command about a shard and returns the reply, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
 
 
 RETRACT: Final = script_of("usage_retract")
@@ -80,11 +80,11 @@ class RedisUsage:
     """The usage ledger of a Redis.
 
     Args:
-        ask: has a command answered by the server of a shard.
-        prefix: what the keys of a shard begin with.
-        shards: into how many parts identities are divided.
-        clock: for tests; the time comes from there instead of from the server.
-        rows_max: how many rows a page may have.
+        ask: runs a command on the server of a shard.
+        prefix: returns the prefix of a shard's keys.
+        shards: the number of parts into which identities are divided.
+        clock: the source of time in place of the server's clock; for tests.
+        rows_max: the most rows of a page.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RedisUsage:
         self._addresses = RedisAddresses(ask, self._run, self._name, given_time=self._given_time)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
-        """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
+        """Returns a ledger of the same data that awaits `ensure` before each command. That may raise HubUnavailable."""
         ask = self._ask
 
         async def ask_then(*command: object, shard: int = 0) -> object:
@@ -257,12 +257,12 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """The secret is identified by a hash: names of keys are seen by programs that watch a server's commands."""
+        """Returns the key of an hour's sketches. It has a hash of the secret, as key names are visible to others."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]]:
-    """The rows of each page: their places in the batch, their fields and their counts."""
+    """Groups rows by period and page: each with its place in the batch, its field and its counts."""
     groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
     for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)
@@ -286,7 +286,7 @@ def _read(reader: Callable[[Any], T], reply: object) -> T:
 
 
 def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
-    """Fields and values; the client has made a table of what HGETALL answers, and left what a script answers alone."""
+    """Returns the fields and values of a hash, from the dictionary of HGETALL or the list of a script's reply."""
     if isinstance(found, Mapping):
         return list(found.items())
     return list(zip(found[::2], found[1::2], strict=True))
@@ -310,7 +310,7 @@ def _numbers(packed: bytes, count: int) -> list[int]:
     unpacker.feed(packed)
     numbers = list(unpacker)
     if len(numbers) != count or any(type(each) is not int or abs(each) > WHOLE_MAX for each in numbers):
-        raise ValueError("not so many whole numbers")
+        raise ValueError(f"a field does not have {count} whole numbers")
     return numbers
 
 
@@ -339,12 +339,12 @@ def _marks(kind: str, fields: dict[bytes, bytes]) -> ExportMarks:
 
 
 def _identity(field: bytes) -> str:
-    """The identity that a field of the sketches of an hour is about. Raises ValueError if it is no text."""
+    """Returns the identity that a field of an hour's sketches belongs to. Raises ValueError if it is no text."""
     return field[1:].decode("utf-8", "surrogatepass")
 
 
 def _checked_sketch(sketch: bytes) -> bytes:
-    """The same. Raises ValueError if it is no sketch."""
+    """Returns a sketch unchanged. Raises ValueError if its length is wrong."""
     if len(sketch) != REGISTERS:
-        raise ValueError(f"one has {len(sketch)} bytes instead of {REGISTERS}")
+        raise ValueError(f"a sketch has {len(sketch)} bytes instead of {REGISTERS}")
     return bytes(sketch)

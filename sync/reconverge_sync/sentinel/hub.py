@@ -1,4 +1,4 @@
-"""A hub on one Redis whose place may change: its Sentinels say where the master is."""
+"""A hub on one Redis whose address may change: its Sentinels name the present master."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SENTINEL: Final = "sentinel"
 
 
 class SentinelHub(RedisHub):
-    """Nodes meet in one Redis (6.2 or later) that Sentinels watch, and that is replaced when it fails.
+    """A hub on one Redis (6.2 or later) that Sentinels watch, and that is replaced when it fails.
 
-    What `RedisHub` promises, and: no replica is written to. What a new master lacks of what the old one had merged
-    comes again with the next report of each key: running counts are absolute.
+    It promises what `RedisHub` does, and that no replica is written to. If a new master lacks reports that the old one
+    had merged, the next report of each key restores them, as running counts are absolute.
 
-    The user needs what `RedisHub` says, on the master and its replicas. A user of the Sentinels needs no more than:
+    The user needs the rights of `RedisHub`, on the master and its replicas. A user of the Sentinels needs only:
 
         ACL SETUSER finder on >PASSWORD resetkeys resetchannels -@all +sentinel|get-master-addr-by-name
 
@@ -47,7 +47,7 @@ class SentinelHub(RedisHub):
         return SentinelMaster(self._connection, self._settings.timeout_s)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """A client of the master, which is looked for anew each time."""
+        """Makes a client of the master, which is searched for anew each time."""
         finder = SentinelMaster(self._connection, self._settings.timeout_s)
         try:
             return finder.client_at(await finder.place(), connections_max=1)
@@ -78,5 +78,5 @@ class SentinelHub(RedisHub):
 
 
 def open_sentinel(url: str, settings: HubSettings) -> SentinelHub:
-    """The factory for `redis+sentinel://` and `rediss+sentinel://`, and for the same with `valkey`."""
+    """Opens the hub of a `redis+sentinel://` or `rediss+sentinel://` URL, or of the same with `valkey`."""
     return SentinelHub(url, settings)

@@ -1,17 +1,17 @@
-"""The one master of a service, at the place that most of its Sentinels name, as long as it confirms that."""
+"""Finds the master of a service at the address that most of its Sentinels name, if the server confirms its role."""
 
 # Theory of operation.
 #
-# A Sentinel that hangs must not cost its time limit at each discovery, and one that a partition has cut off must not be
-# believed alone. redis-py's client asks the Sentinels one after the other and believes the first. Here all are asked at
-# once, and most of those that have not failed decide; if the time is up, the name with the most votes.
+# A Sentinel that hangs must not cost its time limit at each discovery, and one that a partition has cut off must not
+# decide alone. redis-py's client asks the Sentinels one after the other and takes the first answer. Here all are asked
+# at once, and the majority of those that have not failed decides; if the time is up, the address with the most votes.
 #
 # Sentinels may be wrong for a while, so the server is asked as well: every new connection says HELLO, for which no
 # right is needed, and goes no further unless the answer says `master`. Otherwise `totals`, which only reads, would be
 # read from a replica.
 #
-# Any failure but an ordinary error reply puts the place in doubt, and the next exchange asks the Sentinels again.
-# Nothing is retried within an exchange: that is up to the syncer.
+# After any failure but an ordinary error reply, the next exchange asks the Sentinels again. Nothing is retried within
+# an exchange: that is up to the syncer.
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from reconverge_sync.redis.diagnosis.diagnose import pairs
 from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
 
 FIND_SHARE: Final = 0.4
-"""How much of an exchange's time finding the master may take."""
+"""The fraction of an exchange's time that finding the master may take."""
 ANSWER_SHARE: Final = 0.8
-"""How much of it the master may take; after that it is doubted, and looked for anew."""
+"""The fraction of an exchange's time that the master may take; after that it is searched for anew."""
 
 
 class SentinelMaster:
-    """Asks the master of a service, and looks for it at first and after every failure. See `Servers`.
+    """Sends commands to the master of a service, and searches for it at first and after failures. Implements `Servers`.
 
-    All Sentinels are asked at the same moment, and as soon as most of those that have not failed name the same server,
-    that is the one; if the time is up, the one that is named most. Every connection to it begins with the question
-    whether it is a master: no replica is written to, nor read.
+    All Sentinels are asked at the same moment. The server that the majority of those that have not failed name is used;
+    if the time is up, the server with the most votes. Every connection begins with the question whether the server is a
+    master, so that no replica is read or written.
     """
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
@@ -67,7 +67,7 @@ class SentinelMaster:
             return answer
 
     async def place(self) -> Place:
-        """Where the Sentinels say now that the master is. Raises HubUnavailable, or the client's errors."""
+        """Asks the Sentinels for the master's address. Raises HubUnavailable, or the client's errors."""
         async with asyncio.timeout(self._timeout_s * FIND_SHARE):
             return await self._named()
 
@@ -92,7 +92,7 @@ class SentinelMaster:
             return self._server
 
     def client_at(self, place: Place, *, connections_max: int) -> redis.asyncio.Redis:
-        """A client of the server at that place, which goes no further if that is no master."""
+        """Makes a client of the server at an address; its connections fail if the server is no master."""
         return self._connection.client(
             self._timeout_s * ANSWER_SHARE,
             connections_max=connections_max,
@@ -154,7 +154,7 @@ class SentinelMaster:
 
 
 async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collection[redis.asyncio.Redis]) -> None:
-    """Ask no more, and close the connections for that."""
+    """Cancels the questions to the Sentinels, and closes their connections."""
     for question in questions:
         question.cancel()
     await asyncio.gather(*questions, return_exceptions=True)
@@ -162,7 +162,7 @@ async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collecti
 
 
 async def _connect_to_master(connection: Any) -> None:
-    """Begins a connection: the login, and the question whether this is a master."""
+    """Begins a connection: logs in, and checks that the server is a master. Raises ReadOnlyError if it is not."""
     await connection.on_connect()
     await connection.send_command("HELLO")
     role = pairs(await connection.read_response()).get("role")

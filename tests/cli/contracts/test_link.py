@@ -142,7 +142,7 @@ def test_a_mistake_is_told_in_a_sentence_that_shows_no_secret(
     assert not any(secret in said.stderr for secret in (LINKS, "too-short", "sesame"))
 
 
-@pytest.mark.parametrize(("identity", "says"), [("", "names no customer"), ("x" * 513, "longer than 512 bytes")])
+@pytest.mark.parametrize(("identity", "says"), [("", "no name of a customer"), ("x" * 513, "at most 512 bytes")])
 def test_a_link_is_for_no_customer_that_there_cannot_be(identity: str, says: str) -> None:
     """Contracts would not take such a name either."""
     said = said_by("contracts", "link", identity, "--url", URL)

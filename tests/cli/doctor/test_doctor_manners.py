@@ -147,7 +147,7 @@ def test_a_missing_package_is_a_finding_with_the_command_that_installs_it(tmp_pa
         (["--hub", "rediss://x?ssl_ca_cert=/x"], "an option that is not known: ssl_ca_cert"),
         (["--hub", "rediss://x?ssl_cert_reqs=maybe"], "ssl_cert_reqs"),
         (["--hub", "redis://x[y"], "cannot be read"),
-        (["--hub", "embedded://a[b"], "may be named with"),
+        (["--hub", "embedded://a[b"], "has an invalid name"),
         (["--namespace", "a b"], "namespace"),
         (["--timeout", "0"], "exchange_timeout"),
         (["--timeout", "nan"], "exchange_timeout"),

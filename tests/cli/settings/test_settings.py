@@ -179,7 +179,7 @@ def test_what_the_publisher_cannot_read_is_not_replaced(file: Path, redis_server
 
     assert 2 == said.status
     assert "--force" in run("publish", "--help").stdout
-    assert "replace it all the same with --force" in said.stderr
+    assert "replace it anyway with --force" in said.stderr
 
 
 def test_a_new_secret_beside_the_old_one_replaces_what_the_old_one_signed(

@@ -147,10 +147,10 @@ def test_what_else_is_published_stays_and_ends_when_it_would_have(node: Agent, r
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("off",), "nothing is in force whose end it could take; add one such as --lifetime 3600"),
+        (("off",), "there are no settings in force whose end could be kept; add, for instance, --lifetime 3600"),
         (("of", "--lifetime", "60"), "did you mean 'off'?"),
         (("off", "--limit", "logn", "--lifetime", "60"), "a limit named logn; did you mean 'login'?"),
-        (("--limit", "login"), "needs a word before it"),
+        (("--limit", "login"), "needs a switch before it"),
     ],
     ids=["no lifetime", "misspelt word", "misspelt limit", "no word"],
 )

@@ -23,7 +23,7 @@ from reconverge.integrations.web.outcome import RateLimited
 FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "a number for a limit": ("a.toml", "[limits]\nlogin = 5\n", ("limits.login: 5", "a limit string such as")),
     "a number as its limit": ("a.toml", "limits.login.limit = 5\n", ("limits.login.limit: 5", "'100/minute'")),
-    "a list of numbers": ("a.toml", "limits.login = [5]\n", ("limits.login.limit: [5]", "list of such")),
+    "a list of numbers": ("a.toml", "limits.login = [5]\n", ("limits.login.limit: [5]", "list of limit strings")),
     "limits that are no table": ("a.toml", "limits = '5/minute'\n", ("limits: '5/minute'", "table of limits by name")),
     "a setting of the agent below limits": (
         "a.toml",
@@ -64,7 +64,7 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 VARIABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "nothing": ("", ("RECONVERGE_LIMITS: is empty", "unset it", '{"login": "100/minute"}')),
     "no JSON": ("login=5/minute", ("RECONVERGE_LIMITS: is not JSON", '{"login": "100/minute"}')),
-    "a list": ("[1]", ("RECONVERGE_LIMITS: [1] is no table of limits", '{"login": "100/minute"}')),
+    "a list": ("[1]", ("RECONVERGE_LIMITS: [1] is not a table of limits", '{"login": "100/minute"}')),
     "a misspelt setting": (
         '{"login": {"limt": "5/minute"}}',
         ("RECONVERGE_LIMITS: login.limt: there is no such setting", "did you mean 'limit'?"),
@@ -137,7 +137,7 @@ def test_an_unknown_option_of_a_storage_is_told_with_all_that_are_known() -> Non
     with pytest.raises(InvalidSetting) as caught:
         agent_at(hub, settings)
 
-    assert "polcy; known: db; and of a storage: " in str(caught.value)
+    assert "polcy; known: db; settings of a storage: " in str(caught.value)
     assert "exchange_timeout" in str(caught.value)
     assert "did you mean 'policy'?" in str(caught.value)
 
@@ -166,7 +166,10 @@ def test_a_thread_that_no_signal_reaches_is_told() -> None:
     """Python has signals handled in the main thread alone."""
     configuration = load(hub="memory://")
 
-    with ThreadPoolExecutor() as pool, pytest.raises(InvalidSetting, match="call it where the program starts"):
+    with (
+        ThreadPoolExecutor() as pool,
+        pytest.raises(InvalidSetting, match="call reload_on_sighup where the program starts"),
+    ):
         pool.submit(configuration.reload_on_sighup).result()
 
 

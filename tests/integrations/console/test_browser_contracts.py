@@ -191,7 +191,7 @@ def test_a_customer_sees_its_own_limits_by_a_link(page: Page, address: str, node
         for name, link in links.items():
             page.goto(f"{address}my-limits?link={link}")
             main = page.locator("main")
-            expect(main).to_contain_text("free again in" if name == "mine" else "This link opens nothing.")
+            expect(main).to_contain_text("free again in" if name == "mine" else "This link is not valid.")
             check_fits(page)
             check_accessible(page)
             picture(page, f"{name}-{scheme}-{size['width']}")

@@ -191,7 +191,7 @@ def test_a_limit_that_counts_by_further_facts_is_no_error(client: Browser, hub: 
 
     told = client.get("/customer?identity=acme", headers=READS).json()
 
-    assert (None, "limit 'calls' counts by 'user', so each of these stands for itself") == (
+    assert (None, "limit 'calls' counts each 'user' separately, so the customer has no common count") == (
         told["standing"],
         told["problem"],
     )

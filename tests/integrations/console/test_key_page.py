@@ -26,7 +26,7 @@ def usage(**changes: Any) -> FleetUsage:
 
 
 REFUSED = "Requests are refused: {}, if nothing more is used."
-LOST = "The hub has lost data and grants nothing more of this key for {}: nodes have the allowances that they had."
+LOST = "The hub has lost data and grants nothing of this key for {}: nodes keep the allowances that they had."
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_what_cannot_be_is_said_when_the_cache_is_made() -> None:
     """An option that is none is named; Django's own are Django's."""
     cache_at("memory://", MAX_ENTRIES=10, CULL_FREQUENCY=2)
 
-    with pytest.raises(InvalidSetting, match="sync_intervall=1: is no setting"):
+    with pytest.raises(InvalidSetting, match="sync_intervall=1: is not a setting"):
         cache_at("memory://", sync_intervall=1)
     with pytest.raises(InvalidSetting, match="is not a URL"):
         cache_at("")

@@ -433,12 +433,12 @@ def test_keys_are_bounded_by_max_keys() -> None:
     ("uri", "options", "complaint"),
     [
         ("reconverge+memory://?sync_interval=often", {}, "sync_interval='often': is not a number"),
-        ("reconverge+memory://?policy=strict&policy=strict", {}, "stands in the URI twice"),
-        ("reconverge+memory://?policy=strict", {"policy": "strict"}, "stands in the URI already"),
+        ("reconverge+memory://?policy=strict&policy=strict", {}, "is in the URI twice"),
+        ("reconverge+memory://?policy=strict", {"policy": "strict"}, "is in the URI, too"),
         (
             "reconverge+memory://",
             {"sync_intervall": 1},
-            "sync_intervall=1: is no setting of a storage; known: align, asks_max, clock,",
+            "sync_intervall=1: is not a setting of a storage; known: align, asks_max, clock,",
         ),
         (
             "reconverge+memory://?align=calendar",
@@ -463,7 +463,10 @@ def test_options_of_another_client_are_passed_over_with_a_warning(caplog: pytest
     with caplog.at_level(logging.WARNING):
         storage_at("reconverge+memory://", socket_connect_timeout=30, key_prefix="shop")
 
-    assert "socket_connect_timeout tunes a client that is not used here, and has no effect" in caplog.text
+    assert (
+        "the setting socket_connect_timeout is for a Redis client, which is not used here, and has no effect"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def test_a_middleware_that_is_named_twice_charges_once(get: Get) -> None:
 def test_a_limit_of_included_urls_says_that_they_are_no_view() -> None:
     """`limit("2/minute")(include(...))`: there are parentheses, and no view."""
     included: Any = include((django_project.shop, "shop"))
-    with pytest.raises(InvalidSetting, match=r"put on what include\(\.\.\.\) returns, which is no view; .* 'PATHS'"):
+    with pytest.raises(
+        InvalidSetting, match=r"applied to the result of include\(\.\.\.\), which is not a view; .* 'PATHS'"
+    ):
         limit("2/minute")(included)
 
 
@@ -362,17 +364,17 @@ def test_a_method_that_is_decorated_as_a_function_is_told() -> None:
         ({"KEY_FUNC": "by_ip"}, r"RECONVERGE\['KEY_FUNC'\].*not a function"),
         ({"AGENT": "os.path"}, r"RECONVERGE\['AGENT'\]"),
         ({"AGENT": "os.path", "HUB": "memory://"}, r"RECONVERGE\['HUB'\].*'AGENT'"),
-        ({"RULES": {"PATHS": ["/"]}}, r"RECONVERGE\['RULES'\]: is no list"),
+        ({"RULES": {"PATHS": ["/"]}}, r"RECONVERGE\['RULES'\]: is not a list"),
         ({"RULES": ["1/hour"]}, r"RECONVERGE\['RULES'\]\[0\]: is neither"),
         ({"RULES": [{"PATHS": ["/"]}]}, r"RECONVERGE\['RULES'\]\[0\]: has no 'LIMITS'"),
         ({"RULES": [{"LIMITS": "1/hour", "PATH": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATH'\]"),
         ({"RULES": [{"LIMITS": "1/hour", "PATHS": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATHS'\]"),
-        ({"RULES": [{"LIMITS": "1/hour", "VIEWS": "home"}]}, r"RECONVERGE\['RULES'\]\[0\]\['VIEWS'\]: is no list"),
+        ({"RULES": [{"LIMITS": "1/hour", "VIEWS": "home"}]}, r"RECONVERGE\['RULES'\]\[0\]\['VIEWS'\]: is not a list"),
         (
             {"RULES": [{"LIMITS": "1/hour", "VIEWS": ["hone"]}]},
-            r"\['VIEWS'\]: no view is called 'hone'.*home.*shop:item",
+            r"\['VIEWS'\]: no URL has a view named 'hone'.*home.*shop:item",
         ),
-        ("1/hour", "RECONVERGE: is no dictionary"),
+        ("1/hour", "RECONVERGE: is not a dictionary"),
     ],
 )
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
@@ -526,5 +528,8 @@ def test_what_djangos_requests_have_is_there(key: Callable[[Any], object], expec
 
 def test_what_djangos_requests_do_not_have_is_told() -> None:
     """With what there is."""
-    with pytest.raises(AttributeError, match=r"has no 'remote_addr'; it has `method`.*and what Django's has"):
+    with pytest.raises(
+        AttributeError,
+        match=r"has no 'remote_addr'; its attributes are `method`.*and the attributes of Django's own request",
+    ):
         django_request().remote_addr  # noqa: B018  # which raises

@@ -379,7 +379,7 @@ def test_a_path_of_a_dependency_without_a_route_is_told_of_once(
 
     ask_asgi(app, "/a", times=5)
 
-    assert 1 == caplog.text.count("limits nothing at its path '/b', to which no route of its own view leads")
+    assert 1 == caplog.text.count("limits nothing at its path '/b', which no route of its own view matches")
 
 
 def test_what_needs_to_be_installed_charges_nothing_without_that(agent: Agent) -> None:

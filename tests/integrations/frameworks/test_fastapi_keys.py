@@ -108,7 +108,7 @@ def test_a_dependency_is_asked_once_for_a_request(agent: Agent) -> None:
 
 def test_a_dependency_that_is_none_is_an_error(agent: Agent) -> None:
     """`Depends()` alone does not say what to ask."""
-    with pytest.raises(InvalidSetting, match=r"names no dependency; write for example Depends\(current_user\)"):
+    with pytest.raises(InvalidSetting, match=r"has no dependency; write for example Depends\(current_user\)"):
         Limits(agent, key_func=Depends())
 
 
@@ -183,7 +183,7 @@ def test_what_a_request_does_not_have_is_named_at_the_first_request(
     app = serving(limits("1/minute", key_func=misspelt), limits)
 
     assert [200, 429] == statuses(ask_asgi(app, times=2))
-    assert "the request has no 'remote_addr'; it has `method`, `path`, `route`, `client`" in caplog.text
+    assert "the request has no 'remote_addr'; its attributes are `method`, `path`, `route`, `client`" in caplog.text
 
 
 def test_a_key_function_that_never_finds_a_user_is_told_of_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:

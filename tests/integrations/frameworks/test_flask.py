@@ -380,7 +380,7 @@ def test_a_limit_above_the_route_is_told_of_once(
 
     ask_wsgi(app, "/slow", times=3)
 
-    assert 1 == caplog.text.count("limit('2/day') of slow is never called: the endpoint 'slow' is without it")
+    assert 1 == caplog.text.count("limit('2/day') of slow is never applied: the endpoint 'slow' lacks it")
     assert "put @limits.limit below @app.get" in caplog.text
 
 
@@ -436,18 +436,25 @@ def test_a_class_that_was_a_view_before_is_told_of(
     limits.limit("2/day")(Items)
     ask_wsgi(app, "/items")
 
-    assert "limit('2/day') of Items is never called: the endpoint 'items' is without it" in caplog.text
+    assert "limit('2/day') of Items is never applied: the endpoint 'items' lacks it" in caplog.text
 
 
 def test_what_is_no_view_is_an_error(app: flask.Flask, agent: Agent) -> None:
     """Such as the name of an endpoint, which was limited by nothing."""
     limits: Any = Limits(app=app, agent=agent)
 
-    for wrong, said in ({"slow": "below @app.get", 5: "is no view", app: "default_limits=", dict: "no View"}).items():
+    for wrong, said in (
+        {
+            "slow": "below @app.get",
+            5: "is not a view",
+            app: "default_limits=",
+            dict: "not a subclass of flask.views.View",
+        }
+    ).items():
         for decorate in (limits.limit("2/day"), limits.exempt):
             with pytest.raises(InvalidSetting, match=said):
                 decorate(wrong)
-    with pytest.raises(InvalidSetting, match="is no application of Flask"):
+    with pytest.raises(InvalidSetting, match="is not a Flask application"):
         limits.init_app("app")
 
 
@@ -517,7 +524,7 @@ CONFIGURED: dict[str, tuple[object, str]] = {
     "RATELIMIT_DEFAULTS_PER_METHOD": (True, r"Limits\(default_limits_per_method="),
     "RATELIMIT_DEFUALT": ("1/day", "did you mean 'RATELIMIT_DEFAULT'"),
     "RATELIMIT_STORAGE_URI": ("redis://elsewhere", r"is read by Limits\(app=app\)"),
-    "RATELIMIT_DEFAULT": ("1/day", "stands beside other default_limits"),
+    "RATELIMIT_DEFAULT": ("1/day", "cannot be combined with default_limits"),
     "RATELIMIT_ENABLED": ("no", "is neither True nor False"),
 }
 
@@ -543,4 +550,4 @@ def test_key_functions_that_know_flasks_requests_find_their_keys(
     assert [200, 200, 429] == [ask_wsgi(app, client=client)[0].status for client in (ADA, BOB, ADA)]
     assert "" == caplog.text
     ask_wsgi(app, "/wrong")
-    assert "the request has no 'remote_adr'; it has `method`" in caplog.text
+    assert "the request has no 'remote_adr'; its attributes are `method`" in caplog.text

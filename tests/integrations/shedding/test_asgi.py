@@ -211,7 +211,7 @@ def test_settings_that_make_no_sense_are_told() -> None:
         LoadSheddingMiddleware(hello, rate)
     with pytest.raises(InvalidSetting, match="has no effect"):
         LoadSheddingMiddleware(hello, key_func=lambda scope: "ada")
-    with pytest.raises(InvalidSetting, match="is no Stack"):
+    with pytest.raises(InvalidSetting, match="is not a Stack"):
         LoadSheddingMiddleware(hello, AdaptiveConcurrency())  # type: ignore[arg-type]  # what is tested
     with pytest.raises(InvalidSetting, match="WsgiLoadSheddingMiddleware"):
         LoadSheddingMiddleware(wsgi)  # type: ignore[arg-type]  # what is tested

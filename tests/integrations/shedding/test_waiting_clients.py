@@ -288,7 +288,7 @@ def test_work_beside_a_body_that_never_comes_is_counted(caplog: pytest.LogCaptur
     assert [200, 200, 200] == asyncio.run(run())
     assert [0, 1, 1] == before
     assert [1, 1, 1] == after
-    assert 1 == caplog.text.count("works on a request whose body has not come")
+    assert 1 == caplog.text.count("works on a request before its body has come")
 
 
 def test_an_upload_that_is_given_up_leaves_nothing() -> None:

@@ -79,5 +79,5 @@ def test_settings_that_make_no_sense_are_told() -> None:
         WsgiLoadSheddingMiddleware(hello)
     with pytest.raises(InvalidSetting, match="not both"):
         WsgiLoadSheddingMiddleware(hello, Stack(AdaptiveConcurrency()), workers=8)
-    with pytest.raises(InvalidSetting, match="WSGI has none"):
+    with pytest.raises(InvalidSetting, match="WSGI does not have"):
         WsgiLoadSheddingMiddleware(hello, Stack(WorkerShedder(LoopLag())))

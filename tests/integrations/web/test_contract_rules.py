@@ -128,7 +128,7 @@ def test_a_setting_without_effect_is_an_error(agent: Agent, settings: dict[str, 
     """Contracts say themselves by what they count."""
     with pytest.raises(InvalidSetting, match=name):
         Rule(limits=Contracts(agent, DOCUMENT), **settings)
-    with pytest.raises(InvalidSetting, match="go with limits=Contracts"):
+    with pytest.raises(InvalidSetting, match="need limits=Contracts"):
         Rule(limits="5/minute", facts={"user": BY_USER})
 
 

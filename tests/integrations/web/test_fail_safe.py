@@ -315,10 +315,10 @@ def test_a_call_to_another_server_costs_what_its_method_does(agent: Agent) -> No
         ("10/hour; 5/minute", 6, "is more than 5"),
         ("10/hour burst 3", 4, "is more than 3"),
         (Limit(10, 3600, costs=METHODS), 6, "comes to 12 more than 10"),
-        (Limit(10, 3600, costs=KINDS), 1, "kinds of requests that are no methods: export, search"),
-        (Limit(10, 3600, costs=KINDS), "exprot", "is no kind of request that the limit's costs name: export, search"),
+        (Limit(10, 3600, costs=KINDS), 1, "kinds other than methods: export, search"),
+        (Limit(10, 3600, costs=KINDS), "exprot", "is not a kind in the costs of the limit; these are: export, search"),
         ("10/hour", "export", "has no costs by kind"),
-        ("10/hour", "", "no kind of request"),
+        ("10/hour", "", "nor a kind of request"),
     ],
 )
 def test_a_cost_that_no_request_can_ever_pay_is_a_mistake(guard: Guard, limits: Any, cost: Any, says: str) -> None:

@@ -607,16 +607,19 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         (lambda: Guard("memory://", trusted_proxies=None), "trusted_proxies=None"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", forwarded_header=None), "forwarded_header=None"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", settle="later"), "settle='later'"),
-        (lambda: Rule(limits="1/minute", deduct_when=slow_key), "never awaited"),  # type: ignore[arg-type]
+        (lambda: Rule(limits="1/minute", deduct_when=slow_key), "never be awaited"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", exempt_when="never"), "exempt_when='never'"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", fail="safe"), "fail='safe'"),
         (lambda: Guard("memory://", dialect="ietf"), "dialect='ietf'"),
         (lambda: Guard("memory://", key_func=by_user(ADA)), "key_func=None"),  # type: ignore[arg-type]
-        (lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503), "give it these, too: status"),  # type: ignore[arg-type]
+        (
+            lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503),
+            "give these to the guard, too: status",
+        ),  # type: ignore[arg-type]
         (lambda: RateLimitMiddleware(print, agent="memory://", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
         (lambda: Guard("memory://").declare([]), "limits=\\[\\]"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", paths=["items"])), "begin with a slash"),
-        (lambda: Guard("memory://").declare(Rule(limits="1/minute", key_func=pow)), "takes more than"),  # type: ignore[arg-type]
+        (lambda: Guard("memory://").declare(Rule(limits="1/minute", key_func=pow)), "requires more arguments than"),  # type: ignore[arg-type]
     ],
 )
 def test_a_mistake_is_told_when_it_is_made(make: Callable[[], object], says: str) -> None:

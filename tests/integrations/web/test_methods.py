@@ -102,7 +102,7 @@ def test_fastapi_tells_of_methods_that_no_route_of_a_limit_takes(
     answers = ask_asgi(fastapi_app(agent, methods=methods), "/a", times=2)
 
     assert [200, 200] == statuses(answers)
-    assert ([True] if wrong else []) == ["takes GET" in said for said in told(caplog)]
+    assert ([True] if wrong else []) == ["accept only GET" in said for said in told(caplog)]
 
 
 def test_fastapi_tells_of_a_path_of_another_route(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,6 +226,6 @@ def test_django_refuses_methods_that_a_class_of_views_does_not_have() -> None:
         def get(self, _request: object) -> None:
             """Nothing."""
 
-    with pytest.raises(InvalidSetting, match=r"Reading takes GET, HEAD, OPTIONS; write methods= of those"):
+    with pytest.raises(InvalidSetting, match=r"Reading only accepts GET, HEAD, OPTIONS; choose methods= from these"):
         django_limit("5/minute", methods=["POST"])(Reading)
     assert Reading is django_limit("5/minute", methods=["GET", "POST"])(Reading)

@@ -35,7 +35,7 @@ PATHS: Final = {
     "/*/login": "star that is not at the end",
     "/us//ers": "write '/us/ers'",
 }
-METHODS: Final = {"GTE": "'GET'", "psot": "'POST'", "DELET": "'DELETE'", "GET ": "no request can have"}
+METHODS: Final = {"GTE": "'GET'", "psot": "'POST'", "DELET": "'DELETE'", "GET ": "is not a valid method"}
 FASTAPI: Any = FastapiLimits
 FLASK: Any = FlaskLimits
 ASGI: Any = AsgiMiddleware
@@ -100,7 +100,7 @@ def test_a_method_that_is_in_use_is_none(method: str) -> None:
 @pytest.mark.parametrize("name", ["x api key", "x-api-key:", "clé", "a\nb"])
 def test_a_header_field_that_cannot_be_is_an_error(name: str) -> None:
     """All requests would be counted by address."""
-    with pytest.raises(InvalidSetting, match="no header field can have"):
+    with pytest.raises(InvalidSetting, match="not a valid name of a header field"):
         by_header(name)
 
 
@@ -153,23 +153,23 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "fastapi limits beside the hub": (lambda agent: FASTAPI(agent, "5/minute"), "write Depends(limits('5/minute'))"),
     "fastapi shared by nothing": (lambda agent: FASTAPI(agent).shared_limit("1/day"), "scope='search'"),
     "flask shared by nothing": (lambda agent: FLASK(agent=agent).shared_limit("1/day"), "scope='search'"),
-    "flask around fastapi": (lambda agent: FLASK(app=FastAPI(), agent=agent), "no application of Flask"),
+    "flask around fastapi": (lambda agent: FLASK(app=FastAPI(), agent=agent), "not a Flask application"),
     "a rule without a name": (lambda _: RULE("5/minute"), "write Rule(limits=...)"),
     "a rule without limits": (lambda _: RULE(name="x"), "write Rule(limits=...)"),
     "a rule's limit": (lambda _: RULE(limit="5/minute"), "did you mean 'limits'?"),
     "a rule's path": (lambda _: RULE(limits="5/minute", path="/x"), "did you mean 'paths'?"),
     "limited waitt": (lambda agent: LIMITED("1/day", agent=agent, waitt=1), "did you mean 'wait'?"),
     "limited at a hub": (lambda _: LIMITED("1/day", agent="redis://host"), "agent = Agent('redis://localhost"),
-    "fastapi limits None": (lambda agent: FASTAPI(agent)(None), "is no limit like '100/minute'"),
-    "fastapi limits 5": (lambda agent: FASTAPI(agent).limit(5), "is no limit like '100/minute'"),
-    "fastapi decorator above": (lambda agent: FASTAPI(agent)("1/day")(nothing), "no decorator; write @app.get(path"),
+    "fastapi limits None": (lambda agent: FASTAPI(agent)(None), "is neither a limit string such as '100/minute'"),
+    "fastapi limits 5": (lambda agent: FASTAPI(agent).limit(5), "is neither a limit string such as '100/minute'"),
+    "fastapi decorator above": (lambda agent: FASTAPI(agent)("1/day")(nothing), "not a decorator; write @app.get(path"),
     "fastapi decorator below": (
         lambda agent: FastAPI().get("/")(FASTAPI(agent).limit("1/day")(nothing)),
         "dependencies=[Depends(limits('5/minute'))]",
     ),
     "fastapi without Depends": (
         lambda agent: FastAPI().get("/", dependencies=[FASTAPI(agent)("1/day")])(nothing),
-        "stands there without Depends",
+        "is listed without Depends",
     ),
     "fastapi Depends(limits)": (
         lambda agent: FastAPI().get("/", dependencies=[Depends(FASTAPI(agent))])(nothing),
@@ -199,8 +199,8 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     ),
     "fastapi application as agent": (lambda _: FASTAPI(FastAPI()), "limits.install(app)"),
     "flask application as key_func": (lambda _: FLASK(Flask("x")), "write app=app"),
-    "on_breach of a rule": (lambda _: RULE(limits="1/day", on_breach=nothing), "the outcome, and does not take it"),
-    "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "the outcome, and does not take it"),
+    "on_breach of a rule": (lambda _: RULE(limits="1/day", on_breach=nothing), "must take one argument, the outcome"),
+    "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "must take one argument, the outcome"),
     "paths of nothing": (lambda _: RULE(limits="1/day", paths=[]), "leave it out for all paths"),
     "methods of nothing": (lambda _: RULE(limits="1/day", methods=[]), "leave it out for all methods"),
     "fastapi shared by none": (lambda agent: FASTAPI(agent).shared_limit("1/day", None), "routes share a limit"),
@@ -252,7 +252,7 @@ def test_a_limit_that_cannot_be_told_is_said_to_be_refused(caplog: pytest.LogCap
 
     assert refused is not None
     assert 503 == refused.status
-    assert "and the request is refused, as the rule has given no limit so far" in caplog.text
+    assert "and the request is refused, because the rule has returned no limit so far" in caplog.text
     assert "strictest" not in caplog.text
 
 
@@ -376,7 +376,7 @@ def test_a_limit_for_fastapi_in_an_annotation_without_depends_is_an_error(agent:
         return 1
 
     read.__annotations__["x"] = Annotated[None, limit]
-    with pytest.raises(InvalidSetting, match="stands there without Depends"):
+    with pytest.raises(InvalidSetting, match="is annotated without Depends"):
         FastAPI().get("/a")(read)
 
 
@@ -395,10 +395,10 @@ def test_a_class_that_was_a_view_before_is_told_of_beside_another_endpoint(
     limits.limit("3/minute")(Items)
     app.add_url_rule("/after", view_func=Items.as_view("after"))
     app.test_client().get("/after")
-    told = [each.getMessage() for each in caplog.records if "is never called" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "is never applied" in each.getMessage()]
 
     assert 1 == len(told)
-    assert "the endpoint 'before' is without it" in told[0]
+    assert "the endpoint 'before' lacks it" in told[0]
 
 
 def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -409,5 +409,5 @@ def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest
     for declared in (spent, fixed, fixed):
         guard.check(PlainRequest(client="192.0.2.1"), [declared]).spend(1)
 
-    assert 1 == caplog.text.count("spend() charges nothing, as the limit is without settle='spent'")
+    assert 1 == caplog.text.count("spend() charges nothing, because the limit has no settle='spent'")
     assert {"InvalidSetting": 2} == guard.stats().failures

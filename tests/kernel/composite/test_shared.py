@@ -134,7 +134,7 @@ def test_shares_are_set_aside_before_the_first_request() -> None:
     family = Family()
     family.parent.allow("ada")
 
-    with pytest.raises(InvalidLimit, match="'api' has been asked already; declare all shares before"):
+    with pytest.raises(InvalidLimit, match="'api' has already decided requests; declare all shares before"):
         family.agent.limit("another", "1/minute", parent=family.parent)
 
 
@@ -163,7 +163,7 @@ def test_a_parent_is_a_plain_limit_of_the_same_agent() -> None:
     stranger = Agent("memory://").limit("api", "10/minute")
 
     for parent in (family.search, several, stranger):
-        with pytest.raises(InvalidSetting, match="no limit of this agent with one quota and no parent"):
+        with pytest.raises(InvalidSetting, match="must be a limit of this agent with one quota and no parent"):
             family.agent.limit("another", "1/minute", parent=parent)
     with pytest.raises(InvalidSetting, match="does not go with several quotas: another, another#2"):
         family.agent.limit("another", "1/minute; 2/minute", parent=family.parent)

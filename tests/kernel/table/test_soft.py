@@ -125,7 +125,7 @@ def test_any_other_share_is_refused(soft: float) -> None:
 
 def test_a_percentage_that_is_none_is_told() -> None:
     """With what it should look like; and a contradiction, too."""
-    with pytest.raises(InvalidSetting, match="neither a share"):
+    with pytest.raises(InvalidSetting, match="neither a fraction"):
         soft_limiter(soft="a bit")
     with pytest.raises(InvalidSetting, match=r"0\.1 already"):
         soft_limiter(Limit(10, 60, soft=0.1), soft=0.2)

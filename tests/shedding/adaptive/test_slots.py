@@ -218,7 +218,7 @@ def test_a_refusal_says_what_runs() -> None:
 
     assert isinstance(refusal, ShedRefusal)
     assert (503, 1.0, "concurrency") == (refusal.status, refusal.retry_after, refusal.layer)
-    assert "1 requests are in progress here, and 1 may be." == refusal.reason
+    assert "1 requests are in progress here, and at most 1 are allowed." == refusal.reason
 
 
 @pytest.mark.parametrize(

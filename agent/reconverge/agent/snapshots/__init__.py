@@ -1,1 +1,1 @@
-"""Snapshots of one node for consoles: how it stands, its load and its busiest keys, left at the hub."""
+"""Snapshots of one node for consoles, sent to the hub: its state, its load and its busiest keys."""

@@ -1,4 +1,4 @@
-"""One node's load, as a console shows it: the requests that its stacks shed, and those that wait for its limits."""
+"""One node's load as a console shows it: the requests that its stacks shed, and the requests that wait for limits."""
 
 # Theory of operation.
 #
@@ -11,8 +11,8 @@
 # that it does not know for a forgery: a console of an earlier version goes on to read the node, and takes this one for
 # none. It is left by nodes that have something to say, and has a bound in bytes of its own.
 #
-# It is read with the same suspicion: each client of the hub could have written it. A layer may be of the application's
-# own, so one that fails when it is asked is a stack left out, and not an exchange that fails.
+# It is read with the same suspicion: each client of the hub could have written it. A layer may be the application's own
+# code, so if it raises an exception its stack is left out, and the exchange goes on.
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from reconverge.limiter.waiters import queued_at
 T = TypeVar("T")
 
 MAGIC: Final = b'{"load":1,'
-"""The beginning of such a snapshot, and of no node's own."""
+"""The first bytes of a snapshot of load, which no other snapshot begins with."""
 SUFFIX: Final = "f"
-"""After the name of the node, the name under which it is left."""
+"""Follows the node's name in the name of the snapshot at the hub."""
 STACKS_MAX: Final = 8
 LAYERS_MAX: Final = 16
 CLASSES_MAX: Final = 16
@@ -50,27 +50,27 @@ class StackReport(Protocol):
 
     @property
     def admitted(self) -> Mapping[str, int]:
-        """By class, the most important one first."""
+        """The number of admitted requests by class, the most important class first."""
         ...
 
     @property
     def refused(self) -> Mapping[str, Mapping[str, int]]:
-        """By layer and class, in the order in which layers are asked."""
+        """The number of refused requests by layer and class, in the order in which layers are asked."""
         ...
 
     @property
     def would_refuse(self) -> Mapping[str, Mapping[str, int]]:
-        """The same of layers in shadow."""
+        """The number of requests that layers in shadow would have refused, by layer and class."""
         ...
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """By layer."""
+        """The switch of each layer, by layer."""
         ...
 
     @property
     def readings(self) -> Mapping[str, Mapping[str, float]]:
-        """By layer and name."""
+        """The measurements and settings of layers, by layer and name."""
         ...
 
 
@@ -79,7 +79,7 @@ class ObservedStack(Protocol):
 
     @property
     def name(self) -> str:
-        """Stacks of one name on all nodes are shown together."""
+        """The name of the stack; a console shows stacks of one name on all nodes together."""
         ...
 
     def stats(self) -> StackReport:
@@ -89,32 +89,32 @@ class ObservedStack(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerLoad:
-    """One layer of a stack. Counts are of requests, by the place of the class."""
+    """One layer of a stack. Counts are numbers of requests, one for each class, in the order of the stack's classes."""
 
     name: str
     switch: str
     refused: tuple[int, ...]
     would_refuse: tuple[int, ...]
-    """The requests that the layer would have refused, being in shadow."""
+    """The requests that the layer would have refused if it had not been in shadow."""
     readings: Mapping[str, float]
     """Its measurements and settings, such as the limit on requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackLoad:
-    """One stack of a process."""
+    """The load of one stack of a process: its classes, its counts and its layers."""
 
     name: str
     classes: tuple[str, ...]
-    """The most important one first."""
+    """The names of the classes, the most important one first."""
     admitted: tuple[int, ...]
-    """Requests that all layers admitted, by the place of the class."""
+    """The number of requests that all layers admitted, for each class."""
     layers: tuple[LayerLoad, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """A node's load, at a moment in seconds since 1970 by its own clock."""
+    """The load of one node at the moment `at`, in seconds since 1970 by its own clock."""
 
     host: str
     pid: int
@@ -123,16 +123,16 @@ class LoadSnapshot:
     """A random word for the process, which its agents share."""
     stacks: tuple[StackLoad, ...]
     left_out: int
-    """So many stacks there was no room for, or failed to say how they stand."""
+    """The number of stacks that are left out, for lack of room or because a layer raised an exception."""
     waiting: Mapping[str, int]
-    """By the name of a limit, how many requests wait for it on this node; those for which none waits are not there."""
+    """The number of requests that wait on this node, by the name of the limit; only limits with waiting requests."""
 
 
 _stacks: WeakValueDictionary[int, ObservedStack] = WeakValueDictionary()
-"""All that the program holds, in the order in which they were made."""
+"""All stacks that the program holds, in the order in which they were made."""
 _numbers = count()
 _words: dict[int, str] = {}
-"""The word of this process, by its id; a forked child has that of its parent beside its own."""
+"""The word of this process by process id; in a forked child the entry of the parent stays beside its own."""
 
 
 def observe(stack: ObservedStack) -> None:
@@ -141,7 +141,7 @@ def observe(stack: ObservedStack) -> None:
 
 
 def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
-    """Returns this process's load, at a moment in seconds since 1970; None if there is none."""
+    """Returns this process's load at a moment in seconds since 1970; None without stacks and waiting requests."""
     known = [stack for each in _stacks.valuerefs() if (stack := each()) is not None]
     waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
     if not known and not waiting:
@@ -160,7 +160,7 @@ def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot |
 
 
 def _stack_of(stack: ObservedStack) -> StackLoad | None:
-    """Returns a stack's load; None if a layer of the application's own raises."""
+    """Returns a stack's load; None if a layer of the application raises an exception."""
     try:
         stats = stack.stats()
         classes = tuple(stats.admitted)
@@ -189,7 +189,7 @@ def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
 
 
 def encoded(snapshot: LoadSnapshot) -> bytes:
-    """A snapshot as it travels, without the last stacks if they are too much."""
+    """Writes a snapshot as bytes for the hub; leaves out the last stacks, then limits, if it would be too long."""
     said: dict[str, Any] = {"load": 1, **asdict(snapshot)}
     while True:
         payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -203,7 +203,7 @@ def encoded(snapshot: LoadSnapshot) -> bytes:
 
 
 def decoded(payload: bytes) -> LoadSnapshot | None:
-    """The snapshot in a payload; None if it holds none, or one of another version."""
+    """Reads a snapshot of load from bytes; None if they are no valid one, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX or not payload.startswith(MAGIC):
         return None
     try:

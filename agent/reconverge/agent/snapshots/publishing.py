@@ -1,4 +1,4 @@
-"""Leaves snapshots of this node at the hub while a console is open, and does next to nothing otherwise."""
+"""Sends snapshots of this node to the hub while a console is open, and does next to nothing otherwise."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAME_BYTES: Final = 8
 
 
 class Published(Protocol):
-    """The subject of a snapshot, such as an agent."""
+    """The part of an agent that a snapshot is made of."""
 
     @property
     def switched(self) -> str: ...
@@ -55,7 +55,7 @@ class Published(Protocol):
 
 
 class DenialFeed(SilentHooks):
-    """The last denials on one node, gathered from events."""
+    """Collects the last denials on one node, as hooks that the agent calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,9 +66,9 @@ class DenialFeed(SilentHooks):
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
     def known(self, tables: Mapping[str, Table]) -> list[Denial]:
-        """The denials, which name no key that this node has no more.
+        """Returns the denials, without the names of keys that this node has dropped.
 
-        Events come up to a second late, and later if a hook hangs: an identity may have been erased since.
+        Hooks are called up to a second late, and later if one of them hangs: an identity may have been erased since.
         """
         for place, denial in enumerate(list(self.denials)):
             table = tables.get(denial.limit)
@@ -80,7 +80,7 @@ class DenialFeed(SilentHooks):
 
 
 class Publishing:
-    """Sends one node's snapshots to consoles. A `Follower`."""
+    """Sends one node's snapshots to the hub while a console is open there. It is a `Follower`."""
 
     def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
         self._agent = weakref.ref(agent)  # a driven object must not keep an agent that is otherwise unused
@@ -88,13 +88,13 @@ class Publishing:
         self._clock = clock
         self._hasher = hasher
         self._feed: DenialFeed | None = None
-        """While a console is open."""
+        """Collects denials while a console is open; None otherwise."""
         self.hidden = False
-        """Whether this node leaves no snapshots: it is part of a console."""
+        """Whether this node sends no snapshots, because it is part of a console."""
         self.begin()
 
     def begin(self) -> None:
-        """Be a node of another name that no console has seen, as in a forked child."""
+        """Begins as a node with a new name for consoles, at the start and in a forked child."""
         self.name = token_hex(NAME_BYTES)
         self._close()
         self._hubs = 1
@@ -105,9 +105,9 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Whether a look is short.
+        """Whether the next look for a console is short: there is one hub.
 
-        A second hub may be the one that does not answer, and must not hold up the first.
+        Of two hubs, one may not answer, and must not delay exchanges with the other.
         """
         return self._hubs == 1
 
@@ -135,7 +135,7 @@ class Publishing:
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:
-        """Leave a snapshot if a console is open there, and return whether one is. Raises HubUnavailable."""
+        """Sends a snapshot to a hub if a console is open there. Returns whether one is. Raises HubUnavailable."""
         agent = self._agent()
         if agent is None or await board.watched_s() <= 0:
             return False
@@ -149,7 +149,7 @@ class Publishing:
         return True
 
     def _close(self) -> None:
-        """Receive no more events, as no console is open any more."""
+        """Stops collecting denials and top keys, because no console is open any more."""
         feed, self._feed = self._feed, None
         self._top = TopKeys()
         agent = self._agent()
@@ -157,15 +157,15 @@ class Publishing:
             agent.remove_hooks(feed)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
-        """Know nothing of an identity that is erased; see `Erasing.listen`."""
+        """Drops all top keys, as an identity among them may be erased; see `Erasing.listen`."""
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
-        """Returns the node's load; None if there is none."""
+        """Returns the load of this process; None without stacks and waiting requests."""
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
-        """How the node stands."""
+        """Returns the node's state, made of the agent's statistics, its top keys and its last denials."""
         place = NodePlace(
             host=platform.node(),
             pid=os.getpid(),

@@ -1,4 +1,4 @@
-"""How one node stands, as a console shows it: made of the agent's statistics, and read with suspicion."""
+"""The state of one node as a console shows it: made of the agent's statistics, and validated when it is read."""
 
 # Theory of operation.
 #
@@ -6,11 +6,11 @@
 # the keys that use most of their limits, and of the events that hooks received; so nothing here asks anything of a
 # decision.
 #
-# It travels through the hub, where each client could have written another one. So the reader takes nothing for granted:
-# each member has its type and its bound, one that does not fit makes all of it unreadable, and text is shown as text.
+# It travels through the hub, where each client could have written another one. So the reader checks everything: each
+# field has its type and its bound, a field that does not fit makes the whole unreadable, and text is shown as text.
 #
-# A node that may go beyond its allowances at this moment says so (`dares`), which is what the live exposure of a limit
-# is made of: a node that does not hear of its hub has its allowances, and no more.
+# The field `dares` is true if a node may go beyond its allowances at this moment; the live exposure of a limit is made
+# of it. A node that gets no answer from its hub may use its allowances, and no more.
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from reconverge.stats import STATES, AgentStats, Health, LimitStats
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""Of the form; a console shows nodes with another one as nodes that it cannot read."""
+"""The version of the form; a console shows nodes with another version as nodes that it cannot read."""
 LIMITS_MAX: Final = 100
-"""So many limits are shown, those with most decisions first, if the bytes suffice."""
+"""The most limits in a snapshot, those with most decisions first, if the bytes suffice."""
 KEYS_MAX: Final = 20
 DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3
 TEXT_MAX: Final = 512
-"""Characters of any text."""
+"""The most characters of any text."""
 COSTS_MAX: Final = 20
 NUMBER_MAX: Final = 1e18
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSnapshot:
-    """One quota of a limit, as one node declares it, and what it has decided about it. In requests."""
+    """One quota of a limit on one node: its declaration, and the counts of its decisions. Amounts are in requests."""
 
     name: str
     said: str
-    """The limit in words."""
+    """The limit as text for people."""
     declared: Mapping[str, Any]
-    """The fields of `Limit` that are not as usual."""
+    """The fields of `Limit` that differ from their defaults, by name."""
     policy: str
     overshoot: float | None
     """The `max_overshoot` of the policy; None if it has none."""
@@ -66,7 +66,7 @@ class LimitSnapshot:
     overadmitted: int
     keys: int
     in_use: int | None = None
-    """Of a limit on work in progress, how many slots are in use on this node."""
+    """For a limit on work in progress, the number of slots in use on this node; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,59 +81,59 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Requests that one quota has refused on one node, within a second or so."""
+    """Requests that one quota has refused on one node, within about a second."""
 
     at: float
-    """Seconds since 1970."""
+    """The moment in seconds since 1970."""
     limit: str
     count: int
     keys: tuple[str, ...]
-    """Some of the keys."""
+    """Some of the refused keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """How one node stands. Times are in seconds."""
+    """The state of one node for consoles. Times are in seconds."""
 
     host: str
     pid: int
     at: float
-    """When it was made, since 1970, by the node's clock."""
+    """When the snapshot was made, in seconds since 1970 by the node's clock."""
     hub: str
     kernel: str
     state: str
     grounds: tuple[str, ...]
     keys: int
     staleness: float | None
-    """The age of the oldest last answer of any shard; None before the first, and without a hub."""
+    """The age of the shards' last answers, of the oldest one; None before the first answer, and without a hub."""
     lease: float | None
     round_trip: float
     exchanges: int
     failures: int
     settings_version: int
-    """Of the published settings in force; 0 if there are none."""
+    """The version of the published settings in force; 0 if there are none."""
     switch: str
-    """The agent's own."""
+    """The agent's own switch."""
     hashed: bool = False
     """Whether keys are shown as hashes, as the hub sees them."""
     limits: tuple[LimitSnapshot, ...] = ()
     left_out: int = 0
-    """So many limits there was no room for."""
+    """The number of limits that are left out for lack of room."""
     top: tuple[KeyUse, ...] = ()
     denials: tuple[Denial, ...] = ()
-    """The newest last."""
+    """The last denials, the newest at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """Where a node is, and the other parts of its snapshot beside statistics."""
+    """The parts of a node's snapshot beside statistics: its host, its process, the time and its switch."""
 
     host: str
     pid: int
     at: float
     switch: str
     hashed: Callable[[str], str] | None = None
-    """Hashes a key for readers outside of the node; None if they may see the key."""
+    """Hashes a key for readers outside of the node; None if readers may see the key."""
 
 
 def snapshot_of(
@@ -145,7 +145,7 @@ def snapshot_of(
     top: Iterable[KeyUse] = (),
     denials: Sequence[Denial] = (),
 ) -> NodeSnapshot:
-    """A node as it stands. Changes nothing, and asks nothing."""
+    """Makes the snapshot of a node from its statistics, health and tables; changes nothing."""
     shards = stats.exchanges
     oldest = max((shard.staleness for shard in shards), default=float("inf"))
     newest = min((shard.staleness for shard in shards), default=float("inf"))
@@ -203,7 +203,7 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
 
 
 def _declared(limit: Limit) -> dict[str, Any]:
-    """Returns the fields that make this limit again, as far as its keys are counted by it: no costs and no debts."""
+    """Returns the fields of a limit that define how its keys are counted, without costs and debts, if not default."""
     aside = ("name", "costs", "max_debt")
     said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
     usual = {each.name: each.default for each in fields(limit)}
@@ -218,7 +218,10 @@ def _with_hashes(denial: Denial, hashed: Callable[[str], str]) -> Denial:
 
 
 def encoded(snapshot: NodeSnapshot) -> bytes:
-    """A snapshot as it travels, without its excess: old denials, keys that have used little, then limits."""
+    """Writes a snapshot as bytes for the hub.
+
+    If it would be too long, leaves out old denials, then keys that have used little, then limits.
+    """
     said: dict[str, Any] = {"version": VERSION, **_table(snapshot)}
     for name in ("limits", "top", "denials"):
         said[name] = list(map(_table, said[name]))
@@ -239,12 +242,15 @@ def encoded(snapshot: NodeSnapshot) -> bytes:
 
 
 def _table(part: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name. `dataclasses.asdict` copies what is in them, at twice the cost of the rest."""
+    """Returns the fields of a dataclass by name.
+
+    `dataclasses.asdict` would also copy the values, which takes longer.
+    """
     return {name: getattr(part, name) for name in part.__slots__}
 
 
 def decoded(payload: bytes) -> NodeSnapshot | None:
-    """The snapshot in a payload; None if it holds none, or one of another version."""
+    """Reads a snapshot of a node from bytes; None if they are no valid one, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX:
         return None
     try:
@@ -293,18 +299,18 @@ _KINDS: Final[dict[str, frozenset[type]]] = {
     "float | None": frozenset({int, float, type(None)}),
     "Mapping[str, Any]": frozenset({dict}),
 }
-"""Which types, as they come out of JSON, a member may have that is annotated so."""
+"""For each annotation of a field, the types that its value may have when it is read from JSON."""
 
 
 _MEMBERS: Final = {
     part: [(each.name, _KINDS[str(each.type)]) for each in fields(part) if str(each.type) in _KINDS]
     for part in (NodeSnapshot, LimitSnapshot, KeyUse, Denial)
 }
-"""The members of each part, without tuples, whose members are looked at themselves."""
+"""The fields of each class with the types of their values, without tuples, whose items are checked themselves."""
 
 
 def _check_members(made: Any) -> None:
-    """Raise TypeError or ValueError for a member that does not fit its annotation, or is beyond all bounds."""
+    """Raises TypeError or ValueError for a field that does not fit its annotation, or is too long or too large."""
     for name, kinds in _MEMBERS[type(made)]:
         value = getattr(made, name)
         kind = type(value)

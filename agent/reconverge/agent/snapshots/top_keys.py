@@ -1,13 +1,13 @@
-"""Which keys of a node have used most of their limits, found out some keys at a time."""
+"""Finds the keys of a node that have used most of their limits, some keys at a time."""
 
 # Theory of operation.
 #
-# A node may have 100,000 keys. To ask each of them in each second what it has used takes 5 us a key, as that settles
-# its meter under the lock, and a console may cost a node a hundredth of a core. So there are two steps. The first one
-# reads numbers of the next SCANNED_MAX cells as they stand, without the lock, for half a microsecond a key; it goes on
-# where the last look has stopped. The second one settles the few keys that seem to have used most, and those that had
-# when it was looked last. A number that stands from a former window seems to be more than it is, never less, but for
-# what drains; so a key that is full is found when the round is complete, and denials name it earlier.
+# A node may have 100,000 keys. To compute the exact use of a key takes 5 us, as that updates its meter under the lock,
+# and a console may cost a node a hundredth of a core. So there are two steps. The first one reads numbers of the next
+# SCANNED_MAX cells as they are, without the lock, for half a microsecond a key; it goes on where the last look has
+# stopped. The second one computes the exact use of the few keys that seem to have used most, and of those that had used
+# most at the last look. A number from a former window is too high, never too low, except for buckets that drain; so a
+# full key is found when the round is complete, and denials name it earlier.
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from reconverge.kernel import Cell, Reentry, Table
 from reconverge.kernel.table.explain import peek_at
 
 SCANNED_MAX: Final = 1000
-"""Keys whose numbers one look reads: about half a millisecond."""
+"""The number of keys that one look reads: about half a millisecond."""
 SETTLED_MAX: Final = 2 * KEYS_MAX
-"""Of those, keys that are settled."""
+"""The number of keys whose exact use one look computes."""
 
 
 class _KeyPlace(NamedTuple):
-    """A limit and a key."""
+    """A key of a limit."""
 
     limit: str
     key: str
 
 
 class TopKeys:
-    """The keys of one node that have used most of their limits."""
+    """Finds the keys of one node that have used most of their limits."""
 
     def __init__(self) -> None:
         self._ahead: list[tuple[str, list[str]]] = []
-        """Limits, each with keys, that this round has yet to look at."""
+        """The limits, each with the keys, that the present round has not read yet."""
         self._top: list[_KeyPlace] = []
 
     def look(self, tables: Mapping[str, Table], now_ns: int) -> list[KeyUse]:
-        """Those that have used most, the fullest first. Charges nothing, and makes no key."""
+        """Returns the keys that have used most of their limits, the fullest first.
+
+        Charges nothing, and makes no key.
+        """
         seeming: list[tuple[float, str, str]] = []
         if not self._ahead:
             self._ahead = [(name, list(table.cells)) for name, table in tables.items()]
@@ -62,7 +65,7 @@ class TopKeys:
 
 
 def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
-    """About which part of a limit each of these keys has used, at some moment."""
+    """Yields about which fraction of a limit each of these keys has used, with the key; may be out of date."""
     cell_of, capacity = table.cells.get, table.capacity
     window_ns = table.window_ns if table.meter.bucket else 0
     for key in keys:
@@ -74,7 +77,7 @@ def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
 
 
 def _use_of(tables: Mapping[str, Table], place: _KeyPlace, now_ns: int) -> KeyUse | None:
-    """Returns a key's use; None if that is nothing, or the key is gone."""
+    """Returns the exact use of a key; None if it has used nothing, or is not there any more."""
     table = tables.get(place.limit)
     if table is None or len(place.key) > TEXT_MAX:
         return None

@@ -1,1 +1,1 @@
-"""`reconverge contracts`: contracts in files and at a hub, each command in a file of its own."""
+"""The command `reconverge contracts`: contracts in files and at a hub; each subcommand has a file of its own."""

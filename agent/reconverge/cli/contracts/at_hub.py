@@ -20,7 +20,7 @@ from reconverge.hub.registry import redacted
 
 T = TypeVar("T")
 UNKNOWN_STATUS: Final = 1
-"""Of a command that is about a customer that has no contract."""
+"""The exit status of a command about a customer that has no contract."""
 IdentityArgument: TypeAlias = Annotated[str, typer.Argument(help="The customer.", metavar="IDENTITY")]
 AuthorOption: TypeAlias = Annotated[
     str,
@@ -48,13 +48,13 @@ __all__ = [
 
 
 def tell_version(version: int, namespace: str, sentence: str, *, as_json: bool) -> None:
-    """Print that the contracts are at a version now."""
+    """Prints the new version of the contracts, as a sentence or as JSON."""
     said = {"version": version, "namespace": namespace}
     typer.echo(json.dumps(said, indent=2) if as_json else sentence)
 
 
 def author_as_said(author: str) -> str:
-    """The author that a command names, or else the user that runs it."""
+    """Returns the author given on the command line, or else the name of the user that runs the command."""
     if author:
         return author
     try:
@@ -64,9 +64,9 @@ def author_as_said(author: str) -> str:
 
 
 def ask_book(url: str, namespace: str, question: Callable[[HubBook], Awaitable[T]], *, force: bool = False) -> T:
-    """Ask the book of a namespace, at the hub of that URL.
+    """Calls the book of contracts of a namespace, at the hub of that URL. Returns the result of `question`.
 
-    Raises HubUnavailable, UnverifiedDocument, or InvalidSetting if no contracts can be kept there.
+    Raises HubUnavailable, UnverifiedDocument, or InvalidSetting if the hub cannot keep contracts.
     """
     secrets, minimum = secrets_as_said(), minimum_as_said()
 

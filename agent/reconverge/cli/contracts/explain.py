@@ -1,4 +1,4 @@
-"""`reconverge contracts explain` and `reset`: how a customer stands in the whole fleet, and forgetting its use."""
+"""The commands `reconverge contracts explain` and `reset`: explain a customer's use in the whole fleet, or reset it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def explain(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a customer is refused or not, by which limit, how much is used, and when it can go on.
+    """Explain why a customer is refused or not: by which limit, its use, and when it can go on.
 
     The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
     Its first line can be pasted into an answer to the customer. The contracts are those at the hub, or those of --file.
@@ -96,10 +96,10 @@ def reset(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget what a customer has used, on all nodes, and say how it stands then.
+    """Forget what a customer has used, on all nodes, and show its limits after that.
 
-    Of a limit that counts by further facts, the counts by those of --fact. A limit that counts customers together
-    is forgotten for all of them. Limits whose facts are not given stay as they are, and are listed.
+    If a limit counts by further facts, only the counts by those of --fact are reset. A limit that counts customers
+    together is reset for all of them. Limits with a fact that --fact does not give stay as they are, with a note.
     """
     facts = _facts(fact or [])
 
@@ -127,9 +127,10 @@ def reset(
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """The limits of which all facts are known; and the others, each with the facts that are not.
+    """Returns the limits whose facts are all known, and the other limits, each with its missing facts.
 
-    Those on what is in progress are among the others, with none: nothing but its end has it count no more.
+    Limits on work in progress are among the others, without a missing fact: they cannot be reset, only the work can
+    end.
     """
     left = dict[str, list[str]]()
     for term in counted:
@@ -140,11 +141,16 @@ def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str],
 
 
 async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None) -> tuple[int, Document]:
-    """The contracts of a file, which are of no version, or those at the hub. Raises InvalidSetting."""
+    """Returns the version and the contracts: those of a file, with version 0, or those at the hub.
+
+    Raises InvalidSetting.
+    """
     if file is not None:
         return 0, read_file(file)
     if not isinstance(opened, ContractStore):
-        raise InvalidSetting("hub", redacted(url), "is a hub at which no contracts are kept; name theirs with --file")
+        raise InvalidSetting(
+            "hub", redacted(url), "is a hub that keeps no contracts; name the file of the nodes with --file"
+        )
     book = HubBook(opened, namespace, secrets_as_said(), minimum=minimum_as_said())
     version, document = await book.read()
     if not document.plans:
@@ -154,14 +160,14 @@ async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None
 
 
 def _facts(given: Sequence[str]) -> dict[str, str]:
-    """The facts of a request. Raises InvalidSetting."""
+    """Reads the values of `--fact`, by name. Raises InvalidSetting."""
     facts: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name or not value:
             raise InvalidSetting("--fact", each, "must be a name and a value, as in user=ada")
         if name == CUSTOMER:
-            raise InvalidSetting("--fact", each, "is no further fact: the customer is named by the argument")
+            raise InvalidSetting("--fact", each, "names the customer again, which the argument names; leave it out")
         if name in facts:
             raise InvalidSetting("--fact", each, f"names {name} again; leave one out")
         facts[name] = value
@@ -169,7 +175,7 @@ def _facts(given: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_unused(facts: Iterable[str], counted: Sequence[Sequence[str]]) -> None:
-    """Raise InvalidSetting for a fact by which no limit of the customer counts."""
+    """Raises InvalidSetting for a fact by which no limit of the customer counts."""
     known = sorted({fact for by in counted for fact in by if fact != CUSTOMER})
     for name in facts:
         if name not in known:

@@ -1,4 +1,4 @@
-"""`reconverge contracts validate, diff, export, schema`: questions about files of contracts, without a hub."""
+"""The commands `reconverge contracts validate, diff, export, schema`: work on files of contracts, without a hub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def diff(
     after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.", metavar="FILE")],
     as_json: JsonOption = False,
 ) -> None:
-    """Print by plan and customer what the second file adds (+), leaves out (-) and says otherwise (~).
+    """Print by plan and customer what the second file adds (+), leaves out (-) and changes (~).
 
     Ends with status 0 if both say the same, 1 if they differ, and 2 if one of them is wrong.
     """
@@ -49,7 +49,7 @@ def export(
     file: FileArgument,
     to: Annotated[str, typer.Option("--to", help="yaml, json or toml.", metavar="LANGUAGE")],
 ) -> None:
-    """Print a file of contracts in a language, in the form that contracts are kept in."""
+    """Print a file of contracts as YAML, JSON or TOML, in the form in which a hub keeps contracts."""
     from reconverge.integrations.contracts.rule_files import written_contracts  # noqa: PLC0415  # needs an extra
 
     typer.echo(written_contracts(read_file(file), to), nl=False)
@@ -63,7 +63,7 @@ def print_schema() -> None:
 
 
 def read_file(file: Path) -> Document:
-    """The contracts of a file. Raises InvalidConfiguration, with line and field."""
+    """Reads the contracts in a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
 
     return read_contracts(file)

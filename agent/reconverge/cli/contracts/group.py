@@ -1,4 +1,4 @@
-"""The group of the commands about contracts; each is in a file of its own."""
+"""The group of the commands about contracts; each command has a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reconverge contracts import`: contracts from a file of another format."""
+"""The command `reconverge contracts import`: converts a file of another format to contracts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def import_file(
         str | None, typer.Option(help="Of an Envoy file: the key whose values are customers.", metavar="KEY")
     ] = None,
 ) -> None:
-    """Make contracts of a file of another format; remarks say what they say otherwise than the file."""
+    """Convert a file of another format to contracts, and print remarks about what differs from the file."""
     from reconverge.integrations.contracts.rule_files import written_contracts  # noqa: PLC0415  # needs an extra
 
     language = "yaml" if out is None else _language_of(out)
@@ -56,11 +56,11 @@ def _imported(file: Path, source: str, customer: str | None) -> Imported:
         if customer is not None:
             raise InvalidSetting("customer", customer, f"goes with --from {ENVOY}; an XML contract names its customer")
         return imported_from_xml(file)
-    raise InvalidSetting("from", source, f"is no format; known: {', '.join(FORMATS)}{asked(source, FORMATS)}")
+    raise InvalidSetting("from", source, f"is an unknown format; known: {', '.join(FORMATS)}{asked(source, FORMATS)}")
 
 
 def _language_of(out: Path) -> str:
-    """The language of a new file, by its name. Raises InvalidSetting."""
+    """Returns the language of a new file, by the end of its name. Raises InvalidSetting."""
     languages = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
     if out.suffix not in languages:
         raise InvalidSetting("out", str(out), f"ends in none of {', '.join(languages)}")
@@ -68,7 +68,7 @@ def _language_of(out: Path) -> str:
 
 
 def _write(out: Path, text: str) -> None:
-    """Write a new file; one that is there may hold contracts that are in use. Raises InvalidSetting."""
+    """Writes a new file. Raises InvalidSetting, also if the file exists: its contracts may be in use."""
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)

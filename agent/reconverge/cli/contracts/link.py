@@ -1,4 +1,4 @@
-"""`reconverge contracts link`: makes the signed link by which a customer sees its own limits, and nothing else."""
+"""The command `reconverge contracts link`: makes the signed link by which a customer sees its own limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reconverge.published.envelope import Secrets
 
 LIFETIME: Final = "7 days"
 LIFETIME_MAX_S: Final = 366 * 86_400
-"""A link cannot be taken back by itself, so one that outlives a year is a mistake rather than a wish."""
+"""The longest lifetime of a link. A single link cannot be revoked, so a longer lifetime is probably a mistake."""
 _LIFETIME: Final = re.compile(r"(?P<number>[0-9]{1,10}) *(?P<unit>[A-Za-z]*)", re.ASCII)
 _BLANKS: Final = re.compile(r"\s")
 
@@ -38,9 +38,9 @@ def link(
 ) -> None:
     """Print a link by which a customer sees its own limits, and nothing else, for a while.
 
-    It is signed with the first of the secrets in RECONVERGE_CUSTOMER_SECRET, which the console has to have, too. No hub
-    is asked: a link for an identity that no contract names opens what unknown customers have. All that have the link
-    see what it shows, and it cannot be taken back by itself.
+    The link is signed with the first of the secrets in RECONVERGE_CUSTOMER_SECRET, which the console has to have, too.
+    The command uses no hub: if no contract names the identity, the link shows the limits of unknown customers. All
+    holders of the link see what it shows, and a single link cannot be revoked.
     """
     secret = _secret_as_said()
     lifetime_s = _seconds("--lifetime", lifetime)
@@ -55,7 +55,10 @@ def link(
 
 
 def _secret_as_said() -> str:
-    """Reads the secret for links; an argument could be seen in the list of processes. Raises InvalidSetting."""
+    """Reads the secret for links from the environment; an argument would show in the list of processes.
+
+    Raises InvalidSetting.
+    """
     secret = os.environ.get(VARIABLE)
     if not secret:
         problem = "is not set; put the console's secret for links there, for instance: openssl rand -hex 32"
@@ -65,7 +68,7 @@ def _secret_as_said() -> str:
 
 
 def _seconds(name: str, text: str) -> int:
-    """Read for how long a link opens, in whole seconds. Raises InvalidSetting."""
+    """Reads for how long a link is valid, in whole seconds. Raises InvalidSetting."""
     found = _LIFETIME.fullmatch(text.strip())
     if found is None:
         raise InvalidSetting(name, text, "is not a time like 30m, 12h, '7 days' or a number of seconds")
@@ -83,9 +86,9 @@ def _seconds(name: str, text: str) -> int:
 
 
 def _address(name: str, url: str) -> str:
-    """Where a console is, without a slash at the end. Raises InvalidSetting.
+    """Returns the address of a console, without a slash at the end. Raises InvalidSetting.
 
-    The address of the page itself is taken, too.
+    The address of the console's customer page is accepted, too.
     """
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""`reconverge contracts get`, `list` and `history`: the contracts at a hub, and their history."""
+"""The commands `reconverge contracts get`, `list` and `history`: show the contracts at a hub, and their history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def get(
 ) -> None:
     """Print the contract of a customer, as JSON; ends with status 1 if it has none, and prints the terms in force.
 
-    With --json that is JSON, too: null in place of the contract.
+    With --json the terms are JSON, too: the contract is null, and the terms are those of unknown customers.
     """
     version, document = ask_book(hub, namespace, lambda book: book.read())
     customer = document.customers.get(identity)
@@ -46,7 +46,7 @@ def list_customers(
     plan: Annotated[str | None, typer.Option(help="Only the customers on this plan.", metavar="PLAN")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print each customer with its plan, one a line; with --json the whole document, which `publish` takes back."""
+    """Print each customer with its plan, one a line; with --json the whole document, which `publish` accepts."""
     version, document = ask_book(hub, namespace, lambda book: book.read())
     table = table_of(document)
     if plan is not None:

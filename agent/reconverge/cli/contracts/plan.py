@@ -1,4 +1,4 @@
-"""`reconverge contracts plan`: which requests of a recording a change of contracts would refuse or admit."""
+"""The command `reconverge contracts plan`: shows which requests of a recording a change of contracts would refuse."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from reconverge.limit.limit import Limit
 TOO_MANY_STATUS: Final = 3
 UNREPORTED_END: Final = "a recording does not show when requests ended, and these limit what is in progress"
 WIDTH: Final = 120
-"""In characters, where there is no terminal: what is kept with a change does not depend on the machine."""
+"""The width of tables in characters, without a terminal: so the output does not depend on the machine."""
 WATCHED_EVERY: Final = 10_000
-"""The progress is shown after so many requests."""
+"""The number of requests after which the progress is shown again."""
 
 FileArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="The contracts as they would be: a YAML, JSON or TOML file.", metavar="FILE")
@@ -111,8 +111,8 @@ def plan(
 ) -> None:
     """Show which requests of a recording a change of contracts would newly refuse, or newly admit.
 
-    Every request is decided twice at its own moment: as the contracts are, and as they would be, each time by one
-    central limiter. Two runs print the same. Ends with status 3 if --max-newly-refused is exceeded.
+    Every request is decided twice at its own moment: under the present contracts and under the changed ones, each time
+    by one central limiter. Two runs print the same. Ends with status 3 if --max-newly-refused is exceeded.
     """
     columns = RecordingColumns(
         customer, facts_in(fact or ()), of_limits("cost", cost), of_limits("settle", settle), kind
@@ -156,7 +156,7 @@ def _rehearsed(
 
 
 def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
-    """The figures as tables, without those that would be empty, or as JSON."""
+    """Prints the figures as tables, without empty ones, or as JSON."""
     if as_json:
         print(json.dumps(shown.as_json(), indent=2))
         return
@@ -183,7 +183,7 @@ def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
 
 
 def _on_slots(document: Document) -> Iterator[str]:
-    """The names of the limits on work in progress."""
+    """Yields the names of the limits on work in progress."""
     for plan in document.plans.values():
         yield from (name for name, each in plan.limits.items() if each.limit.slots)
     for customer in document.customers.values():
@@ -193,7 +193,7 @@ def _on_slots(document: Document) -> Iterator[str]:
 
 
 def _read(path: Path) -> Document:
-    """The contracts in a file. Raises InvalidConfiguration, with line and field."""
+    """Reads the contracts in a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
 
     return read_contracts(path)

@@ -1,4 +1,4 @@
-"""The figures of a rehearsed change, for people and for programs."""
+"""The figures of a rehearsed change, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from reconverge.contracts.rehearsal import Effect, RehearsalOutcome
 from reconverge.contracts.writing import written_moment
 
 CUSTOMER_WIDTH_MAX: Final = 40
-"""In characters; of a longer name the table shows the beginning."""
+"""The width of the column of customers in characters; the table shows the beginning of longer names."""
 DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A rehearsal, and how to show it."""
+    """The outcome of a rehearsal, and the settings of its display."""
 
     outcome: RehearsalOutcome
     recording: str
@@ -31,29 +31,29 @@ class Shown:
     current: str | None
     top: int
     began_s: float
-    """When the recording's time was 0, in seconds since 1970."""
+    """The date of the recording's time 0, in seconds since 1970."""
     dated: bool
-    """Whether moments are those of a calendar; else they count from the recording's beginning."""
+    """Whether moments are shown as dates; otherwise as the time since the recording's beginning."""
     most: Fraction | None = None
-    """How many requests may be newly refused, if that was said."""
+    """How many requests may be newly refused; None for any number."""
 
     @property
     def too_many(self) -> bool:
-        """Whether more are than may be."""
+        """Whether more requests are newly refused than allowed."""
         return self.most is not None and self.outcome.newly_refused > self.most
 
     def moment(self, moment_ns: int) -> str:
-        """A moment as a table shows it."""
+        """Returns a moment as a table shows it."""
         if self.dated:
             return f"{datetime.fromtimestamp(moment_ns // SECOND_NS, UTC):%Y-%m-%d %H:%M}"
         return since_beginning(moment_ns // SECOND_NS)
 
     def hour(self, effect: Effect) -> str:
-        """The busiest hour, and how many requests were in it."""
+        """Returns the busiest hour of an effect, and the number of its requests, as a table shows them."""
         return f"{self.moment(effect.busiest_ns)} ({effect.in_busiest})"
 
     def as_json(self) -> dict[str, object]:
-        """All figures, of the customers the first ones. Moments are in the recording's own time."""
+        """Returns all figures, and the first customers. Moments are in the recording's own time."""
         outcome = self.outcome
         return {
             "requests": outcome.requests,
@@ -97,12 +97,12 @@ class Shown:
         }
 
     def _own_s(self, moment_ns: int) -> float:
-        """A moment in the recording's own time, in seconds."""
+        """Converts a moment to the recording's own time, in seconds."""
         return (moment_ns - round(self.began_s * SECOND_NS)) / SECOND_NS
 
 
 def totals_table(shown: Shown) -> Table:
-    """How many requests a change is about."""
+    """Returns a table of how many requests a change affects."""
     outcome = shown.outcome
     table = _table()
     for name in ("", "requests", "%", "customers"):
@@ -118,7 +118,7 @@ def totals_table(shown: Shown) -> Table:
 
 
 def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
-    """Which customers it is about, the first ones, and when."""
+    """Returns a table of the first customers that a change affects, and when it does."""
     table = _table(title)
     for name in ("customer", "requests", "limit", "first", "last", "busiest hour"):
         table.add_column(name, justify="right" if name == "requests" else "left")
@@ -135,7 +135,7 @@ def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
 
 
 def limits_table(outcome: RehearsalOutcome) -> Table:
-    """Makes a table of the rehearsal by limit."""
+    """Returns a table of the rehearsal by limit."""
     table = _table("by limit")
     for name in ("limit", "refuses now", "would refuse", "newly refused", "newly admitted"):
         table.add_column(name, justify="left" if name == "limit" else "right")
@@ -146,7 +146,7 @@ def limits_table(outcome: RehearsalOutcome) -> Table:
 
 
 def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
-    """Names the rehearsed requests and rules, in a sentence."""
+    """Returns a sentence that names the rehearsed requests and contracts."""
     outcome = shown.outcome
     return (
         f"{shown.recording}: {outcome.requests} requests of {outcome.customers} customers, "
@@ -156,7 +156,7 @@ def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
 
 
 def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
-    """Counts the customers that the table does not show, in a sentence; empty if it shows all."""
+    """Returns a sentence with the number of customers that the table leaves out; empty if it shows all."""
     more = effects[shown.top :]
     if not more:
         return ""
@@ -165,7 +165,7 @@ def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
 
 
 def verdict(shown: Shown) -> str:
-    """Whether that is too much, in a sentence; empty if nothing was said of that."""
+    """Returns a sentence that says whether too many requests are newly refused; empty if no maximum was given."""
     if shown.most is None:
         return ""
     refused, most = shown.outcome.newly_refused, int(shown.most)
@@ -181,27 +181,27 @@ def _table(title: str | None = None) -> Table:
 
 
 def customers_in(effects: Sequence[Effect]) -> int:
-    """How many customers effects are on."""
+    """Returns how many customers the effects are about."""
     return len({effect.customer for effect in effects})
 
 
 def admitted_by_both(outcome: RehearsalOutcome) -> int:
-    """How many requests are admitted now, and would be."""
+    """Returns how many requests are admitted by both the present and the changed contracts."""
     return outcome.requests - outcome.newly_refused - outcome.newly_admitted - outcome.refused_by_both
 
 
 def percent_of(count: int, whole: int) -> float:
-    """A part in percent, to four digits."""
+    """Returns `count` in percent of `whole`, rounded to four digits."""
     return float(f"{100 * count / whole:.4g}")
 
 
 def readable(name: str) -> str:
-    """A name as a table shows it: short, and without what would steer a terminal."""
+    """Returns a name as a table shows it: short, and without characters that would steer a terminal."""
     text = name if name.isprintable() else ascii(name)
     return text if len(text) <= CUSTOMER_WIDTH_MAX else text[: CUSTOMER_WIDTH_MAX - 3] + "..."
 
 
 def since_beginning(seconds: int) -> str:
-    """Days, hours, minutes and seconds."""
+    """Returns a number of seconds as days, hours, minutes and seconds."""
     days, rest = divmod(seconds, DAY_S)
     return f"{days}d {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"

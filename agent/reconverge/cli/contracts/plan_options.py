@@ -1,4 +1,4 @@
-"""The options of `reconverge contracts plan`, checked: columns, moments, and how much may be refused."""
+"""Checks the options of `reconverge contracts plan`: columns, moments, and how much may be refused."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.limit.limit import Limit
 
 SETTLE_AFTER_S: Final = 5.0
-"""The time for which `reconverge replay` takes a request to be under way."""
+"""The default duration of a request, as in `reconverge replay`."""
 SETTLE_AFTER_MAX_S: Final = 86_400.0
 PERCENT_MAX: Final = 100
 _MOST: Final = re.compile(r"(?P<number>\d{1,15})|(?P<percent>\d{1,15}(?:\.\d{1,15})?)%")
 
 
 def facts_in(texts: Sequence[str]) -> dict[str, str]:
-    """Which column has which fact. Raises InvalidSetting."""
+    """Reads FACT=COLUMN options. Returns the column of each fact. Raises InvalidSetting."""
     facts: dict[str, str] = {}
     for text in texts:
         name, _, column = text.partition("=")
@@ -38,7 +38,7 @@ def facts_in(texts: Sequence[str]) -> dict[str, str]:
 
 
 def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """Which column has the amount of which limit. Raises InvalidSetting."""
+    """Reads COLUMN and LIMIT=COLUMN options. Returns the column of each limit's amounts. Raises InvalidSetting."""
     columns: dict[str, str] = {}
     for text in texts or ():
         limit, _, column = text.partition("=") if "=" in text else (EVERY_LIMIT, "", text)
@@ -51,37 +51,39 @@ def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def most_refused(text: str, requests: int) -> Fraction:
-    """How many of so many requests may be newly refused. Raises InvalidSetting."""
+    """Reads how many of all requests may be newly refused, a number or a percentage. Raises InvalidSetting."""
     match = _MOST.fullmatch(text.strip())
     if match is None:
-        raise InvalidSetting("max_newly_refused", text, "is neither a number of requests, like 100, nor one like 0.1%")
+        raise InvalidSetting(
+            "max_newly_refused", text, "is neither a number of requests, like 100, nor a percentage, like 0.1%"
+        )
     if match["percent"] is None:
         return Fraction(match["number"])
     part = Fraction(match["percent"])
     if part > PERCENT_MAX:
-        raise InvalidSetting("max_newly_refused", text, f"is more than all requests; at most {PERCENT_MAX}% can be")
+        raise InvalidSetting("max_newly_refused", text, f"is more than all requests; give at most {PERCENT_MAX}%")
     return requests * part / PERCENT_MAX
 
 
 def settle_after_ns(settle_after: float | None, columns: RecordingColumns) -> int:
-    """How long a request takes. Raises InvalidSetting."""
+    """Returns how long a request takes until it is settled, in nanoseconds. Raises InvalidSetting."""
     if settle_after is None:
         return round(SETTLE_AFTER_S * SECOND_NS)
     if not columns.settles:
-        raise InvalidSetting("settle_after", settle_after, "goes with --settle, which names no column")
+        raise InvalidSetting("settle_after", settle_after, "has no effect without --settle; add it, or leave this out")
     if not 0 < settle_after <= SETTLE_AFTER_MAX_S:
         raise InvalidSetting("settle_after", settle_after, f"must be above 0 and at most {SETTLE_AFTER_MAX_S:g}")
     return round(settle_after * SECOND_NS)
 
 
 def check_used(columns: RecordingColumns, documents: Sequence[Document]) -> None:
-    """Raise InvalidSetting for a column that would have no effect, as no limit has to do with it."""
+    """Raises InvalidSetting for a column that would have no effect, because no limit uses it."""
     named = [pair for document in documents for pair in _limits_of(document)]
     facts = {fact for document in documents for fact in _facts_of(document)} - {CUSTOMER}
     for fact, column in columns.facts.items():
         if fact not in facts:
             known = ", ".join(sorted(facts)) or "the customer alone"
-            problem = f"no limit counts by that; limits count by {known}{asked(fact, facts)}"
+            problem = f"no limit counts by this fact; limits count by {known}{asked(fact, facts)}"
             raise InvalidSetting("fact", f"{fact}={column}", problem)
     limits = {name for name, _ in named}
     for setting, amounts in (("cost", columns.costs), ("settle", columns.settles)):
@@ -90,11 +92,13 @@ def check_used(columns: RecordingColumns, documents: Sequence[Document]) -> None
                 problem = f"there is no such limit; known: {', '.join(sorted(limits))}{asked(limit, limits)}"
                 raise InvalidSetting(setting, f"{limit}={column}", problem)
     if columns.kind is not None and all(limit.costs is None for _, limit in named):
-        raise InvalidSetting("kind", columns.kind, "names kinds, and no limit has costs by kind; leave it out")
+        raise InvalidSetting(
+            "kind", columns.kind, "names a column of kinds, but no limit has costs by kind; leave it out"
+        )
 
 
 def _limits_of(document: Document) -> Iterator[tuple[str, Limit]]:
-    """All limits that a document names, with the names."""
+    """Yields all limits in a document, each with its name."""
     for plan in document.plans.values():
         yield from ((name, each.limit) for name, each in plan.limits.items())
     for customer in document.customers.values():
@@ -103,7 +107,7 @@ def _limits_of(document: Document) -> Iterator[tuple[str, Limit]]:
 
 
 def _facts_of(document: Document) -> Iterator[str]:
-    """All facts that limits count by."""
+    """Yields all facts by which limits in a document count."""
     for plan in document.plans.values():
         for each in plan.limits.values():
             yield from each.by
@@ -113,7 +117,7 @@ def _facts_of(document: Document) -> Iterator[str]:
 
 
 def _names_moments(document: Document) -> bool:
-    """Whether what holds depends on the time."""
+    """Whether the contracts in a document depend on the date."""
     switches = [each.switch for plan in document.plans.values() for each in plan.limits.values()]
     for customer in document.customers.values():
         if customer.since is not None or customer.until is not None or customer.former:
@@ -123,7 +127,7 @@ def _names_moments(document: Document) -> bool:
 
 
 def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]) -> float:
-    """When the recording's time was 0, in seconds since 1970. Raises InvalidSetting."""
+    """Returns the date of the recording's time 0, in seconds since 1970. Raises InvalidSetting."""
     if began is None:
         if not span.since_1970 and any(_names_moments(document) for document in documents):
             raise InvalidSetting(

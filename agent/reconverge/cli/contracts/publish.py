@@ -1,4 +1,4 @@
-"""`reconverge contracts publish` and `rollback`: all contracts become those of a file, or of a former version."""
+"""The commands `reconverge contracts publish` and `rollback`: replace all contracts by a file or a former version."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def publish(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make every node of the namespace obey a file of contracts within one sync interval.
+    """Publish a file of contracts, which all nodes of the namespace apply within one sync interval.
 
-    All that it does not name is gone; `history` and `rollback` have it.
+    Contracts that the file does not name are removed; `history` and `rollback` still have them.
     """
     said = _read(file)
     version = ask_book(
@@ -47,7 +47,7 @@ def publish(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Reads a file. Raises InvalidConfiguration, with line and field."""
+    """Reads a file of contracts. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)

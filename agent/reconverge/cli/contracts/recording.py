@@ -1,4 +1,4 @@
-"""The requests of a recording in the order of their moments, with what contracts want to know of them."""
+"""Reads the requests of a recording in the order of their moments, with the facts by which contracts count."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ SINCE_1970_MIN_S: Final = 978_307_200
 
 @dataclass(frozen=True, slots=True)
 class RecordingColumns:
-    """Which columns mean what."""
+    """The names of the columns of a recording."""
 
     customer: str = SHARED_KEY
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By the name of the fact."""
+    """The columns of facts, by the name of the fact."""
     costs: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By the name of the limit, or EVERY_LIMIT."""
+    """The columns of costs, by the name of the limit or EVERY_LIMIT."""
     settles: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Likewise."""
+    """The columns of settled costs, by the name of the limit or EVERY_LIMIT."""
     kind: str | None = None
 
     def needed(self) -> list[str]:
-        """The columns that a recording must have."""
+        """Returns the names of the columns that the recording must have."""
         customer = [] if self.customer == SHARED_KEY else [self.customer]
         kind = [] if self.kind is None else [self.kind]
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
@@ -55,7 +55,7 @@ class RecordingColumns:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How many requests a recording has, and from when to when, in its own time."""
+    """The number of requests in a recording, and its first and last moment in its own time."""
 
     requests: int
     first_s: float
@@ -63,16 +63,16 @@ class Span:
 
     @property
     def since_1970(self) -> bool:
-        """Whether its times are moments that a calendar has."""
+        """Whether the times of the recording are seconds since 1970, so that they have a date."""
         return self.first_s >= SINCE_1970_MIN_S
 
 
 def span_of(path: Path, columns: RecordingColumns) -> Span:
-    """Look through a whole recording.
+    """Reads a whole recording, and returns its length.
 
     Raises:
-        InvalidTrace: the file cannot be opened or read twice, lacks a column, has a time that is none, or is not in the
-            order of its times.
+        InvalidTrace: the file cannot be opened or read twice, lacks a column, has an invalid time, or is not sorted by
+            time.
     """
     if path.exists() and not path.is_file():
         raise InvalidTrace(path, "is no file; a recording is read twice, so it cannot come out of a pipe")
@@ -94,7 +94,10 @@ def span_of(path: Path, columns: RecordingColumns) -> Span:
 
 
 def requests_in(path: Path, columns: RecordingColumns, began_s: float) -> Iterator[CustomerRequest]:
-    """The requests of a recording whose time was 0 at a moment, in seconds since 1970. Raises InvalidTrace."""
+    """Yields the requests of a recording. Raises InvalidTrace.
+
+    `began_s` is the date of the recording's time 0, in seconds since 1970.
+    """
     began_ns = round(began_s * SECOND_NS)
     facts, costs, settles = (tuple(each.values()) for each in (columns.facts, columns.costs, columns.settles))
     customer_in = _customer_in(columns.customer)

@@ -1,4 +1,4 @@
-"""`reconverge contracts set` and `remove`: the contract of one customer."""
+"""The commands `reconverge contracts set` and `remove`: change the contract of one customer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def set_customer(
 ) -> None:
     """Put a customer on a plan; settings that are not named here are as in the plan.
 
-    A limit that is counted otherwise from now on holds beside the former one, until the use of that has expired.
+    If the change makes a limit count in another way, the former limit also holds until the use counted by it has
+    expired.
     """
     said: dict[str, Any] = {"plan": plan, "limits": _limits(limit or []), "note": note}
     said |= _switches(switch or [])
@@ -74,7 +75,7 @@ def _limits(given: list[str]) -> dict[str, str]:
 
 
 def _switches(given: list[str]) -> dict[str, Any]:
-    """Returns the switches as a contract has them: of the whole contract, and of limits by name."""
+    """Returns the switches in the form of a contract: that of the whole contract, and those of limits by name."""
     said: dict[str, Any] = {}
     for each in given:
         first, *more = each.split(",")

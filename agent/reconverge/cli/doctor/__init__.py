@@ -1,1 +1,1 @@
-"""`reconverge doctor`: the faults of a hub, and how to mend them."""
+"""The command `reconverge doctor`: finds the faults of a hub, and says how to mend them."""

@@ -1,4 +1,4 @@
-"""Examines a hub of any kind from outside, and judges its distance by the agents' settings."""
+"""Examines a hub of any kind from outside, and judges its round trip by the agents' settings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from reconverge.hub.diagnosis import Diagnosable, Diagnosis, Finding, Level, Tri
 from reconverge.hub.port import Hub
 
 CHECKUP_S_MAX: Final = 60.0
-"""No hub that does its part needs half of that; one that hangs must not hang the command."""
+"""The longest duration of a checkup: a working hub needs less than half of it, and a hub that hangs must not hang
+the command."""
 CLOCK_ERROR_NS_MAX: Final = 50 * MILLISECOND_NS
-"""A twentieth of a window of one second."""
+"""The largest tolerable error in the estimate of the hub's clock: a twentieth of a window of one second."""
 CLOCK_OFFSET_NS_MAX: Final = SECOND_NS
 TIMEOUT_TRIPS: Final = 4
-"""An exchange_timeout of so many round trips leaves time to connect, and to be late for once."""
+"""The round trips that an exchange_timeout should allow: time to connect, and to be late once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +36,26 @@ class CheckupIntervals:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """All that was found out about a hub."""
+    """The findings about a hub."""
 
     findings: Sequence[Finding]
     round_trip_ms: float | None = None
-    """The median; of exchanges, or of pings if there was no exchange."""
+    """The median round trip; of exchanges, or of pings if there was no exchange."""
     clock_offset_ms: float | None = None
     """By how much the hub's clock is ahead of this machine's."""
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem; there may be warnings."""
+        """Whether the hub has no problem; there may be warnings."""
         return not self.count(Level.PROBLEM)
 
     def count(self, level: Level) -> int:
-        """How many findings are of that level."""
+        """Returns how many findings are of that level."""
         return sum(finding.level is level for finding in self.findings)
 
 
 async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
-    """Examine a hub; if it cannot examine itself, it must have been opened for a scratch namespace."""
+    """Examines a hub. A hub that cannot examine itself must have been opened in a scratch namespace."""
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
         async with deadline:
@@ -97,7 +98,7 @@ def _judge(diagnosis: Diagnosis, pace: CheckupIntervals, clock: Clock) -> Checku
 
 
 def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: CheckupIntervals) -> Finding:
-    """Whether answers come in time for the agents' settings."""
+    """Returns a finding that says whether answers come in time for the agents' settings."""
     spans = (("exchange", [trip.took_ns for trip in exchanges]), ("ping", [trip.took_ns for trip in pings]))
     fact = ", ".join(f"{what} {_ms(median(took))} ms (worst {_ms(max(took))})" for what, took in spans if took)
     took = [trip.took_ns for trip in exchanges or pings]
@@ -120,7 +121,7 @@ def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: Che
 
 
 def judge_clock(offset_ns: int, error_ns: int) -> Finding:
-    """Whether the hub's clock, which all windows follow, can be known well enough."""
+    """Returns a finding that says whether the hub's clock, which all windows follow, is known precisely enough."""
     apart = f"{_span(abs(offset_ns))} {'ahead of' if offset_ns > 0 else 'behind'} this machine's"
     fact = f"the hub's is {apart}, known to within {_span(error_ns)}"
     if abs(offset_ns) <= error_ns:
@@ -154,6 +155,6 @@ def _ms(nanoseconds: float) -> str:
 
 
 def _rounded_up(seconds: float) -> float:
-    """To one digit that is not zero."""
+    """Rounds a number up to one significant digit."""
     digit = 10.0 ** math.floor(math.log10(seconds))
     return round(math.ceil(seconds / digit) * digit, 9)

@@ -1,4 +1,4 @@
-"""`reconverge doctor`: names the faults of a hub, and how to mend them."""
+"""The command `reconverge doctor`: finds the faults of a hub, and says how to mend them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, sch
 
 PROBLEM_STATUS: Final = 1
 PATIENCE_S: Final = 3.0
-"""How long to wait for one answer, at least: more than agents do, to distinguish a slow hub from a dead one."""
+"""The shortest wait for an answer, in seconds: longer than agents wait, so that a slow hub does not look dead."""
 WIDTH_MAX: Final = 100
 WIDTH_MIN: Final = 20
 STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
@@ -53,9 +53,10 @@ def doctor(
     timeout: Annotated[float, typer.Option(help="The agents' exchange_timeout.", metavar="SECONDS")] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Check whether a hub does for agents with these settings, and say how to mend what does not.
+    """Check whether a hub suits agents with these settings, and say how to mend what does not.
 
-    Touches nothing that agents use. Ends with status 1 when there is a problem, with 0 when there are but warnings.
+    Changes nothing that agents use. Ends with status 1 when there is a problem, and with 0 when there are only
+    warnings.
     """
     # An agent knows best which settings it accepts; this one exchanges with no other.
     Agent(f"{MEMORY}://", namespace=namespace, sync_interval=sync_interval, exchange_timeout=timeout)
@@ -79,7 +80,7 @@ def doctor(
 
 
 def _open(url: str, namespace: str, timeout_s: float) -> Hub | Checkup:
-    """The hub, or the report if there is none to ask. Raises UnknownHub, InvalidSetting."""
+    """Opens the hub; returns a finished checkup if there is no hub to examine. Raises UnknownHub, InvalidSetting."""
     if scheme_of(url) == MEMORY:
         fact = f"{MEMORY}:// keeps everything in the agent's own process: there is no hub, and nothing to check"
         return Checkup([Finding("hub", Level.OK, fact)])
@@ -87,7 +88,7 @@ def _open(url: str, namespace: str, timeout_s: float) -> Hub | Checkup:
         hub = open_hub(url, HubSettings(namespace, timeout_s))
         if isinstance(hub, Diagnosable):
             return hub
-        # One that cannot examine itself is tried, where that does no harm.
+        # A hub that cannot examine itself is tried in a scratch namespace, where that does no harm.
         return open_hub(url, HubSettings(scratch_namespace(namespace), timeout_s))
     except MissingExtra as error:
         fact = str(error).partition(";")[0]
@@ -122,7 +123,7 @@ def _show(console: Console, checkup: Checkup) -> None:
 
 
 def _show_remedy(console: Console, remedy: str, width: int) -> None:
-    """Prose below the fact; commands unbroken and on lines of their own, so that they can be copied."""
+    """Prints a remedy: prose below the fact, and commands unbroken on lines of their own, to be copied."""
     for line in remedy.splitlines():
         if line.startswith(COMMAND):
             console.print(Text(" " * COMMAND_INDENT + _plain(line.strip()), "bold"))
@@ -136,7 +137,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Fit for every terminal, with any text of a URL or a server."""
+    """Returns a text that every terminal can show; it may come from a URL or a server."""
     visible = "".join(letter if letter.isprintable() else " " for letter in text)
     return visible.encode("ascii", "backslashreplace").decode()
 

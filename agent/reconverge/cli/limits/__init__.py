@@ -1,1 +1,1 @@
-"""`reconverge inspect` and `reconverge reset`: one key of the limits that a program declares."""
+"""The commands `reconverge inspect` and `reconverge reset`, about one key of the limits that a program declares."""

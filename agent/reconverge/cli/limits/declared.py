@@ -1,4 +1,4 @@
-"""Which limits a command is about: those of a file that agents are made from, or those that its options say."""
+"""Reads the limits that a command is about, from the file that agents are made from, or from its options."""
 
 # Theory of operation.
 #
@@ -45,20 +45,21 @@ NO_HUB: Final[dict[str, Any]] = {
     "region_share": None,
     "settings_secret": None,
 }
-"""Settings with which an agent of a file meets no other."""
+"""Settings of an agent that exchanges with no hub."""
 
 
 class LimitsByName(NamedTuple):
-    """Limits by name, as an agent that never starts has declared them."""
+    """An agent that never starts, which has declared the limits of a command, and its namespace."""
 
     agent: Agent
     namespace: str
 
 
 def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | None, **settings: Any) -> LimitsByName:
-    """The limits that options say; `settings` are those of the agent, by default of one that meets no other.
+    """Declares the limits of the options or of the file. Returns an agent that never starts, with these limits.
 
-    Raises InvalidSetting if they say none, or none that can be used; InvalidConfiguration with line and field.
+    `settings` are those of the agent; by default it has no hub. Raises InvalidSetting if there are no limits, or an
+    invalid one; InvalidConfiguration with line and field.
     """
     said = _said(limits or ())
     settings = settings or NO_HUB
@@ -82,7 +83,7 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
 
 
 def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """A sentence for each name of a limit that no node has reported to the hub, such as a misspelt one."""
+    """Returns a sentence for each of `names` that is not in `known`: no node has reported a limit of that name."""
     reported = sorted(known)
     return [
         f"no node has reported a limit named {name}{asked(name, reported)}" for name in names if name not in reported
@@ -90,7 +91,7 @@ def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def _said(limits: Sequence[str]) -> dict[str, str]:
-    """Reads `--limit`, by name. Raises InvalidSetting."""
+    """Reads the values of `--limit`. Returns the limit strings by name. Raises InvalidSetting."""
     said = dict[str, str]()
     for each in limits:
         name, equals, text = each.partition("=")

@@ -1,4 +1,4 @@
-"""`reconverge inspect`: why one key is refused in the whole fleet, by which limit, and when it is free again."""
+"""The command `reconverge inspect`: why one key is refused in the whole fleet, by which limit, and for how long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEY_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class KeyStanding:
-    """How a key stands with one quota."""
+    """The state of a key under one quota."""
 
     name: str
     limit: Limit
@@ -43,12 +43,12 @@ class KeyStanding:
 
     @property
     def allowed(self) -> bool:
-        """Whether a request of cost 1 fits, by what the hub knows."""
+        """Whether a request of cost 1 fits, as far as the hub knows."""
         return self.usage.left > 0 and not self.usage.learning
 
     @property
     def free_in_s(self) -> float:
-        """Seconds until it fits if nothing more is charged; 0.0 if it fits now."""
+        """Returns the seconds until a request of cost 1 fits, if nothing more is charged; 0.0 if it fits now."""
         return max(self.usage.next_free, self.usage.learning)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class KeyStanding:
         }
 
     def row(self) -> Row:
-        """The same, as a table shows it."""
+        """Returns the row of the table."""
         free = "now" if self.allowed else _wait(self)
         usage = self.usage
         return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.allowances, usage.nodes)), free)
@@ -88,8 +88,7 @@ def inspect(
     """Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.
 
     The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
-    Switches are not looked at: `switch` shows those that are published. `contracts explain` shows what contracts
-    count.
+    Switches are ignored: `switch` shows those that are published. For limits of contracts use `contracts explain`.
     """
     own = declared(limit, file, namespace)
     tables = [table for limiter in own.agent.limiters.values() for table in limiter.control.tables]
@@ -121,7 +120,7 @@ def inspect(
 
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[KeyStanding]:
-    """Reads a key at the hub, by all these quotas. Raises InvalidKey, HubUnavailable."""
+    """Reads a key at the hub, under all quotas of these tables. Raises InvalidKey, HubUnavailable."""
     kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)
@@ -129,7 +128,7 @@ async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: s
 
 
 def _sentence(key: str, standings: list[KeyStanding], refusing: list[KeyStanding]) -> str:
-    """Why the key is refused, or that it is not."""
+    """Returns a sentence that says why the key is refused, or that it is not."""
     if not refusing:
         tightest = min(standings, key=lambda each: each.usage.left)
         return f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."

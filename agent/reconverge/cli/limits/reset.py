@@ -1,4 +1,4 @@
-"""`reconverge reset`: forgets what one key has used of the limits of a program, on all nodes."""
+"""The command `reconverge reset`: forgets one key's use of the limits of a program, on all nodes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def reset(
 ) -> None:
     """Forget what a key has used, on all nodes: of the limits of --file, or of each --limit.
 
-    The command is a node for a moment, so say limits exactly as the nodes declare them: of quotas that differ the
-    smallest holds meanwhile. Limits on work in progress are left alone, with a note. What contracts count,
-    `contracts reset` forgets.
+    The command joins the fleet as a node for a moment, so declare limits exactly as the nodes do: if quotas differ, the
+    smallest applies meanwhile. Limits on work in progress are left alone, with a note. For limits of contracts use
+    `contracts reset`.
     """
     if scheme_of(hub) == MEMORY:
         raise InvalidSetting(

@@ -1,1 +1,1 @@
-"""`reconverge replay`: a recording of real requests on a fleet of real processes."""
+"""The command `reconverge replay`: replays a recording of real requests on a fleet of real processes."""

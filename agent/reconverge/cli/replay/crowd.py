@@ -1,4 +1,4 @@
-"""The admissions of one key in a run, by window and by phase."""
+"""The admissions of one key in a replay, by window and by phase."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from reconverge.simulation.truth import DecidedRequest, ideal_admissions
 
 CENTRAL: Final = "one for all"
 PARTED: Final = "a part each"
-"""Limiters beside the policies, for comparison. A sliding window of whole requests is never quite filled: the last one
-fits when nothing is left of the window before, which is at its end. So one limiter misses about one, and as many
-limiters as there are nodes, each with a whole part of the limit, miss about one each: the floor for nodes that decide
-alone."""
+"""The name of limiters that are shown beside the policies: one on each node, each with an equal part of the limit. A
+sliding window of whole requests is never quite filled: the last request fits only when nothing is left of the window
+before, which is at the window's end. So one limiter misses about one request, and a limiter on each node misses
+about one on each: the least that nodes without a hub can miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One window of the crowd's key."""
+    """The requests and admissions of the crowd's key in one window."""
 
     moment_s: float
     phase: int
     asked: int
     admitted: tuple[int, ...]
-    """By policy."""
+    """The admissions by policy."""
     central: int
-    """By one limiter that all requests ask."""
+    """The admissions of one limiter that all requests ask."""
     parted: int
-    """By limiters that have an equal part of the limit each, one on each node."""
+    """The admissions of separate limiters, one on each node, each with an equal part of the limit."""
 
 
 class Crowd:
@@ -79,11 +79,11 @@ class Crowd:
         return windows
 
     def worst(self, policy_number: int, phase: int) -> int:
-        """The most that a window of this phase admitted."""
+        """Returns the most that a window of this phase admitted."""
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
     def usual(self, phase: int) -> dict[str, int]:
-        """Returns the admissions of this phase's median window, of limiters that need no hub and by policy."""
+        """Returns the admissions of this phase's median window: of the limiters without a hub, and by policy."""
         windows = [window for window in self._windows if window.phase == phase]
         return {
             CENTRAL: median_low(window.central for window in windows),
@@ -94,7 +94,7 @@ class Crowd:
         }
 
     def table(self) -> Table:
-        """The fullest window of each phase, and the usual one."""
+        """Returns a table with the fullest window of each phase, and the median one."""
         table = Table(box=None, padding=(0, 1), title="the crowd's windows, in requests", title_justify="left")
         table.add_column("", no_wrap=True)
         for name in ("limit", CENTRAL, PARTED, *self._setup.policies):
@@ -107,7 +107,7 @@ class Crowd:
         return table
 
     def verdict(self) -> str:
-        """The difference in a sentence."""
+        """Returns a sentence about the difference between the policies."""
         ours, others = (self.worst(number, 1) for number in range(2))
         quota = self._setup.limit.quota
         return (
@@ -116,7 +116,7 @@ class Crowd:
         )
 
     def as_json(self) -> dict[str, object]:
-        """The fullest window of each phase by policy, and all windows."""
+        """Returns the fullest window of each phase by policy, and all windows."""
         return {
             "quota": self._setup.limit.quota,
             "bound": dict(zip(self._setup.policies, self._bounds, strict=True)),
@@ -136,7 +136,7 @@ class Crowd:
         }
 
     def chart(self, title: str) -> Chart:
-        """The windows as a picture."""
+        """Returns a chart of the windows."""
         return Chart(
             title=title,
             moments_s=[window.moment_s for window in self._windows],
@@ -152,13 +152,13 @@ class Crowd:
 
 
 def _admitted(limit: Limit, arrivals: list[DecidedRequest]) -> dict[int, int]:
-    """Returns the admissions of one limiter that all these requests ask, by window."""
+    """Returns the admissions, by window, of one limiter that decides all these requests."""
     ideal, _ = ideal_admissions(limit, arrivals, settle_after_ns=0)
     return {epoch: cost for (_, epoch), cost in ideal.items()}
 
 
 def _admitted_in_parts(limit: Limit, arrivals: list[DecidedRequest], nodes: int) -> dict[int, int]:
-    """Returns the admissions of limiters of which each node has one, with an equal part of the limit."""
+    """Returns the admissions, by window, of separate limiters on each node, each with an equal part of the limit."""
     admitted: dict[int, int] = {}
     for node in range(nodes):
         part = replace(limit, quota=limit.quota // nodes + (node < limit.quota % nodes))

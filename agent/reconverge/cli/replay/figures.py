@@ -1,4 +1,4 @@
-"""The figures of a run, for people and for programs."""
+"""The figures of a replay, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_figures(outcome: ReplayOutcome, judgements: list[Judgement]) -> dict[str,
 
 
 def figures_table(judgements: list[Judgement]) -> Table:
-    """The figures side by side, a column for each policy."""
+    """Returns a table of the figures, with a column for each policy."""
     table = Table(box=box.SIMPLE, title_justify="left")
     table.add_column("")
     for judgement in judgements:
@@ -44,13 +44,13 @@ def figures_table(judgements: list[Judgement]) -> Table:
 
 
 def figures_rows(judgements: list[Judgement]) -> list[list[str]]:
-    """The same as plain rows, without their heads."""
+    """Returns the rows of the table, without its heads."""
     rows = (*_ROWS, *_ASK_ROWS) if any(judgement.asked_pct for judgement in judgements) else _ROWS
     return [[name, *(text(judgement) for judgement in judgements)] for name, text in rows]
 
 
 def verdict_on(judgement: Judgement) -> str:
-    """Explains the figures in a sentence."""
+    """Returns a sentence that explains the figures of one policy."""
     if POLICIES[judgement.policy].merged_only:
         bound = f"declares no bound, and was {judgement.over_admission_max_pct:g} % above the limit at worst"
     elif judgement.bound_violations:
@@ -109,4 +109,4 @@ _ASK_ROWS: Final[_Rows] = (
         lambda each: _milliseconds(each.waited_median_ms, each.waited_p99_ms, each.waited_max_ms),
     ),
 )
-"""Where requests ask."""
+"""The rows of the table about requests that ask."""

@@ -1,4 +1,4 @@
-"""Runs a recording on a fleet of real processes, and brings their histories home."""
+"""Runs a recording on a fleet of real processes, and collects their histories."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ START_S: Final = 60.0
 """The longest that all processes together may take to start on a slow machine."""
 HUB_TIMEOUT_S: Final = 2.0
 ELECTED_S: Final = 30.0
-"""Far longer than an election takes."""
+"""The longest wait for an elected leader, in seconds; an election takes far less."""
 NO_LEADER_YET: Final = "no-leader"
 AFTER_CUT_S: Final = 2.0
 """How long the fleet stays after the last cut: back-off and two intervals, so that it is whole again at the end."""
 LEARNING_S: Final = 1.1
-"""How long a hub of unknown past grants no new lines to strict nodes, beyond the sync interval."""
+"""Seconds, beyond the sync interval, for which a new hub grants no allowances to strict nodes."""
 
 Spread = Literal["round-robin", "hash"]
 _T = TypeVar("_T")
 
 
 class FleetFailed(ReconvergeError):
-    """Raised when a node of the fleet was lost, and with it what it did."""
+    """Raised when a node of the fleet was lost, and its history with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class Setup:
     asks_within_ns: int = 0
     """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
     name: str = field(default_factory=lambda: token_hex(6))
-    """Of this run; part of its namespaces."""
+    """The name of this run; part of its namespaces."""
 
     def namespace(self, policy: str) -> str:
-        """Where the nodes meet under a policy."""
+        """Returns the namespace of the nodes under a policy."""
         return f"replay-{self.name}-{policy}"
 
     def deal(self) -> list[list[int]]:
-        """Which requests each node makes, by their numbers."""
+        """Returns the numbers of the requests that each node makes."""
         hands: list[list[int]] = [[] for _ in range(self.nodes)]
         for number, request in enumerate(self.requests):
             by = number if self.spread == "round-robin" else crc32(request.key.encode())
@@ -87,14 +87,14 @@ class Setup:
         return hands
 
     def duration_s(self) -> float:
-        """How long the run takes at least, in real seconds."""
+        """Returns how long the run takes at least, in real seconds."""
         ends_s = [self.requests[-1].t_s / self.speed, *(cut.end_s + AFTER_CUT_S for cut in self.cuts)]
         return max(ends_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the fleet is."""
+    """The progress of the fleet."""
 
     elapsed_s: float
     duration_s: float
@@ -103,23 +103,23 @@ class Progress:
     admitted: tuple[tuple[int, ...], ...]
     """Requests admitted, by node and policy."""
     cut: frozenset[int]
-    """Which nodes are cut off just now."""
+    """The nodes that are cut off at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The result of a run."""
+    """The result of a replay."""
 
     setup: Setup
     hands: list[list[int]]
     histories: list[list[NodeHistory]]
-    """By node and policy; the items of a history belong to the requests of that node's hand."""
+    """The histories by node and policy; the items of a history belong to the requests in that node's hand."""
     hub_totals: list[int]
-    """The hub's totals in the end, charged and not given back, by policy."""
+    """The hub's totals at the end, charged less given back, by policy."""
 
 
 class _ReplayNode:
-    """One worker process, as its parent sees it."""
+    """One worker process, as its parent handles it."""
 
     def __init__(self, hub_url: str, plan: ReplayPlan, share: Share) -> None:
         context = multiprocessing.get_context("spawn")
@@ -135,7 +135,7 @@ class _ReplayNode:
         theirs.close()
 
     def hear(self, deadline_s: float) -> object:
-        """Returns the worker's next message. Raises FleetFailed when none comes in time, or ever will."""
+        """Returns the worker's next message. Raises FleetFailed if none comes in time, or the worker has ended."""
         try:
             if self.pipe.poll(max(0.0, deadline_s - time.monotonic())):
                 return self.pipe.recv()
@@ -147,7 +147,7 @@ class _ReplayNode:
         raise FleetFailed("a node does not answer any more, and its results are lost; run the replay again")
 
     def end(self) -> None:
-        """Ends the process."""
+        """Ends the worker process."""
         self.pipe.close()
         if self._process.is_alive():
             self._process.terminate()
@@ -159,10 +159,10 @@ class _ReplayNode:
 
 @contextmanager
 def _uninterrupted() -> Generator[None]:
-    """Let an interrupt wait: a process that is interrupted while it starts, or whose parent is, complains at length.
+    """Blocks interrupts: a process that is interrupted while it starts prints a long traceback.
 
-    The new process inherits the mask, and never hears of interrupts at all. The mask is of this thread alone; an
-    interrupt may reach another, but is always handled in this one.
+    The new process inherits the mask, and never receives an interrupt. The mask is of this thread alone; an interrupt
+    may reach another, but is always handled in this one.
     """
     interrupts: list[int] = []
 
@@ -183,17 +183,17 @@ def _uninterrupted() -> Generator[None]:
 
 @runtime_checkable
 class _LocatedRequest(Protocol):
-    """A hub that is found at another URL than the one it was opened with."""
+    """A hub that is found at another URL than the one with which it was opened."""
 
     @property
     def url(self) -> str: ...
 
 
 def run(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
-    """Run the recording; `watch` gets the progress again and again.
+    """Runs the recording, and returns its outcome; calls `watch` with the progress again and again.
 
     Raises:
-        InvalidSetting: the hub is none that processes can share, or one that nodes cannot be cut off from.
+        InvalidSetting: processes cannot share the hub, or nodes cannot be cut off from it.
         HubUnavailable: the hub cannot be reached.
         FleetFailed: a node was lost.
     """
@@ -235,14 +235,14 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
 
 
 class _ReplayRunner:
-    """An event loop that goes on, on a thread of its own: a hub may have something to do while the fleet runs."""
+    """An event loop on a thread of its own: a hub may have work to do while the fleet runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-hubs", daemon=True)
 
     def run(self, what: Coroutine[Any, Any, _T]) -> _T:
-        """Runs a coroutine there, and waits for it. Raises its error."""
+        """Runs a coroutine on that loop, and waits for it. Returns its result, or raises its error."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
     def __enter__(self) -> Self:
@@ -264,7 +264,7 @@ def _close(runner: _ReplayRunner, hub: Hub) -> None:
 
 
 async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Ask again while no member of the broker's cluster can answer yet: the members elect one of them first."""
+    """Repeats a call while no member of a broker's cluster can answer: the members elect a leader first."""
     deadline_s = time.monotonic() + ELECTED_S
     while True:
         try:
@@ -280,7 +280,7 @@ def _end_all(nodes: list[_ReplayNode]) -> None:
 
 
 async def _say_hello(hub: Hub, setup: Setup) -> None:
-    """Begins the hub's data before the fleet comes, which also shows that the hub can be used."""
+    """Creates the hub's data before the fleet starts, which also shows that the hub can be used."""
     interval_us = round(setup.sync_interval_s * 1_000_000)
     name = token_hex(8)
     for shard in range(hub.shards):
@@ -329,7 +329,7 @@ def _await_readiness(nodes: list[_ReplayNode]) -> None:
 def _oversee(
     setup: Setup, nodes: list[_ReplayNode], links: Links | None, start_s: float, watch: Callable[[Progress], None]
 ) -> None:
-    """Cut and heal the wires when it is time, until all nodes have sent their histories, or are gone."""
+    """Cuts and heals the wires when it is time, until all nodes have sent their histories, or have ended."""
     duration_s = setup.duration_s() + setup.settle_after_s / setup.speed
     cut: frozenset[int] = frozenset()
     patience = _LagPatience()
@@ -349,14 +349,14 @@ def _oversee(
 
 
 class _LagPatience:
-    """Waits for a fleet that lags behind its schedule, as long as it gets on at all."""
+    """Waits for a fleet that lags behind its schedule, as long as it makes any progress."""
 
     def __init__(self) -> None:
         self._done = -1
         self._since_s = 0.0
 
     def see(self, done: int) -> None:
-        """So many requests have been made by now. Raises FleetFailed when that has not changed for too long."""
+        """Notes how many requests were made by now. Raises FleetFailed if that has not changed for too long."""
         if done != self._done:
             self._done, self._since_s = done, time.monotonic()
         elif time.monotonic() > self._since_s + 3 * LAST_WORDS_S:

@@ -1,7 +1,7 @@
-"""Judges a run by what every node did: by how much the limit was exceeded, and what a central limiter would have done.
+"""Judges a replay by its histories: by how much the limit was exceeded, and what a central limiter would have admitted.
 
-Every charge counts in the window and at the time of the hub's clock that its own node put it in, so a run is judged by
-the rule that the nodes had to keep. Excess is floored to whole units of cost.
+Every charge counts in the window, and at the time of the hub's clock, in which its own node put it. So a run is judged
+by the rule that the nodes had to keep. Excess is rounded down to whole units of cost.
 """
 
 from __future__ import annotations
@@ -34,39 +34,41 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The figures of one policy in one run. Percentages are of the limit, unless the name states otherwise."""
+    """The figures of one policy in one run. Percentages are of the limit, unless a name says otherwise."""
 
     policy: str
     requests: int
     admitted: int
     refused: int
     ideal_admitted: int
-    """The cost that a central limiter would have admitted of the same arrivals."""
+    """The cost that a central limiter would have admitted of the same requests."""
     over_admission_max_pct: float
     over_admission_mean_pct: float
-    """Over all windows of all keys in which anything was asked for."""
+    """The mean over all windows of all keys with any request."""
     under_admission_pct: float
-    """Cost that the central limiter admits and the fleet did not, window by window, as a share of the former."""
+    """Cost that the central limiter admits and the fleet did not, window by window, as a share of the cost it
+    admits."""
     falsely_refused_pct: float
-    """The same over the whole run: what a later window made up for is not counted, and excess makes up for nothing."""
+    """False refusals over the whole run: refused cost that a later window made up for is left out, and excess makes
+    up for nothing."""
     bound_pct: float
     """The declared bound that applies to the worst window."""
     known_over_admission_max_pct: float
-    """The same for keys that no node had met for the first time just then."""
+    """The highest over-admission of keys that no node had met for the first time just then."""
     known_bound_pct: float
-    """The declared bound of such keys."""
+    """The declared bound of these keys."""
     bound_violations: int
     """Windows that exceeded the bound that applied to them."""
     hub_total: int
     admitted_cost: int
-    """Cost admitted, and what settling added."""
+    """The admitted cost, and the cost that settling added."""
     debt_max_pct: float
     """By how much settling raised the use of a window beyond the limit."""
     decision_p50_ns: int
-    """Of the calls of `RateLimiter.allow`, each timed by itself, with a look at the clock before and after."""
+    """The median time of a call of `RateLimiter.allow`, timed by itself, with a look at the clock before and after."""
     decision_p99_ns: int
     floor_p50_ns: int
-    """Of increments in a dictionary, timed in the same way beside those calls."""
+    """The median time of an increment in a dictionary, timed in the same way beside these calls."""
     floor_p99_ns: int
     decisions_per_s_per_node: float
     """Decisions made in the run, not the most that could be made."""
@@ -76,28 +78,28 @@ class Judgement:
     asked_pct: float = 0.0
     """How many of all requests waited for the hub's answer."""
     waited_median_ms: float = 0.0
-    """How long those did."""
+    """How long these requests waited."""
     waited_p99_ms: float = 0.0
     waited_max_ms: float = 0.0
 
     @property
     def hub_total_equals_admitted(self) -> bool:
-        """Whether nothing was lost and nothing doubled."""
+        """Whether the hub's total equals the admitted cost: nothing was lost and nothing counted twice."""
         return self.hub_total == self.admitted_cost
 
     @property
     def kept(self) -> bool:
-        """Whether all promises were kept: the bound in every window, and the total in the end."""
+        """Whether all promises were kept: the bound in every window, and the hub's total at the end."""
         return self.bound_violations == 0 and self.hub_total_equals_admitted
 
     def as_json(self) -> dict[str, object]:
-        """All figures by name."""
+        """Returns all figures by name."""
         figures: dict[str, object] = asdict(self)
         return figures | {"hub_total_equals_admitted": self.hub_total_equals_admitted}
 
 
 def judge(outcome: ReplayOutcome) -> list[Judgement]:
-    """The figures of every policy of a run."""
+    """Returns the figures of every policy of a replay."""
     return [
         _with_waits(_judge_policy(outcome, number, POLICIES[name]), [of_node[number] for of_node in outcome.histories])
         for number, name in enumerate(outcome.setup.policies)
@@ -105,7 +107,7 @@ def judge(outcome: ReplayOutcome) -> list[Judgement]:
 
 
 def arrivals_of(outcome: ReplayOutcome, policy_number: int) -> list[DecidedRequest]:
-    """All requests in the order in which they were decided under one policy."""
+    """Returns all requests in the order in which they were decided under one policy."""
     arrivals = []
     for node, hand in enumerate(outcome.hands):
         history = outcome.histories[node][policy_number]
@@ -183,7 +185,7 @@ def _judge_policy(outcome: ReplayOutcome, policy_number: int, policy: Policy) ->
 
 
 def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement:
-    """The same with what asked, and how long that waited."""
+    """Returns the judgement with the figures about requests that asked, and how long they waited."""
     waited_ns = [each for each in _joined(history.waited_ns for history in histories) if each != NOT_ASKED]
     median_ms, p99_ms, max_ms = waits_ms(waited_ns)
     return replace(
@@ -196,7 +198,7 @@ def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement
 
 
 def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
-    """How much less was admitted than by a central limiter, in each window of each key by itself."""
+    """Returns how much less was admitted than by a central limiter, in each window of each key separately."""
     admitted: defaultdict[Place, int] = defaultdict(int)
     for arrival in arrivals:
         admitted[arrival.key, arrival.epoch] += arrival.cost if arrival.allowed else 0
@@ -204,7 +206,7 @@ def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
 
 
 def _charges(outcome: ReplayOutcome, policy_number: int, arrivals: list[DecidedRequest]) -> list[TrueCharge]:
-    """Returns the charges of admitted requests, and those that settling added."""
+    """Returns the charges of admitted requests, and the charges that settling added."""
     charges = [charge_of(one) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
         for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:

@@ -1,7 +1,7 @@
-"""The wires between nodes and a hub on this machine, which can be cut and healed, and when they are to be.
+"""The wires between nodes and a hub on this machine, which can be cut and healed at set times.
 
-A cut is a black hole in both directions: connections stay open, nothing arrives, and what was under way arrives when
-the wire is healed, even if its sender has long given up. That is the worst that a network does to a protocol.
+A cut is a black hole in both directions: connections stay open, nothing arrives, and data under way arrive when the
+wire is healed, even if their sender has long given up. That is the worst that a network does to a protocol.
 """
 
 # Toxiproxy is a server built with Go, and network namespaces need root; `replay --cut` and `demo` have to work on a
@@ -36,7 +36,7 @@ _FORM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """These nodes are cut off for a while. Times are real seconds after the start."""
+    """An outage that cuts these nodes off from the hub for a while. Times are real seconds after the start."""
 
     nodes: frozenset[int]
     start_s: float
@@ -44,12 +44,12 @@ class Cut:
 
     @property
     def end_s(self) -> float:
-        """When the wire is healed."""
+        """Returns when the wire is healed."""
         return self.start_s + self.length_s
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, random: Random) -> Cut:
-        """Read `NODES@START+LENGTH`; which nodes it is of so many is drawn. Raises InvalidSetting."""
+        """Reads `NODES@START+LENGTH`; the nodes are drawn by `random` from `nodes`. Raises InvalidSetting."""
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise InvalidSetting("cut", text, "is not NODES@START+LENGTH, like 2@30s+20s, half@10s+5s or all@8s+6s")
@@ -66,20 +66,21 @@ CHUNK_BYTES: Final = 65_536
 START_S: Final = 5.0
 DEFAULT_PORT: Final = 6379
 LOOP_ROUNDS: Final = 10
-"""A connection is made, and closed, by the loop in its next rounds; these are more than enough."""
+"""Rounds of the event loop to wait: more than enough for a connection to be made or closed."""
 SCHEMES: Final = ("embedded", "redis", "redis+unix", "valkey", "valkey+unix")
 
 TEMPORARY_PATH_MAX: Final = 60
-"""A unix socket's path ends at 107 bytes, and there is more to come."""
+"""The longest directory for temporary files: a unix socket's path ends at 107 bytes, and the rest of the path
+follows."""
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 class Links:
-    """One wire for each node, as unix sockets that lead to the hub. A context manager; it has a thread of its own.
+    """One wire for each node: unix sockets that lead to the hub. A context manager that runs a thread of its own.
 
     Raises:
-        InvalidSetting: the hub is not one that a wire of this kind can lead to.
+        InvalidSetting: wires cannot lead to a hub of this kind.
     """
 
     def __init__(self, hub_url: str, nodes: int) -> None:
@@ -94,16 +95,16 @@ class Links:
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-links", daemon=True)
 
     def url(self, node: int) -> str:
-        """Where this node finds the hub, at the end of its wire."""
+        """Returns the URL at which a node finds the hub, at the end of its wire."""
         return self._url(self._paths[node])
 
     def cut(self, nodes: frozenset[int]) -> None:
-        """From now on nothing passes between these nodes and the hub."""
+        """Cuts the wires of these nodes: from now on nothing passes between them and the hub."""
         for node in nodes:
             self._loop.call_soon_threadsafe(self._healed[node].clear)
 
     def heal(self, nodes: frozenset[int]) -> None:
-        """From now on everything passes, beginning with the bytes held back."""
+        """Heals the wires of these nodes: everything passes again, beginning with the bytes held back."""
         for node in nodes:
             self._loop.call_soon_threadsafe(self._healed[node].set)
 
@@ -128,16 +129,16 @@ class Links:
         ]
 
     async def _hang_up(self) -> None:
-        await _rounds()  # for calls that were accepted just now: a server that is closed meanwhile forgets them open
+        await _rounds()  # until accepted connections are open: a server that is closed before leaks them
         for server in self._servers:
             server.close()
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
-        await _rounds()  # for connections that were aborted to close
+        await _rounds()  # until aborted connections are closed
 
     def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Returns the function that answers a node's call."""
+        """Returns the function that accepts a node's connection and forwards it."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(reader, writer, healed))
@@ -169,7 +170,7 @@ async def _rounds() -> None:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
-    """Pass bytes on while the wire is whole; bytes that come while it is cut are held."""
+    """Forwards bytes while the wire is whole; holds bytes that come while it is cut."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             await healed.wait()
@@ -181,7 +182,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heal
 
 
 def check_cuttable(hub_url: str) -> None:
-    """Raise InvalidSetting unless wires can lead to such a hub; TLS would rightly refuse them."""
+    """Raises InvalidSetting unless wires can lead to such a hub; TLS would rightly refuse them."""
     scheme = urlsplit(hub_url).scheme
     if scheme not in SCHEMES:
         raise InvalidSetting(
@@ -190,13 +191,13 @@ def check_cuttable(hub_url: str) -> None:
 
 
 def _place() -> str:
-    """Where temporary files go, unless paths of sockets would become too long there."""
+    """Returns the directory for temporary files, or a shorter one if the paths of sockets would become too long."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= TEMPORARY_PATH_MAX else "/tmp"  # noqa: S108  # as a new directory of ours
 
 
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
-    """How to reach the hub, and the URL for a node: the same with a unix socket in place of the host."""
+    """Returns two functions: one connects to the hub, one returns the hub's URL for the path of a socket."""
     parts = urlsplit(hub_url)
     check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")

@@ -1,4 +1,4 @@
-"""The picture of a replay: what the busiest key asked for, and what each policy admitted, window by window."""
+"""Draws a replay: what was asked for on the busiest key, and what each policy admitted, window by window."""
 
 # Theory of operation.
 #
@@ -27,13 +27,13 @@ from reconverge.policies import POLICIES
 from reconverge.simulation.truth import DecidedRequest
 
 KEY_LENGTH_MAX: Final = 60
-"""So much of a key stands in the title."""
+"""The number of characters of a key that the title shows."""
 WINDOWS_MAX: Final = 5000
-"""So many windows are drawn, from the start; a picture has not even as many dots across."""
+"""The number of windows that are drawn, from the start; a picture has fewer dots across."""
 
 
 def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
-    """Draw into FILE.png, or FILE.html with the figures. Raises InvalidSetting when it cannot be written."""
+    """Draws into FILE.png, or into FILE.html with the figures. Raises InvalidSetting if the file cannot be written."""
     chart = chart_of(outcome)
     try:
         if path.suffix == ".png":
@@ -48,7 +48,7 @@ def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -
 
 
 def chart_of(outcome: ReplayOutcome) -> Chart:
-    """The busiest key over time."""
+    """Returns a chart of the busiest key over time."""
     setup = outcome.setup
     by_policy = [arrivals_of(outcome, number) for number in range(len(setup.policies))]
     asked = Counter[str]()
@@ -76,14 +76,14 @@ def chart_of(outcome: ReplayOutcome) -> Chart:
 
 
 def _start_ns(outcome: ReplayOutcome, arrivals: Sequence[DecidedRequest]) -> int:
-    """When the replay began, by the hub's clock: cuts are said in seconds after that."""
+    """Returns when the replay began, by the hub's clock: the times of cuts are seconds after that."""
     setup = outcome.setup
     begun = (one.hub_ns - round(setup.requests[one.number].t_s / setup.speed * SECOND_NS) for one in arrivals)
     return min(begun, default=0)
 
 
 def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *, admitted: bool) -> list[int]:
-    """The cost of each window: of all requests, or of those that were admitted."""
+    """Returns the cost of each window: of all requests, or of the admitted ones."""
     sums = Counter[int]()
     for one in arrivals:
         if one.allowed or not admitted:
@@ -92,7 +92,7 @@ def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *,
 
 
 def _bound(outcome: ReplayOutcome, name: str) -> float | None:
-    """Returns the declared most of a window; None where none is declared, or it is not of such windows."""
+    """Returns the most that a window may admit by declaration; None if no bound is declared for fixed windows."""
     limit, policy = outcome.setup.limit, POLICIES[name]
     if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:
         return None

@@ -1,4 +1,4 @@
-"""`reconverge replay`: a recording of real requests, replayed on real processes, and judged."""
+"""The command `reconverge replay`: replays a recording of real requests on real processes, and judges the result."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SPEED_MAX: Final = 1e6
 
 
 class SpreadName(StrEnum):
-    """How requests are dealt to the nodes."""
+    """How requests are assigned to the nodes."""
 
     ROUND_ROBIN = "round-robin"
     HASH = "hash"
@@ -132,7 +132,7 @@ def replay(
 ) -> None:
     """Replay a recording of requests across real processes, and judge what they admitted.
 
-    Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
+    One of the processes decides each request at its own time; each process has an agent of its own. Ends with status 1
     when a promise was broken.
     """
     _check_options(plot, speed=speed, settle_after=settle_after, sync_interval=sync_interval)
@@ -157,7 +157,7 @@ def replay(
 
 
 def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync_interval: float) -> None:
-    """Raise InvalidSetting for what cannot be replayed or drawn, and MissingExtra, before a minute is spent on it."""
+    """Raises InvalidSetting or MissingExtra for options that cannot work, before a minute is spent on the replay."""
     if plot is not None:
         picture.check_available(plot)
     _check_positive("speed", speed, SPEED_MAX)
@@ -166,7 +166,7 @@ def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync
 
 
 def _policies(names: list[str]) -> tuple[str, ...]:
-    """The policies to compare, each once. Raises InvalidSetting."""
+    """Returns the policies to compare, each once. Raises InvalidSetting."""
     for name in names:
         if name not in POLICIES:
             raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
@@ -174,7 +174,7 @@ def _policies(names: list[str]) -> tuple[str, ...]:
 
 
 def _requests(trace: Path, columns: Columns, max_gap: float | None) -> list[RecordedRequest]:
-    """The recording, with idle stretches of at most `max_gap` seconds if that is given."""
+    """Reads the recording, with idle stretches shortened to `max_gap` seconds if that is given."""
     requests = read_trace(trace, columns)
     if max_gap is None:
         return requests
@@ -188,7 +188,7 @@ def _cuts(texts: list[str], nodes: int, seed: int) -> tuple[Cut, ...]:
 
 
 def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, as_json: bool) -> bool:
-    """Replay, draw, and print the figures. Returns whether every promise was kept."""
+    """Replays the recording, draws it, and prints the figures. Returns whether every promise was kept."""
     with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
@@ -202,7 +202,7 @@ def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, a
 
 
 def compressed(limit: Limit, speed: float) -> Limit:
-    """The same limit for a recording that is replayed so much faster. Raises InvalidSetting."""
+    """Returns the limit for a recording that is replayed `speed` times as fast. Raises InvalidSetting."""
     if limit.align == CALENDAR:
         raise InvalidSetting("align", CALENDAR, "cannot be replayed, as no calendar runs faster; simulate it instead")
     window = limit.window / speed
@@ -218,7 +218,7 @@ def _check_positive(name: str, value: float, most: float) -> None:
 
 @contextmanager
 def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
-    """Shows how far the fleet is."""
+    """Shows the progress of the fleet in a bar. Yields the function that updates it."""
     what = f"replaying {len(setup.requests)} requests on {setup.nodes} processes takes about {setup.duration_s():.0f} s"
     with progress_shown(what, TextColumn("{task.percentage:>3.0f} %")) as show:
 
@@ -230,7 +230,7 @@ def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
 
 
 def _show(console: Console, trace: Path, limit: str, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
-    """The figures as a table, and what they mean in a sentence each."""
+    """Prints the figures as a table, and a sentence that explains them for each policy."""
     setup = outcome.setup
     console.print(
         f"{trace.name}: {limit} ({setup.limit.algorithm}) on {setup.nodes} nodes, {setup.speed:g} times as fast, "

@@ -1,4 +1,4 @@
-"""A recording of requests, read from a CSV file that may be gzipped."""
+"""Reads a recording of requests from a CSV file, which may be gzipped."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from reconverge.simulation import SimulatedArrival
 
 TIME: Final = "t_s"
 SHARED_KEY: Final = "*"
-"""In place of a column: all requests share one key."""
+"""A value for an option in place of a column's name: all requests share one key."""
 COST_MAX: Final = 10**12
 KEY_BYTES_MAX: Final = 256
 FIELD_CHARACTERS_MAX: Final = 10_000
 ALL: Final = "all"
 """The key that all requests share."""
 REST: Final = "\x00rest"
-"""Under which a row keeps the fields that no column is for."""
+"""The name under which a row keeps the fields that have no column."""
 
 Row = dict[str, str | None]
 """A row of a recording, by column."""
@@ -32,7 +32,7 @@ _Item = TypeVar("_Item")
 
 
 class InvalidTrace(ReconvergeError, ValueError):
-    """Raised when a recording cannot be read; names the file, and the line if it is one."""
+    """Raised when a recording cannot be read. The message names the file, and the line if the mistake is in one."""
 
     def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
         self.path = path
@@ -48,27 +48,27 @@ class RecordedRequest(NamedTuple):
     """Seconds since the recording began."""
     key: str
     cost: int
-    """The part of the cost that is known before it is made."""
+    """The part of the cost that is known before the request is made."""
     settle: int
-    """The part that turns out later."""
+    """The part of the cost that is known only afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns mean what. `cost` and `settle` are optional: every request then costs 1, and nothing on top."""
+    """The names of a recording's columns. Without `cost` each request costs 1, without `settle` nothing on top."""
 
     key: str = SHARED_KEY
     cost: str | None = None
     settle: str | None = None
 
     def needed(self) -> list[str]:
-        """The columns that a recording must have."""
+        """Returns the names of the columns that a recording must have."""
         named = [TIME, self.key, self.cost, self.settle]
         return [name for name in named if name is not None and name != SHARED_KEY]
 
 
 def read_trace(path: Path, columns: Columns) -> list[RecordedRequest]:
-    """All requests of a recording in the order of their times, the first of them at 0.
+    """Returns all requests of a recording in the order of their times, the first of them at 0.
 
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
@@ -80,7 +80,7 @@ def read_trace(path: Path, columns: Columns) -> list[RecordedRequest]:
 
 
 def without_gaps(requests: list[RecordedRequest], longest_s: float) -> list[RecordedRequest]:
-    """The same requests, with every idle stretch cut down to `longest_s` seconds."""
+    """Returns the same requests, with every idle stretch shortened to `longest_s` seconds."""
     shortened = []
     skipped_s = last_s = 0.0
     for request in requests:
@@ -91,16 +91,18 @@ def without_gaps(requests: list[RecordedRequest], longest_s: float) -> list[Reco
 
 
 def read_arrivals(path: Path, nodes: int) -> list[SimulatedArrival]:
-    """Requests for a simulation, of which the file says where they arrive: `t_s`, `node`, and maybe `key` and `cost`.
+    """Reads requests for a simulation from a file with the columns `t_s`, `node`, and optionally `key` and `cost`.
 
     Raises:
-        InvalidTrace: the file cannot be opened, lacks a column, has a bad row, or names a node that there is not.
+        InvalidTrace: the file cannot be opened, lacks a column, has a bad row, or names a node that does not exist.
     """
     return sorted(each_row(path, [TIME, "node"], lambda row: _arrival(row, nodes)))
 
 
 def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
-    """The rows of a recording one after the other, parsed; at least one. A ValueError of `parse` gets its line.
+    """Yields the parsed rows of a recording, at least one.
+
+    A ValueError of `parse` becomes an InvalidTrace with the line.
 
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.
@@ -163,7 +165,7 @@ def _arrival(row: Row, nodes: int) -> SimulatedArrival:
 
 
 def moment_s_in(row: Row) -> float:
-    """The moment of a row, in seconds. Raises ValueError."""
+    """Returns the time of a row, in seconds. Raises ValueError."""
     text = field_in(row, TIME)
     try:
         t_s = float(text)
@@ -175,7 +177,7 @@ def moment_s_in(row: Row) -> float:
 
 
 def key_in(row: Row, name: str) -> str:
-    """Returns a column's text, which can be a key. Raises ValueError, InvalidKey among them."""
+    """Returns the text of a column, which must be a valid key. Raises ValueError, or its subclass InvalidKey."""
     key = field_in(row, name)
     if len(key.encode()) > KEY_BYTES_MAX or key.startswith("\x00"):
         raise InvalidKey(f"{name} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
@@ -183,7 +185,7 @@ def key_in(row: Row, name: str) -> str:
 
 
 def field_in(row: Row, name: str) -> str:
-    """Returns a column's text. Raises ValueError if it is empty."""
+    """Returns the text of a column. Raises ValueError if it is empty."""
     text = row[name]
     if not text:
         raise ValueError(f"{name} is missing")
@@ -191,7 +193,7 @@ def field_in(row: Row, name: str) -> str:
 
 
 def amount_in(row: Row, name: str) -> int:
-    """The cost that a column has. Raises ValueError."""
+    """Returns the cost in a column. Raises ValueError."""
     text = field_in(row, name)
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(COST_MAX)) or int(text) > COST_MAX:
         raise ValueError(f"{name} is {text!r}, not a whole number from 0 to {COST_MAX}")

@@ -1,9 +1,9 @@
-"""One node of a replayed fleet: a process that makes its share of the requests, and remembers what it decided.
+"""One node of a replayed fleet: a process that makes its part of the requests, and records its decisions.
 
-Two agents that share nothing decide each request under each policy. What the first decides is judged. It is asked for a
-`Verdict`, which says to which window of the hub's clock the charge belongs, and which costs many times what
-`RateLimiter.allow` does. So a second agent, with the same settings, hub and wire, is asked before it by
-`RateLimiter.allow`, as an application asks, and that call alone is timed. An increment in a dictionary is timed in the
+Two independent agents decide each request under each policy. The decisions of the first are judged. It returns a
+`Verdict`, which names the window of the hub's clock to which the charge belongs, and which costs many times what
+`RateLimiter.allow` does. So a second agent, with the same settings, hub and wire, decides before it by
+`RateLimiter.allow`, as in an application, and that call alone is timed. An increment in a dictionary is timed in the
 same way beside it, as the floor.
 """
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 LIMIT_NAME: Final = "replayed"
 READY_S: Final = 10.0
-"""The longest to wait for the hub's first answer; without one the node begins all the same, as any node would."""
+"""The longest wait for the hub's first answer, in seconds; without an answer the node starts all the same."""
 LAST_WORDS_S: Final = 10.0
 PUBLISH_NS: Final = SECOND_NS // 20
-"""How often the numbers for the live display are brought up to date."""
+"""How often a node updates the numbers for the live display."""
 NAP_S: Final = 0.05
 NEVER_NS: Final = 1 << 62
 NOT_ASKED: Final = -1
@@ -44,10 +44,10 @@ NOT_ASKED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The requests that one node makes. Parallel sequences, in the order of their moments."""
+    """The requests of one node, as parallel sequences in the order of their moments."""
 
     moments_ns: array[int]
-    """When to make each request, after the common start."""
+    """The moment of each request, after the common start."""
     keys: list[str]
     costs: array[int]
     settles: array[int]
@@ -59,17 +59,17 @@ class ReplayPlan:
 
     limit: Limit
     policies: tuple[str, ...]
-    """Each request is decided once under each of them, by an agent of its own that shares nothing with the others."""
+    """The policies. Each request is decided once under each, by an agent that shares nothing with the others."""
     namespaces: tuple[str, ...]
     timed_namespaces: tuple[str, ...]
-    """Of the agents that are asked by `RateLimiter.allow`, and timed."""
+    """The namespaces of the agents that decide by `RateLimiter.allow`, and are timed."""
     keys: int
-    """How many there are."""
+    """The number of keys."""
     warm: bool
-    """Ask the hub about all of them first."""
+    """Whether the nodes ask the hub about all keys first."""
     sync_interval_s: float
     settle_after_ns: int
-    """How long after it was admitted a request is over."""
+    """How long after its admission a request is over."""
     stay_until_ns: int
     """How long after the common start a node stays at least."""
     asks_within_ns: int = 0
@@ -78,11 +78,11 @@ class ReplayPlan:
 
 @dataclass(slots=True)
 class NodeHistory:
-    """One node's run under one policy: parallel arrays, one item for each request, in the order of its share."""
+    """The decisions of one node under one policy: parallel arrays with one item for each request of its share."""
 
     allowed: array[int] = field(default_factory=lambda: array("b"))
     hub_ns: array[int] = field(default_factory=lambda: array("q"))
-    """When it was decided, by the node's idea of the hub's clock."""
+    """The moment of the decision, by the node's estimate of the hub's clock."""
     epoch: array[int] = field(default_factory=lambda: array("q"))
     slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
@@ -91,14 +91,14 @@ class NodeHistory:
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
-    """How long a request waited that asked; NOT_ASKED of any other."""
+    """How long a request that asked has waited; NOT_ASKED for others."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Which request, at which time of the hub and in which of its windows and slices."""
+    """The index of each settled request, with the hub's time, the window and the slice of the settlement."""
     exchanges: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, verdict: Verdict) -> None:
-        """One more request was decided."""
+        """Appends the decision on one more request."""
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
@@ -107,7 +107,7 @@ class NodeHistory:
         self.waited_ns.append(NOT_ASKED)
 
     def put(self, index: int, verdict: Verdict, waited_ns: int) -> None:
-        """A request was decided that was added before."""
+        """Replaces the decision on a request that was added before."""
         self.allowed[index] = verdict.allowed
         self.hub_ns[index] = verdict.hub_ns
         self.epoch[index] = verdict.epoch
@@ -117,7 +117,7 @@ class NodeHistory:
 
 
 class Gauge:
-    """Numbers in shared memory that a node publishes while it runs: requests made, and admitted by each policy."""
+    """Numbers in shared memory that a node updates while it runs: requests made, and admitted by each policy."""
 
     def __init__(self, done: c_longlong, admitted: list[c_longlong]) -> None:
         self.done = done
@@ -125,7 +125,7 @@ class Gauge:
 
 
 def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Connection) -> None:
-    """The whole life of a node: get ready, say so, wait for the common start, make the requests, report the results."""
+    """Runs a node: prepares it, waits for the common start, makes the requests, and sends the history."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are part of the plan
     try:
@@ -152,7 +152,7 @@ def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Con
         parent.send(None)
         start_ns: int = parent.recv()
         asyncio.run(_Requests(plan, share, limiters, timed, histories, _Pace(start_ns, parent)).make_all(gauge))
-    except (_Abandoned, EOFError, OSError):  # the parent is gone
+    except (_Abandoned, EOFError, OSError):  # the parent has ended
         return
     for each, history in zip(timed, histories, strict=True):
         history.decision_ns, history.floor_ns = each.decision_ns, each.floor_ns
@@ -168,7 +168,7 @@ def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Con
 
 
 def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list[Agent]:
-    """One for each policy. Raises ReconvergeError."""
+    """Returns an agent for each policy. Raises ReconvergeError."""
     return [
         Agent(
             hub_url,
@@ -182,7 +182,7 @@ def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list
 
 
 class Timed:
-    """Asks a limiter as an application does, and keeps how long that took."""
+    """Calls a limiter as an application does, and records how long each call takes."""
 
     def __init__(self, limiter: RateLimiter) -> None:
         self.limiter = limiter
@@ -191,7 +191,10 @@ class Timed:
         self._used: defaultdict[str, int] = defaultdict(int)
 
     def ask(self, key: str, cost: int) -> None:
-        """Ask, and do the least that a limiter could do. What comes first finds cold caches, so they take turns."""
+        """Times a call of the limiter and an increment in a dictionary, the least that any limiter could do.
+
+        The first of the two finds cold caches, so they take turns.
+        """
         if len(self.decision_ns) % 2:
             self._increment(key)
             self._allow(key, cost)
@@ -214,7 +217,10 @@ class Timed:
 
 
 async def answered(limiter: RateLimiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
-    """Ask, and note at which moment it was decided: until the caller goes on, a busy loop does much else."""
+    """Asks the limiter. Returns the result, the verdict, and the moment of the decision.
+
+    The moment is read here because a busy event loop may resume the caller much later.
+    """
     settled = await limiter.control.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
     return settled, limiter.control.table.observe(request.key, decided_ns), decided_ns
@@ -231,26 +237,29 @@ class _Abandoned(Exception):
 
 
 class _Pace:
-    """How long it is until moments after the common start."""
+    """Measures the time from the common start of the fleet."""
 
     def __init__(self, start_ns: int, parent: Connection) -> None:
         self._start_ns = start_ns
         self._parent = parent
 
     def passed_ns(self) -> int:
-        """How long it is since the start."""
+        """Returns the nanoseconds since the start."""
         return SystemClock.monotonic_ns() - self._start_ns
 
     def left_s(self, moment_ns: int) -> float:
-        """How long to sleep now, a while at most, until it is so long after the start. Raises _Abandoned."""
+        """Returns how many seconds to sleep towards `moment_ns` after the start, a short while at most.
+
+        Raises _Abandoned.
+        """
         left_ns = moment_ns - self.passed_ns()
-        if left_ns > 0 and self._parent.poll():  # it has nothing to say any more, so it is gone
+        if left_ns > 0 and self._parent.poll():  # the parent sends nothing more, so this means that it has ended
             raise _Abandoned
         return min(left_ns / SECOND_NS, NAP_S)
 
 
 class _Requests:
-    """Makes the requests of a share, each at its time; those that ask wait beside each other."""
+    """Makes the requests of a share, each at its time; requests that ask wait concurrently."""
 
     def __init__(
         self,
@@ -268,12 +277,12 @@ class _Requests:
         self._histories = histories
         self._pace = pace
         self._over: deque[tuple[int, int, int]] = deque()
-        """When a request is over, which policy admitted it, and which one it is."""
+        """The end of each admitted request that is to be settled, the number of its policy, and its index."""
         self._asks: set[asyncio.Task[None]] = set()
-        """Of requests that wait for the hub's answer."""
+        """The tasks of requests that wait for the hub's answer."""
 
     async def make_all(self, gauge: Gauge) -> None:
-        """Make them, and settle what they turn out to cost."""
+        """Makes all requests of the share, and settles the costs that turn out later."""
         share, published_ns = self._share, 0
         for index, moment_ns in enumerate(share.moments_ns):
             await self._settle(moment_ns)
@@ -292,7 +301,7 @@ class _Requests:
         await self._wait_until(self._plan.stay_until_ns)
 
     def _make(self, number: int, index: int) -> None:
-        """Decides about a request under one policy, now or when the hub has answered."""
+        """Decides a request under one policy, now or when the hub has answered."""
         limiter, key, cost = self._limiters[number], self._share.keys[index], self._share.costs[index]
         began_ns = SystemClock.monotonic_ns()
         history = self._histories[number]
@@ -311,7 +320,7 @@ class _Requests:
         self._note_admission(number, index)
 
     async def _ask(self, number: int, index: int, began_ns: int) -> None:
-        """Decide as `RateLimiter.ask` does, with what an observer needs to check the answer."""
+        """Decides a request as `RateLimiter.ask` does, and records enough to check the decision."""
         limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
         request = limiter.control.enforcement.on.asking.request(
             key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True
@@ -327,8 +336,8 @@ class _Requests:
             verdict = verdict._replace(epoch=charge.mark.epoch)
             if (dates := charge.mark.cell.history) is not None:
                 verdict = verdict._replace(slice_number=charge.mark.look + dates.shift)
-        # What is admitted for certain is within the line of a key that was heard of; the first word on another key may
-        # have come since it was admitted.
+        # A request that is admitted for certain is within the allowance for a known key. The first answer about another
+        # key may have come after the admission.
         known = bool(history.known[index]) or settled.decision.certain
         verdict = verdict._replace(allowed=settled.decision.allowed, known=known)
         history.put(index, verdict, decided_ns - began_ns if asked else NOT_ASKED)
@@ -339,7 +348,7 @@ class _Requests:
             self._over.append((self._pace.passed_ns() + self._plan.settle_after_ns, number, index))
 
     async def _settle(self, until_ns: int) -> None:
-        """Charge what requests turned out to cost that are over by `until_ns`, each at its time."""
+        """Charges the settled costs of the requests that are over by `until_ns`, each at its time."""
         while self._over and self._over[0][0] <= until_ns:
             over_ns, number, index = self._over.popleft()
             await self._wait_until(over_ns)
@@ -349,7 +358,7 @@ class _Requests:
             history.settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
 
     async def _wait_until(self, moment_ns: int) -> None:
-        """Wait until so long after the start. Raises _Abandoned."""
+        """Waits until `moment_ns` after the start. Raises _Abandoned."""
         if self._asks:
             await asyncio.sleep(0)
         while (left_s := self._pace.left_s(moment_ns)) > 0:

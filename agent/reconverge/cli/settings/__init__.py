@@ -1,1 +1,1 @@
-"""`reconverge settings` and `reconverge switch`: what every agent of a namespace obeys."""
+"""The commands `reconverge settings` and `reconverge switch`: publish settings that all agents of a namespace apply."""

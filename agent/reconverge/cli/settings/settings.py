@@ -1,4 +1,4 @@
-"""`reconverge settings`: publishes settings for all nodes of a namespace, and shows those that are published."""
+"""The command `reconverge settings`: publishes settings for all nodes of a namespace, and shows the published ones."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def publish(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make every node of the namespace obey a file within one sync interval.
+    """Publish a file of settings, which all nodes of the namespace apply within one sync interval.
 
-    A document that is published already, and that the secret does not verify, is not replaced without --force.
+    A document that is already published, and whose signature does not match the secret, is replaced only with --force.
     """
     secrets = secrets_as_said()
     fleet_settings = _read(file, namespace, version)
@@ -76,9 +76,9 @@ def publish(
 
 @settings.command(epilog=example("settings show --hub redis://localhost --namespace shop"))
 def show(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False) -> None:
-    """Print the published settings, as JSON; ends with status 1 if no node would obey that.
+    """Print the published settings, as JSON; ends with status 1 if nodes would reject them.
 
-    If nothing is published it prints a sentence, or null with --json.
+    If nothing is published, the command prints a sentence, or null with --json.
     """
     secrets = secrets_as_said()
     payload = _ask(hub, namespace, lambda store: store.read(bytes_max=PAYLOAD_BYTES_MAX))
@@ -100,7 +100,7 @@ def _end(problem: str) -> None:
 
 
 def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
-    """The settings that a file describes. Raises InvalidConfiguration, with line and field."""
+    """Reads the settings in a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)
@@ -133,7 +133,7 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
 
 
 def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable[T]]) -> T:
-    """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if nothing can be published there."""
+    """Calls the settings store of a hub. Raises HubUnavailable, or InvalidSetting if the hub keeps no settings."""
 
     async def ask(hub: Hub) -> T:
         if not isinstance(hub, SettingsStore):

@@ -1,4 +1,4 @@
-"""`reconverge switch`: turns all limits of a fleet, or some, on, into shadow or off, by its published settings."""
+"""The command `reconverge switch`: turns limits of a fleet on, into shadow or off, by its published settings."""
 
 # Theory of operation.
 #
@@ -33,7 +33,7 @@ from reconverge.published.publisher import published, renewed, turned, unknown_l
 from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
-"""The word for no published switch."""
+"""The argument that removes the published switch, so that each node uses its own."""
 WordArgument: TypeAlias = Annotated[
     str | None,
     typer.Argument(
@@ -68,8 +68,8 @@ def switch(
 ) -> None:
     """Turn limits on, into shadow (they count and refuse nothing) or off, on every node, within one sync interval.
 
-    All limits at once, or those of --limit. What else is published stays as it is. Needs the fleet's secret in
-    RECONVERGE_SETTINGS_SECRET; nodes without it obey nothing.
+    Switches all limits at once, or those of --limit. All other published settings stay as they are. Needs the fleet's
+    secret in RECONVERGE_SETTINGS_SECRET; nodes without it do not apply published settings.
     """
     secrets = secrets_as_said()
     chosen = _word(word, limit, lifetime)
@@ -95,11 +95,14 @@ def switch(
 
 
 def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -> Word | None:
-    """The switch that is typed; None for no published one. Raises InvalidSetting, also for options without a word."""
+    """Returns the switch that the user has typed; None for no switch.
+
+    Raises InvalidSetting, also for options without it.
+    """
     if word is None:
         for name, value in (("--limit", limit), ("--lifetime", lifetime)):
             if value:
-                raise InvalidSetting(name, value, f"needs a word before it: {', '.join((*WORDS, OWN))}")
+                raise InvalidSetting(name, value, f"needs a switch before it: {', '.join((*WORDS, OWN))}")
         return None
     if word not in (*WORDS, OWN):
         raise InvalidSetting("switch", word, f"must be {', '.join((*WORDS, OWN))}{asked(word, (*WORDS, OWN))}")
@@ -107,23 +110,28 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
 
 
 async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
-    """Read what is published and has not expired. Raises UnverifiedDocument."""
+    """Returns the published settings, or None if there are none or they have expired. Raises UnverifiedDocument."""
     known = await published(store, secrets, namespace)
     return None if known is None or known.expires <= now_s else known
 
 
 def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
-    """Until when the settings are in force. Raises InvalidSetting where none are that have an end, and none is said."""
+    """Returns when the settings expire. Raises InvalidSetting without a `lifetime` or settings in force."""
     if lifetime is not None:
         return now_s + lifetime
     if known is None:
-        problem = "is missing: nothing is in force whose end it could take; add one such as --lifetime 3600"
+        problem = (
+            "is missing, and there are no settings in force whose end could be kept; add, for instance, --lifetime 3600"
+        )
         raise InvalidSetting("--lifetime", "", problem)
     return known.expires
 
 
 def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
-    """Raise InvalidSetting for a limit that no node has reported, or warn with `force`: it would switch nothing."""
+    """Checks that nodes have reported each named limit, as others would switch nothing.
+
+    Raises InvalidSetting for an unknown limit; with `force` prints a warning instead.
+    """
     for name in names:
         limit = limit_of_quota(name)
         if limit != name:
@@ -134,7 +142,7 @@ def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
         if force:
             typer.echo(f"reconverge: {advice}; this switches nothing until a node declares it", err=True)
             continue
-        raise InvalidSetting("--limit", name, f"would switch nothing: {advice}; --force publishes it all the same")
+        raise InvalidSetting("--limit", name, f"would switch nothing: {advice}; add --force to publish it all the same")
 
 
 def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: bool) -> None:

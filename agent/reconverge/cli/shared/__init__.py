@@ -1,1 +1,1 @@
-"""Parts that commands share: questions to a hub, options, tables, quantities and pictures."""
+"""Parts that several commands share: calls to a hub, options, tables, quantities and pictures."""

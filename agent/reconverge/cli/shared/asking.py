@@ -1,4 +1,4 @@
-"""How commands ask a hub: with what the environment holds of secrets, for so long and no longer."""
+"""Calls a hub on behalf of a command: with the secrets in the environment, and with a time limit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from reconverge.published.envelope import VARIABLE, Secrets
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
 FORGOTTEN_AFTER: Final = 2
-"""A node's second answer after a reset comes after the report about it: one may have been under way."""
+"""How many answers to wait for after a reset: the first may belong to a report that was sent before it."""
 LOOK_S: Final = 0.02
 
 
 def secrets_as_said() -> Secrets:
-    """The secrets in the environment; an argument could be seen in the list of processes. Raises InvalidSetting."""
+    """Reads the secrets from the environment; an argument would show in process lists. Raises InvalidSetting."""
     if not os.environ.get(VARIABLE):
         raise InvalidSetting(
             VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"
@@ -33,11 +33,10 @@ def secrets_as_said() -> Secrets:
 
 
 def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *, what: str) -> T:
-    """Ask the hub of that URL, and let go of it. Raises HubUnavailable, or InvalidSetting if no nodes meet there.
+    """Opens the hub of that URL, returns the result of `question`, and closes the hub.
 
-    The error names the hub, and the remedy.
-
-    `what` is what cannot be done there, as in "nothing can be published".
+    Raises HubUnavailable, whose message names the hub and the remedy, or InvalidSetting if nodes cannot share the hub.
+    `what` is the part of the message about what cannot be done there, as in "nothing can be published".
     """
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", redacted(url), f"is no hub that nodes share, so {what} there; name one")
@@ -56,7 +55,7 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
 
 
 def advised(error: HubUnavailable, name: str) -> HubUnavailable:
-    """The same error, with the hub's name and a remedy."""
+    """Returns the error with the name of the hub and a remedy in its message."""
     problem = f"the hub {name} is unavailable ({error.problem}); {advice_about(name)}"
     return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 
@@ -64,10 +63,11 @@ def advised(error: HubUnavailable, name: str) -> HubUnavailable:
 def wait_until_reported(agent: Agent, before: Sequence[SyncerStats]) -> None:
     """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
 
-    A shard that none of it belongs to has nothing to say, and may not exchange for many seconds.
+    `before` are the earlier exchange statistics. A shard without such a report is not waited for: it may not exchange
+    for many seconds. Raises HubUnavailable if the hub takes too long.
     """
     wanted: dict[int, int] = {}
-    # Looked at twice, as a report may leave just between the looks at what was sent and at what is yet to be.
+    # The statistics are read twice, as a report may leave between reading the sent ones and the queued ones.
     for exchanges in (agent.stats().exchanges, agent.stats().exchanges):
         for index, (shard, former) in enumerate(zip(exchanges, before, strict=True)):
             if len(before) == 1 or shard.pending or shard.cells > former.cells:

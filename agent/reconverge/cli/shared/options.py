@@ -1,4 +1,4 @@
-"""Options that several commands have, so that each is said in the same words everywhere."""
+"""Options that several commands have, with the same help text everywhere."""
 
 from __future__ import annotations
 
@@ -50,14 +50,15 @@ NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' names
 
 
 def example(words: str) -> str:
-    """Returns the end of a command's help: how it is typed, so that it can be copied."""
+    """Returns the end of a command's help: an example call to copy."""
     return f"Example:\n\n$ reconverge {words}"
 
 
 def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:
-    """How long a request in doubt asks; 0 for "refuse".
+    """Returns how long a request in doubt asks, in nanoseconds; 0 for "refuse".
 
-    Raises InvalidSetting, also where nothing would ever ask: for a time that no answer could keep, or by the policies.
+    Raises InvalidSetting, also if no request would ever ask: because the time is shorter than a round trip, or because
+    none of the policies uses allowances.
     """
     within_ns = round(within_s(in_doubt) * SECOND_NS)
     if 0 < within_ns <= round_trip_ns:

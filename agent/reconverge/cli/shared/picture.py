@@ -1,4 +1,4 @@
-"""A picture of a run: what each policy admitted in every window, against the limit and the declared bound."""
+"""Draws a picture of a run: what each policy admitted in every window, the limit and the declared bound."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ DOTS_PER_INCH: Final = 110
 
 
 class Picture(Protocol):
-    """Something that can be drawn."""
+    """The interface of a picture that can be saved."""
 
     @property
     def title(self) -> str:
-        """The title of the picture."""
+        """Returns the title of the picture."""
         ...
 
     def draw_on(self, figure: Any) -> None:
-        """Draw it on a figure of matplotlib's."""
+        """Draws the picture on a figure of matplotlib."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The cost that one policy admitted, by window."""
+    """The cost that one policy admitted in each window."""
 
     policy: str
     admitted: Sequence[int]
     bound: float | None
-    """The most that a window may admit, by declaration; None when nothing is declared."""
+    """The most that a window may admit by the declared bound; None if no bound is declared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One key over time."""
+    """A chart of the requests and admissions of one key over time."""
 
     title: str
     moments_s: Sequence[float]
@@ -54,7 +54,7 @@ class Chart:
     quota: int
     series: Sequence[Series]
     cuts: Sequence[tuple[float, float, str]]
-    """Begin, end, and what to write there."""
+    """The beginning and end of each outage, in seconds after the start, and its label."""
 
     def draw_on(self, figure: Any) -> None:
         axes = figure.add_subplot()
@@ -75,14 +75,14 @@ class Chart:
         dress(axes, self.title)
 
     def _draw(self, axes: Any, values: Sequence[int], **style: Any) -> None:
-        """A level for each window, the last one included."""
+        """Draws a step line with a level for each window, including the last."""
         if values:
             end_s = self.moments_s[-1] + self.window_s
             axes.step([*self.moments_s, end_s], [*values, values[-1]], where="post", **style)
 
 
 def check_available(path: Path | None = None) -> None:
-    """Raise MissingExtra when pictures cannot be drawn, and InvalidSetting when not into such a file."""
+    """Raises MissingExtra if matplotlib is not installed, and InvalidSetting if `path` cannot become a picture."""
     if path is not None and path.suffix not in (".png", ".html"):
         raise InvalidSetting("plot", str(path), "must end in .png or .html")
     if path is not None and not path.parent.is_dir():
@@ -92,14 +92,14 @@ def check_available(path: Path | None = None) -> None:
 
 
 def save_png(picture: Picture, path: Path) -> None:
-    """Draw the chart into a file. Raises OSError."""
+    """Draws the picture into a PNG file. Raises OSError."""
     path.write_bytes(_drawn(picture, "png"))
 
 
 def save_page(
     picture: Picture, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
 ) -> None:
-    """Write a page that needs no other file: the chart, what it means, and the figures. Raises OSError."""
+    """Writes an HTML page that needs no other file: the picture, its explanation, and the figures. Raises OSError."""
     image = base64.b64encode(_drawn(picture, "svg")).decode()
     head, *rows = table
     header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
@@ -146,7 +146,7 @@ def _drawn(picture: Picture, form: str) -> bytes:
 
 
 def dress(axes: Any, title: str) -> None:
-    """Give a plot the look of all of them."""
+    """Gives a plot the title and the look that all plots share."""
     axes.set_title(title, loc="left", color=INK)
     if axes.get_yscale() != "log":
         axes.set_ylim(bottom=0)

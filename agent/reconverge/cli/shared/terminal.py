@@ -1,4 +1,4 @@
-"""Quantities as commands write them at a terminal, and a command's progress."""
+"""Reads quantities that users type at a terminal, and shows a command's progress."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 
 ROUND_TRIP_MAX: Final = 0.8
-"""In seconds. Messages take up to a fifth longer than half of it."""
+"""The longest round trip in seconds: a message may take a fifth longer than half of it, and must arrive before a
+timeout."""
 _DURATION: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>us|ms|s|)")
 _UNITS_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 _PERCENT: Final = re.compile(r"(?P<number>\d+(?:\.\d+)?)%")
 
 
 def seconds(name: str, text: str) -> float:
-    """Read a duration. Raises InvalidSetting."""
+    """Reads a duration such as "2ms". Returns seconds. Raises InvalidSetting."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(name, text, "is not a duration like 2ms or 0.5s")
@@ -30,7 +31,7 @@ def seconds(name: str, text: str) -> float:
 
 
 def round_trip_ns(name: str, text: str) -> int:
-    """Read the round trip to a hub. Raises InvalidSetting, also when no exchange could ever be over in time."""
+    """Reads the round trip to a hub, in nanoseconds. Raises InvalidSetting, also if exchanges would always time out."""
     time_s = seconds(name, text)
     if time_s > ROUND_TRIP_MAX:
         raise InvalidSetting(name, text, f"must be at most {ROUND_TRIP_MAX:g}s: a node gives up an exchange after 1 s")
@@ -38,21 +39,21 @@ def round_trip_ns(name: str, text: str) -> int:
 
 
 def percent(name: str, text: str) -> float:
-    """Read a percentage. Raises InvalidSetting."""
+    """Reads a percentage such as "1%". Returns 1.0 for it. Raises InvalidSetting."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(name, text, "is not a percentage like 1%")
     return float(match["number"])
 
 
-# Progress goes to the error stream, so that the output stays clean. What takes long says so as soon as it has begun. On
-# a terminal there is a bar meanwhile; elsewhere, as in a log, a line every ten seconds.
+# Progress goes to the error stream, so that the output stays clean. A long command prints a line as soon as it has
+# begun. Then it shows a bar on a terminal; elsewhere, as in a log, it prints a line every ten seconds.
 
 LINE_EVERY_S: Final = 10.0
-"""So often there is a line where there is no terminal."""
+"""How often a command prints its progress when there is no terminal."""
 
 Watch = Callable[[str, float, float], None]
-"""Gets the name of the work, the part that is done, and the whole."""
+"""A function that receives the name of the work, the part that is done, and the whole."""
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""`reconverge usage`: shows and exports usage."""
+"""The command `reconverge usage`: shows and exports usage."""

@@ -1,4 +1,4 @@
-"""Where exported events are written: standard output, or a file that is on the disk when they count as delivered."""
+"""Writes exported events to standard output, or to a file; events count as delivered when they are on the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSONL: Final = "jsonl"
 
 
 class Output:
-    """Writes events of a namespace, one on a line: as "cloudevents", "jsonl" or "csv". Raises InvalidSetting."""
+    """Writes a namespace's events, one a line: as "cloudevents", "jsonl" or "csv". Raises InvalidSetting."""
 
     def __init__(self, to: str, form: str, namespace: str) -> None:
         self._to = to
@@ -47,7 +47,7 @@ class Output:
                 self._file.close()
 
     def write(self, events: Sequence[UsageEvent]) -> None:
-        """Write events, and see to it that they are on the disk. Raises InvalidSetting if that cannot be done."""
+        """Writes events, and makes sure that they are on the disk. Raises InvalidSetting if that fails."""
         try:
             self._file.write(self._text(events))
             self._file.flush()

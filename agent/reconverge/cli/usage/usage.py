@@ -1,4 +1,4 @@
-"""`reconverge usage`: shows what a fleet has used, its largest consumers and its load, and exports it for billing."""
+"""The command `reconverge usage`: shows a fleet's usage, largest consumers and load, and exports usage for billing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from reconverge.usage.reading import totals as totals_of
 T = TypeVar("T")
 PATIENCE_S: Final = 5.0
 PAUSE_S: Final = 30.0
-"""Between two looks of an exporter that goes on."""
+"""Seconds between two runs of `usage export --follow`."""
 OVER_S: Final = 0.05
-"""By then a lease is over for the hub, too."""
+"""Seconds to wait beyond the end of a lease, so that the hub has ended it, too."""
 HELD_STATUS: Final = 1
-"""Of a command that has exported nothing because another exporter is at work."""
+"""The exit status of a command that has exported nothing because another exporter is at work."""
 
 usage = typer.Typer(
     name="usage",
@@ -53,7 +53,7 @@ LimitOption = Annotated[str | None, typer.Option(help="Of one limit alone.", met
 
 
 class Form(StrEnum):
-    """How events are written."""
+    """The formats in which events are written."""
 
     CLOUDEVENTS = "cloudevents"
     JSONL = "jsonl"
@@ -145,10 +145,10 @@ def export(
 ) -> None:
     """Write an event for each piece of usage of periods that are over and were not exported yet.
 
-    Where another exporter is at work, it is waited for, up to a minute; if it goes on, the status is 1.
+    If another exporter is at work, the command waits for it, up to a minute; if that exporter goes on, the status is 1.
 
-    Events count as delivered when they are written. They may be written twice, after a crash: recognize them by their
-    id.
+    Events count as delivered when they are written. After a crash they may be written twice: events with the same id
+    are the same event.
     """
     with Output(to, form.value, namespace) as output:
 
@@ -168,9 +168,10 @@ def export(
 
 
 async def _export_once(exporter: Exporter) -> bool:
-    """Export usage that is due; returns whether that was done.
+    """Exports the usage that is due. Returns whether it was exported here.
 
-    One that was killed has left its lease, which is waited for. One that lives has prolonged it by then, and exports.
+    An exporter that was killed has left its lease: this waits for the end of the lease, and tries again. An exporter
+    that is alive has extended its lease by then, and exports itself.
     """
     run = await exporter.run()
     if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
@@ -182,7 +183,7 @@ async def _export_once(exporter: Exporter) -> bool:
 
 
 def _left_s(run: ExportRun) -> float:
-    """How long another exporter's lease lasts."""
+    """Returns for how many seconds another exporter's lease lasts."""
     return 0.0 if run.lease is None else (run.lease.until_us - run.lease.hub_us) / 1_000_000
 
 
@@ -196,7 +197,7 @@ def _sentence_of(run: ExportRun) -> str:
 
 
 def _period(said: str) -> Period:
-    """The period that an option names. Raises InvalidSetting."""
+    """Returns the period that an option names. Raises InvalidSetting."""
     if said[:1].isdigit():
         return period_named(said)
     return period_at(said, SystemClock.wall_ns() / SECOND_NS)
@@ -218,7 +219,7 @@ def _shown(value: object) -> str:
 
 
 def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:
-    """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if usage is not added up there."""
+    """Calls the usage ledger of a hub. Raises HubUnavailable, or InvalidSetting if the hub does not add usage up."""
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")

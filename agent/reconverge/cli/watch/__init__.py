@@ -1,1 +1,1 @@
-"""`reconverge status` and `reconverge top`: what the hub knows of a fleet, once and live."""
+"""The commands `reconverge status` and `reconverge top`: show what the hub knows of a fleet, once and live."""

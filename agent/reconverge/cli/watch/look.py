@@ -1,4 +1,4 @@
-"""One look at a fleet: rows by limit, by node or by key, from what the hub knows anyway."""
+"""Takes one look at a fleet: rows by limit, by node or by key, from data that the hub has already."""
 
 # Theory of operation.
 #
@@ -36,24 +36,24 @@ NO_METER: Final = "nothing is metered: nodes tell this with reconverge.usage, se
 
 @dataclass(frozen=True, slots=True)
 class WatchLook:
-    """The state of the hub at one moment."""
+    """One look at a fleet: the state of the hub at one moment."""
 
     by: str
     taken_s: float
-    """By the monotonic clock."""
+    """The moment of the look by the monotonic clock, in seconds."""
     nodes: int | None
-    """How many live nodes have reported; None where the hub does not show it."""
+    """How many live nodes have reported; None if the hub does not report that."""
     rows: Sequence[Mapping[str, Any]]
-    """The largest first, `most` at most; all with the same columns."""
+    """The rows, the largest first, `most` at most; all with the same columns."""
     left_out: int
     """How many rows are not shown."""
     totals: Mapping[str, Totals]
-    """Of all limits, for the rate of the next look; empty unless `by` is "limit"."""
+    """The totals of all limits, for the rates of the next look; empty unless `by` is "limit"."""
     remark: str = ""
-    """Why there are no rows, if that can be mended."""
+    """Why there are no rows, if the user can change that."""
 
     def as_json(self, wall_s: float) -> dict[str, Any]:
-        """One look as a program reads it."""
+        """Returns the look as an object for `--json`."""
         return {
             "at": round(wall_s, 3),
             "by": self.by,
@@ -63,19 +63,19 @@ class WatchLook:
         }
 
     def table(self) -> tuple[Row, list[Row]]:
-        """Heads and rows as texts."""
+        """Returns the column heads and the rows of the table."""
         heads = tuple(self.rows[0]) if self.rows else ()
         return heads, [tuple(_shown(value) for value in row.values()) for row in self.rows]
 
 
 def check_view(by: str) -> None:
-    """Raise InvalidSetting for what nothing can be sorted by."""
+    """Raises InvalidSetting unless rows can be made by `by`: limit, node or key."""
     if by not in VIEWS:
         raise InvalidSetting("--by", by, f"must be {', '.join(VIEWS)}{asked(by, VIEWS)}")
 
 
 async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook | None = None) -> WatchLook:
-    """Look at a fleet. `before` is the last look, for rates. Raises HubUnavailable."""
+    """Takes a look at a fleet. `before` is the look before it, from which rates follow. Raises HubUnavailable."""
     taken_s = time.monotonic()
     nodes = await live_nodes(hub)
     totals: Mapping[str, Totals] = {}
@@ -97,7 +97,10 @@ async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook 
 
 
 async def live_nodes(hub: Hub) -> int | None:
-    """How many live nodes have reported to any shard; None where the hub does not show it. Raises HubUnavailable."""
+    """Returns how many live nodes have reported to any shard; None if the hub does not report that.
+
+    Raises HubUnavailable.
+    """
     found: object = hub
     if not isinstance(found, Adoptable):
         return None
@@ -119,7 +122,7 @@ def limit_rows(
 
 
 def _largest(rows: Sequence[Mapping[str, Any]], most: int) -> tuple[list[Mapping[str, Any]], int]:
-    """The rows with the largest numbers in the order of their columns, and how many others there are."""
+    """Returns the `most` largest rows, compared column by column, and the number of the other rows."""
     shown = heapq.nlargest(most, rows, key=lambda row: tuple(value or 0 for value in list(row.values())[1:]))
     return shown, len(rows) - len(shown)
 

@@ -1,4 +1,4 @@
-"""`reconverge status`: one look at a fleet and its hub."""
+"""The command `reconverge status`: takes one look at a fleet and its hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconverge.hub.registry import HubSettings, open_hub, redacted
 
 PROBLEM_STATUS: Final = 1
 PACE: Final = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
-"""That of agents that say nothing else; `doctor` takes others."""
+"""The sync interval and timeout of agents with default settings; `doctor` has options for others."""
 ALWAYS_SHOWN: Final = ("memory", "durability", "keys", "round trip")
 """Checks whose good results are shown, too."""
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
@@ -31,26 +31,26 @@ MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to sho
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """A fleet and its hub at one moment."""
+    """The state of a fleet and its hub at one moment."""
 
     checkup: Checkup
     shards: list[HubData]
-    """Empty where the hub does not show the state of its data."""
+    """The data of each shard; empty if the hub does not report them."""
     limits: WatchLook
 
     @property
     def waits(self) -> int:
-        """How many shards grant nothing of strict limits, because data may be lost, as of a hub that is new."""
+        """Returns how many shards wait after a loss of data, or as new ones, and grant nothing of strict limits."""
         return sum(each.waits for each in self.shards)
 
     @property
     def lost(self) -> int:
-        """In how many of those a node has shown that there were other data before."""
+        """Returns how many of the waiting shards have surely lost data, as nodes knew earlier data."""
         return sum(each.waits and each.lost for each in self.shards)
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem, and no data were lost of late."""
+        """Whether the hub has no problem, and no shard waits because it has lost data."""
         return self.checkup.ok and not self.lost
 
 
@@ -60,9 +60,9 @@ def status(
     most: MostOption = MOST,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the state of a fleet: its hub, with memory and persistence, the live nodes, and the totals of each limit.
+    """Show the state of a fleet: its hub, with memory and persistence, its live nodes, and the totals of each limit.
 
-    Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or the hub has lost data and waits.
+    Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or if the hub has lost data and waits.
     """
 
     async def ask(opened: Hub) -> FleetStatus:

@@ -1,4 +1,4 @@
-"""`reconverge top`: a fleet live, by limit, node or key, until Ctrl-C."""
+"""The command `reconverge top`: shows a fleet live, by limit, node or key, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from reconverge.hub.registry import redacted
 
 MOST: Final = 20
 MOST_MAX: Final = 1000
-"""A terminal shows fewer, and a program has `usage` and `status` for more."""
+"""The largest number of rows: a terminal shows fewer, and for programs there are `usage` and `status`."""
 INTERVAL_S: Final = 2.0
 INTERVAL_MIN_S: Final = 0.2
-"""Looks cost the hub a few reads each; a person sees no more of them."""
+"""The shortest interval: each look costs the hub a few reads, and people cannot read faster."""
 ByOption: TypeAlias = Annotated[str, typer.Option(help=f"What the rows are: {', '.join(VIEWS)}.", metavar="NAME")]
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many rows to show.", min=1, max=MOST_MAX, metavar="N")]
 IntervalOption: TypeAlias = Annotated[
@@ -46,11 +46,11 @@ def top(
 ) -> None:
     """Watch a fleet: the charges to each limit, the load of each node, or the keys that use most, the largest first.
 
-    Shows what the hub knows anyway; nodes and keys are those of metered usage, keys of the present minute. Ends with
-    Ctrl-C. With --json each look is one line.
+    Shows only what the hub knows already. Nodes and keys are those of metered usage; keys are those of the present
+    minute. Ends with Ctrl-C. With --json each look is one line.
     """
     check_view(by)
-    said = ""  # of a hub that does not answer: an outage of hours is one line
+    said = ""  # the last error, so that an outage of hours prints one line
 
     async def watch(opened: Hub) -> None:
         before: WatchLook | None = None
@@ -85,9 +85,9 @@ def top(
 
 @contextmanager
 def _screen(*, live: bool) -> Generator[Tell]:
-    """Where looks are shown: on a terminal one in place of the other, elsewhere one after the other.
+    """Yields a function that shows a look: on a terminal in place of the look before, elsewhere below it.
 
-    The terminal is as it was before once the block has been left, whatever has ended it.
+    When the block ends, for whatever reason, the terminal is as it was before.
     """
     console = Console(highlight=False)
     if not live or not console.is_terminal:
@@ -98,7 +98,7 @@ def _screen(*, live: bool) -> Generator[Tell]:
 
 
 def _lines(seen: WatchLook, namespace: str) -> list[str]:
-    """A look as lines of text."""
+    """Returns a look as lines of text."""
     nodes = "" if seen.nodes is None else f", {seen.nodes} live nodes"
     heads, rows = seen.table()
     lines = [f"{namespace} by {seen.by}{nodes}", *(table_lines(heads, rows) if rows else ())]

@@ -1,1 +1,1 @@
-"""Customers whose pages are fetched when they are met."""
+"""Fetches the contracts of customers when their first request comes, in pages of many customers each."""

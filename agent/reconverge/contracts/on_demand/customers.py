@@ -1,4 +1,4 @@
-"""The customers of a version of the contracts, as far as their pages were fetched; the others are asked for."""
+"""The customers of one version of the contracts: those whose pages are held, and requests for the other pages."""
 
 # Theory of operation.
 #
@@ -10,11 +10,11 @@
 #     a decision  --- arrival: wait for it, if it may ---> a future
 #
 # Until its page is there, a customer is decided as one that the contracts do not name, by the plan of unknown
-# customers, or refused. What is decided so is looked at again after PENDING_S at the latest, whatever was forgotten
-# meanwhile.
+# customers, or refused. Such terms last for PENDING_S at most, and then the page is looked for again.
 #
-# Names that stand on no page cost no more: with its page held, a name is known to be unknown. Of pages that are not
-# kept, because there is no room and none of their customers was met, up to ABSENT_MAX such names are remembered.
+# Names without a contract cost no more: when the page of a name is held and does not have it, the name is known to be
+# unknown. A page for which there is no room, and of which no customer was met, is not kept; up to ABSENT_MAX names that
+# such pages do not have are stored.
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ from reconverge.contracts.store.pages import page_number
 from reconverge.runtime.locks import new_future
 
 Meanwhile = Literal["unknown", "refused"]
-"""How a customer is treated whose page is not there yet: as one that no contract names, or refused."""
+"""How a customer is decided while its page is being fetched: as one without a contract, or refused."""
 PENDING_S: Final = 1.0
-"""For so long it holds at most what was decided without a page; and a refusal says to come again after it."""
+"""The seconds for which provisional terms are valid at most; refusals by them have it as their wait."""
 PENDING_MAX: Final = 256
-"""So many customers of a page are decided anew the moment it comes; any more within PENDING_S."""
+"""The most customers of a page whose use moves the moment it comes; the others follow within PENDING_S."""
 WAITING_MAX: Final = 1000
-"""So many requests wait for one page; any more are decided from memory."""
+"""The most requests that wait for one page; any more are decided from memory."""
 ABSENT_MAX: Final = 10_000
 
 
 class ContractsDecider(Protocol):
-    """Decides by contracts whose customers are fetched on demand; `Contracts` does."""
+    """Decides requests by contracts whose customers are fetched on demand. `Contracts` implements it."""
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
-        """Raise InvalidContracts if this node cannot have one of them."""
+        """Raises InvalidContracts if the contract of one of these customers cannot be in force on this node."""
         ...
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """A page has come: `hold` has it be held, and returns the customers that were met without it.
+        """Puts a page that has come in force. Calls `hold`, which stores the page and returns customers met without it.
 
-        What these have used is where it belongs before one of them is decided by the page.
+        The use of these customers moves to their real limits before any of them is decided by the page.
         """
         ...
 
     def forget_standings(self) -> None:
-        """Look each customer up again with its next request, so that it is seen which pages are in use."""
+        """Drops the cached terms, so that the next request of each customer looks it up and marks its page as used."""
         ...
 
     def met(self) -> list[str]:
-        """The customers that were met lately, or have used something that counts."""
+        """Returns the customers that were met lately, or have use that still counts."""
         ...
 
 
 class OnDemandCustomers(Mapping[str, Customer]):
-    """The customers whose pages are held. A look at one notes that its page is in use.
+    """The customers whose pages are held, with their contracts. To look one up marks its page as used.
 
     Args:
-        digests: those of all pages, by number.
-        held: the pages that are there, by number; whatever fetches changes it.
-        meanwhile: what a customer is without its page.
-        wake: is called when another page is wanted; it must not wait.
+        digests: the digests of all pages, by page number.
+        held: the pages in memory, by page number; the fetching loop changes this mapping.
+        meanwhile: how a customer is decided while its page is being fetched.
+        wake: is called when another page has to be fetched; it must not wait.
     """
 
     def __init__(
@@ -84,26 +84,26 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self.held = held
         self.meanwhile = meanwhile
         self.formers: dict[str, tuple[Former, ...]] = {}
-        """Limits of the plan of unknown customers that were charged before the page was there, and count otherwise."""
+        """By customer: limits of the plan of unknown customers that were charged before its page came."""
         self.wanted: dict[int, None] = {}
-        """The pages to be fetched, in the order in which they were met."""
+        """The numbers of the pages to be fetched, in the order in which they were needed."""
         self._wake = wake
         self._pending: dict[int, dict[str, None]] = {}
         self._waiting: dict[int, dict[Future[None], None]] = {}
         self._absent: dict[str, None] = {}
         self.met_without = 0
-        """How often a customer was met whose page was not there."""
+        """The number of look-ups of a customer whose page was not there."""
 
     def number_of(self, identity: str) -> int:
-        """On which page a customer stands, if on any."""
+        """Returns the number of the page that would have the customer."""
         return page_number(identity, len(self.digests))
 
     def knows(self, identity: str) -> bool:
-        """Whether it is known what the contracts say of a customer."""
+        """Whether this node has the customer's page, or knows that the customer has no contract."""
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
-        """As `knows`; what is not known is asked for from now on."""
+        """Returns the same as `knows`; if it is False, requests the customer's page."""
         if self.knows(identity):
             return True
         number = self.number_of(identity)
@@ -117,7 +117,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return False
 
     def arrival(self, identity: str) -> Future[None] | None:
-        """Is done as soon as the page of a customer that was met is there, or another version; None: do not wait."""
+        """Returns a future that is done when the customer's page, or another version, has come; None: do not wait."""
         number = self.number_of(identity)
         waiting = self._waiting.setdefault(number, {})
         if len(waiting) >= WAITING_MAX:
@@ -130,23 +130,23 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return future
 
     def leave(self, identity: str, future: Future[None]) -> None:
-        """Wait no longer for the page of a customer; for what `arrival` has returned, whether or not it is done."""
+        """Ends the wait for a customer's page. Call it for each future that `arrival` has returned, done or not."""
         future.cancel()
         self._waiting.get(self.number_of(identity), {}).pop(future, None)
 
     def peek(self, identity: str) -> Customer | None:
-        """As `get`, and notes nothing."""
+        """Returns a customer's contract, or None, without marking its page as used."""
         page = self.held.get(self.number_of(identity))
         return None if page is None else self._with_formers(identity, page.peek(identity))
 
     def items_quietly(self) -> Iterator[tuple[str, Customer]]:
-        """As `items`, and notes nothing: a page is not in use because it is checked."""
+        """Iterates over all customers with their contracts, without marking their pages as used."""
         for page in list(self.held.values()):
             for identity, customer in page.items_quietly():
                 yield identity, self._with_formers(identity, customer) or customer
 
     def hold_on(self, identity: str, formers: Iterable[Former]) -> None:
-        """Lets these limits hold for a customer as former ones, beside those that its page names."""
+        """Keeps these limits in force for a customer as former ones, beside the limits of its page."""
         page = self.held.get(self.number_of(identity))
         customer = None if page is None else page.peek(identity)
         own = () if customer is None else customer.former
@@ -155,17 +155,17 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers[identity] = added
 
     def pending_of(self, number: int) -> list[str]:
-        """The customers of a page that were met without it; they are forgotten here."""
+        """Removes and returns the customers that were met while their page, of that number, was not there."""
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
-        """These stand on no page, although theirs is not held."""
+        """Stores that these customers have no contract, though the page that would have them is not held."""
         if len(self._absent) >= ABSENT_MAX:
             self._absent = {}
         self._absent |= dict.fromkeys(identities)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the names of customers that are to be erased. Those on a page go with the next version."""
+        """Drops the names for which `is_named` is true, except on pages: these are replaced with the next version."""
         tables: list[dict[str, None]] = [self._absent, *list(self._pending.values())]
         for table in tables:
             for identity in filter(is_named, list(table)):
@@ -174,7 +174,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers.pop(identity, None)
 
     def release(self, numbers: Iterable[int] | None = None) -> None:
-        """Let those go on that wait for these pages, by default for any."""
+        """Completes the futures of all requests that wait for these pages, by default for any page."""
         for number in list(self._waiting) if numbers is None else numbers:
             for future in list(self._waiting.pop(number, {})):
                 if future.set_running_or_notify_cancel():  # from here on it cannot be cancelled any more

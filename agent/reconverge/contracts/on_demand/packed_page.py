@@ -3,12 +3,12 @@
 # Theory of operation.
 #
 # A table of customers takes 350 bytes for each of them, of which its name is 20. A node that is asked about 500
-# customers has to know 500 contracts, but it meets most pages while it does so: 125 of 128, with 100,000 customers. So
-# it is not enough to fetch few pages; what was fetched has to be small.
+# customers needs 500 contracts, but they are on most of the pages: on 125 of 128, with 100,000 customers. So it is not
+# enough to fetch few pages; the pages have to be small in memory.
 #
-# The names stand in one string of bytes, in the order of the page, with a byte before each that occurs in no UTF-8.
-# Looking one up is one search by C in a few kilobytes. Where each begins, and which contract it has, are two arrays.
-# Customers that are on a plan and have nothing of their own share one contract.
+# The names are in one string of bytes, in the order of the page, with a byte before each that occurs in no UTF-8.
+# Looking one up is one search by C in a few kilobytes. Two arrays have the position of each name and the number of its
+# contract. Customers that are on a plan and have nothing of their own share one contract.
 #
 #     names     ff a d a ff b o b ff c y ff
 #     starts    0        4        8
@@ -28,24 +28,24 @@ from reconverge.contracts.store.pages import page_number, tables_of
 
 SEPARATOR: Final = b"\xff"
 CONTRACT_BYTES: Final = 600
-"""About what a contract takes that says more than a plan: a `Customer`, and what it names."""
+"""About the bytes of a contract that has more than a plan: a `Customer` with all that it contains."""
 PAGE_BYTES: Final = 600
-"""About what a page takes beside its customers."""
+"""About the bytes of a page beside its customers."""
 
 _moments = count(1)
 
 
 class PackedPage(Mapping[str, Customer]):
-    """The customers of one page. It never changes, but for what is noted of its use."""
+    """The customers of one page with their contracts. Only the marks of its use, `met` and `last`, ever change."""
 
     __slots__ = ("_contracts", "_names", "_starts", "_which", "digest", "last", "met", "weight")
 
     def __init__(self, digest: str, customers: Mapping[str, Customer]) -> None:
         self.digest = digest
         self.met = False
-        """Whether a customer that stands on it was ever looked up."""
+        """Whether a customer on this page was ever looked up."""
         self.last = next(_moments)
-        """When that was last, or when it was made: a number that rises."""
+        """The last look-up, or else the page's making, as a number of a counter that rises with each."""
         names, starts, which = bytearray(), array("I"), array("I")
         numbers: dict[int, int] = {}
         contracts: list[Customer] = []
@@ -60,10 +60,10 @@ class PackedPage(Mapping[str, Customer]):
         self._contracts = tuple(contracts)
         own = sum(1 for each in contracts if not _is_plain(each))
         self.weight = PAGE_BYTES + len(self._names) + 2 * starts.itemsize * len(starts) + CONTRACT_BYTES * own
-        """About how many bytes it takes."""
+        """About how many bytes of memory the page takes."""
 
     def peek(self, identity: str) -> Customer | None:
-        """The contract of a customer; None if it does not stand here. Notes nothing."""
+        """Returns the contract of a customer, without marking the page as used; None if the page does not have it."""
         position = self._names.find(SEPARATOR + _bytes(identity) + SEPARATOR)
         return None if position < 0 else self._contracts[self._which[bisect_left(self._starts, position)]]
 
@@ -83,22 +83,22 @@ class PackedPage(Mapping[str, Customer]):
         return len(self._starts)
 
     def items_quietly(self) -> Iterator[tuple[str, Customer]]:
-        """All customers with their contracts; notes nothing."""
+        """Iterates over all customers with their contracts, without marking the page as used."""
         for identity, which in zip(self, self._which, strict=True):
             yield identity, self._contracts[which]
 
     def tables(self) -> dict[str, Any]:
-        """Returns the tables of the page's customers; notes nothing."""
+        """Writes the page's customers as tables, by their names, without marking the page as used."""
         return tables_of(dict(self.items_quietly()))
 
 
 def this_moment() -> int:
-    """Returns the moment with which the use of a page is compared."""
+    """Returns the next number of the counter; pages that were used before this call have a lower `last`."""
     return next(_moments)
 
 
 def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int, pages: int) -> PackedPage:
-    """The customers that a page names. Raises InvalidContracts, also for a customer that belongs on another page."""
+    """Reads a page of customers from its table. Raises InvalidContracts, also for a customer of another page."""
     if not isinstance(said, dict):
         raise InvalidContracts("a page of customers must be a table", "customers")
     same: dict[str, Customer] = {}
@@ -116,7 +116,7 @@ def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int,
 
 
 def _is_plain(customer: Customer) -> bool:
-    """Whether it says a plan and nothing else: all customers of the page on that plan share it."""
+    """Whether a contract has nothing but a plan, so that all customers of the page on that plan share it."""
     return customer == Customer(customer.plan)
 
 

@@ -1,25 +1,25 @@
-"""Fetches pages of customers when one of their customers is met, and those that are held when they have changed."""
+"""Fetches a page of customers when one of them sends its first request, and held pages again when they change."""
 
 # Theory of operation.
 #
-# The plans and the index are always held. A page of customers is fetched when a customer is met that may stand on it,
-# kept in a bounded table, and dropped when none of its customers was asked about for an hour or two.
+# The plans and the index are always held. A page of customers is fetched when a customer is met that may be on it, kept
+# in a bounded table, and dropped when none of its customers was looked up for an hour or two.
 #
-# A new version. Stale while it is revalidated: the version before stays in force as a whole, while the pages that are
-# held and have changed are fetched; then the new one is in force as a whole. So what a node decides by is never a
-# mixture of two versions, and no customer that was met falls back to being unknown because its page has changed. A page
-# that cannot be fetched, or is damaged, leaves the version before in force, as it does where everything is held.
+# A new version. The version before stays in force as a whole, while those held pages that have changed are fetched;
+# then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no
+# customer that was met becomes unknown again because its page has changed. If a page cannot be fetched, or is damaged,
+# the version before stays in force, as it does where everything is held.
 #
-# When the customers are divided over another number of pages, no page is what it was. Then those are fetched on which
-# the customers of the pages stand that are in use: the numbers of pages are powers of two, so page 3 of 4 becomes 3 and
-# 7 of 8. Where all customers were held before, those that the customers stand on that were met lately.
+# When the customers are divided over another number of pages, all pages are new. Then the node fetches the pages that
+# have the customers of its used pages: the numbers of pages are powers of two, so the customers of page 3 of 4 are on
+# pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that were met lately.
 #
-# A flood of names that stand on no page. Each page is fetched once, as there are 256 at most, and names are looked up
-# in it from then on. Only where the table is full could names make pages come and go. So a page of which no customer
-# was met takes the place of no other one; its pending names are noted as absent; and a full table fetches FULL_PAGES
+# A flood of names without a contract. Each page is fetched once, as there are 256 at most, and names are looked up in
+# it from then on. Only if the table is full could names make pages come and go. So a page of which no customer was met
+# never takes the place of another one; its pending names are stored as absent; and a full table fetches FULL_PAGES
 # pages in an interval at most.
 #
-# What fails is tried again with a growing pause, up to a second: per page, if the page is at fault.
+# A fetch that fails is tried again after a growing pause, up to a second: of that page, if the page is at fault.
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from reconverge.hub.port import ContractStore
 from reconverge.runtime.backoff import backoff_ns
 
 TABLE_BYTES: Final = 32 * 1024 * 1024
-"""So much memory the pages that are held take, by default. 100,000 customers take 3 MiB, and a million 40 or so."""
+"""The memory of all held pages in bytes, by default. 100,000 customers take 3 MiB, and a million about 40 MiB."""
 TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
-"""The largest page takes so much, if each of its customers has a limit of its own."""
+"""The memory in bytes of the largest page, if each of its customers has a limit of its own."""
 IDLE_S: Final = 3600.0
-"""A page is dropped of which no customer was met for so long, and after twice that at the latest."""
+"""A page is dropped if no customer on it was looked up for so many seconds; at the latest after twice that."""
 FULL_PAGES: Final = 16
-"""So many pages are fetched in an interval at most where the table has no room."""
+"""The most pages that are fetched in an interval while the table has no room."""
 INLINE_BYTES_MAX: Final = 8 * 1024
-"""So much is read and checked within a millisecond or two; whatever is longer, in a thread."""
+"""A page of up to so many bytes is read and checked on the loop, in a millisecond or two; a longer one in a thread."""
 
 
 _Version = tuple[Document, tuple[str, Document], PageTable]
@@ -64,17 +64,17 @@ _Version = tuple[Document, tuple[str, Document], PageTable]
 
 
 class PagesOnDemand(PagesOfHub):
-    """The pages of a document of which those customers are held that were met.
+    """The pages of the contracts on a node that holds only pages of customers that were met.
 
     Args:
-        decider: what decides by them.
-        clock: the node's.
-        wake: has the loop look at `due_ns`; called by decisions, so it must not wait.
-        meanwhile: see `Meanwhile`.
-        bytes_max: how much memory the pages may take, about.
+        decider: the object that decides requests by these contracts.
+        clock: the node's clock.
+        wake: makes the loop look at `due_ns`; decisions call it, so it must not wait.
+        meanwhile: how a customer is decided while its page is being fetched; see `Meanwhile`.
+        bytes_max: about how many bytes of memory the pages may take.
 
     Raises:
-        InvalidSetting: there would be no room for the largest pages.
+        InvalidSetting: `bytes_max` has no room for the largest page.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class PagesOnDemand(PagesOfHub):
         self.unkept = False
         """Whether a page has come since this was last set to False."""
         self._next: _Version | None = None
-        """The version that was put together last, and is not in force yet."""
+        """The version that was read last, and is not in force yet."""
         self._table = PageTable(bytes_max)
         self._heaviest = PAGE_BYTES_MAX
         """The memory of the heaviest page that was fetched; none heavier is expected."""
         self._not_before_ns: dict[int, int] = {}
-        """When a page that is at fault may be fetched again."""
+        """By page number: when a page that was missing or damaged may be fetched again."""
         self._failures: dict[int, int] = {}
         self._pause_until_ns = self._failures_in_a_row = 0
         self._in_full = (0, 0)
-        """When the interval began, and how many pages were fetched in it without room for them."""
+        """When the present interval began, and the number of pages fetched in it while the table was full."""
         self._swept_ns = clock.monotonic_ns()
         self._swept_at = this_moment()
 
     @property
     def customers(self) -> OnDemandCustomers | None:
-        """Those in force."""
+        """The customers in force; None if no version is held on demand."""
         customers = None if self.version is None else self.version.customers
         return customers if isinstance(customers, OnDemandCustomers) else None
 
@@ -128,18 +128,18 @@ class PagesOnDemand(PagesOfHub):
 
     @property
     def bytes_held(self) -> int:
-        """About how much memory they take."""
+        """About how many bytes of memory the held pages take."""
         return int(self._table.currsize)
 
     @property
     def dropped(self) -> int:
-        """How many pages went because they were not in use, or for others."""
+        """The number of pages that were dropped because they were not used, or to make room for others."""
         return self._idle + self._evicted + self._table.evicted
 
     # ------------------------------------------------------------ a version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """The next version: the plans, and the pages that are held now, or those of their customers.
+        """Reads the next version: its plans, and the pages that have the customers of the pages held now.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -151,9 +151,9 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """The document of those of its pages that are at hand.
+        """Makes the document from those of its pages that `payloads` has, by digest.
 
-        Raises MissingPage if the plans are not, DamagedPage, and InvalidContracts.
+        Raises MissingPage if `payloads` lacks the plans, DamagedPage, and InvalidContracts.
         """
         if outline.plans not in payloads:
             raise MissingPage(outline.plans)
@@ -162,7 +162,7 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def be_in_force(self, document: Document) -> None:
-        """The document that was made last was put in force."""
+        """Adopts the pages of a document that was just put in force; it must be the one that was read last."""
         before = self.customers
         if self._next is None or self._next[0] is not document:
             raise AssertionError("another document was made since")
@@ -174,14 +174,14 @@ class PagesOnDemand(PagesOfHub):
             before.release()
 
     def give_way(self) -> None:
-        """A version is in force of which all pages are held: hold none here."""
+        """Drops all pages here, because a version is in force of which all pages are held elsewhere."""
         before, self.version, self._plans = self.customers, None, None
         self._table = PageTable(self._bytes_max)
         if before is not None:
             before.release()
 
     def payloads(self, outline: Outline) -> dict[str, bytes]:
-        """The plans and the pages that are held, as a hub keeps them, as far as this program writes them so."""
+        """Returns the plans and the held pages as bytes, by digest; leaves out those whose digest would differ."""
         if self._plans is None:
             return {}
         said = table_of(self._plans[1])
@@ -192,7 +192,7 @@ class PagesOnDemand(PagesOfHub):
         return {digest: each for digest, each in found.items() if digest in known and digest_of(each) == digest}
 
     def _numbers_to_hold(self, pages: int) -> list[int]:
-        """The pages of the next version that its customers may be asked about, if it has so many."""
+        """Returns the numbers of the pages to hold of the next version, which has `pages` pages."""
         customers = self.customers
         if customers is None:
             return sorted({page_number(identity, pages) for identity in self._decider.met()})
@@ -201,13 +201,13 @@ class PagesOnDemand(PagesOfHub):
         return [number for number in range(pages) if any(page.met for page in self._ancestors(number, pages))]
 
     def _is_held(self, number: int, outline: Outline) -> bool:
-        """Whether a page of the next version is one that is held now."""
+        """Whether a page of the next version is held now, with the same content."""
         customers, page = self.customers, self.held.get(number)
         same_pages = customers is not None and len(customers.digests) == len(outline.customers)
         return same_pages and page is not None and page.digest == outline.customers[number]
 
     def _ancestors(self, number: int, pages: int) -> list[PackedPage]:
-        """The pages that are held of which customers may stand on that page, if there are so many."""
+        """Returns the held pages whose customers may be on page `number` when there are `pages` pages."""
         customers = self.customers
         fewer = pages if customers is None else min(pages, len(customers.digests))
         return [page for each, page in list(self.held.items()) if each % fewer == number % fewer]
@@ -229,7 +229,7 @@ class PagesOnDemand(PagesOfHub):
             elif known is not None and known.digest == digest:
                 said = known.tables()
             else:
-                continue  # it was dropped while others were fetched
+                continue  # the page was dropped while others were fetched
             page = packed(said, digest, plans[1].plans, number=number, pages=pages)
             before = self._ancestors(number, pages)  # by the same number of pages, the one of that number
             if before:
@@ -245,7 +245,7 @@ class PagesOnDemand(PagesOfHub):
     # ------------------------------------------------------------ what is met
 
     def due_ns(self) -> int | None:
-        """When a page should be fetched that is wanted; None if none is."""
+        """Returns when to fetch the next wanted page, in nanoseconds of the clock; None if no page is wanted."""
         customers = self.customers
         wanted = [] if customers is None else list(customers.wanted)
         if not wanted:
@@ -256,9 +256,9 @@ class PagesOnDemand(PagesOfHub):
     async def fetch_wanted(
         self, store: ContractStore, *, interval_ns: int, timeout_s: float | None = None
     ) -> list[PageProblem]:
-        """Fetch the pages that are wanted and may be fetched now; returns which of them are at fault, and why.
+        """Fetches the wanted pages that may be fetched now. Returns those that are missing or damaged, with the reason.
 
-        Raises HubUnavailable and TimeoutError; then they are wanted still.
+        Raises HubUnavailable and TimeoutError; then the pages are still wanted.
         """
         problems: list[PageProblem] = []
         while (customers := self.customers) is not None:
@@ -282,12 +282,12 @@ class PagesOnDemand(PagesOfHub):
         return problems
 
     def pause(self, interval_ns: int) -> None:
-        """The hub does not answer: fetch nothing for a while, for longer each time."""
+        """Stops fetching for a while, because the hub does not answer; each time in a row for longer."""
         self._failures_in_a_row += 1
         self._pause_until_ns = self._clock.monotonic_ns() + backoff_ns(interval_ns, self._failures_in_a_row)
 
     def sweep(self) -> None:
-        """Drop what was not used for IDLE_S, and forget what no longer holds."""
+        """Drops the pages that were not used for IDLE_S, and former limits that have ended. Acts once in IDLE_S."""
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._swept_ns < IDLE_S * SECOND_NS:
             return
@@ -305,7 +305,7 @@ class PagesOnDemand(PagesOfHub):
         self._decider.forget_standings()
 
     def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
-        """How many pages may be fetched at once now."""
+        """Returns how many of the `wanted` pages may be fetched at once now."""
         if self._table.currsize + self._heaviest <= self._table.maxsize:
             return FETCHED_AT_ONCE
         begun_ns, fetched = self._in_full
@@ -318,7 +318,7 @@ class PagesOnDemand(PagesOfHub):
         return max(0, allowed)
 
     async def _take(self, customers: OnDemandCustomers, number: int, payload: bytes) -> Exception | None:
-        """Holds a page, and decides its customers by it; returns why not."""
+        """Reads a page that was fetched and puts it in force. Returns the error if it is invalid, else None."""
         document = self.version
         if document is None or document.customers is not customers:
             return None
@@ -338,7 +338,10 @@ class PagesOnDemand(PagesOfHub):
         return None
 
     def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
-        """Holds a page, if there is room or one of its customers was met; returns those met without it."""
+        """Stores a page if there is room, or if one of its customers was met.
+
+        Returns the names met without the page.
+        """
         pending = customers.pending_of(number)
         if self._table.has_room(page) or any(page.peek(identity) is not None for identity in pending):
             self._table[number] = page

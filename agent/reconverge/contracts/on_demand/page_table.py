@@ -1,4 +1,4 @@
-"""The pages that a node holds: a bounded table, from which what no customer was met of goes first."""
+"""A bounded table of the pages that a node holds; a page of which no customer was met is evicted first."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from reconverge.contracts.on_demand.packed_page import PackedPage
 
 
 class PageTable(Cache[int, PackedPage]):
-    """Pages by number, as many as `bytes_max` bytes have room for, and at most `PAGES_MAX` by their numbers.
+    """A table of pages by page number, which together take at most `bytes_max` bytes of memory.
 
-    For the loop that fetches. Decisions look at `held` alone, a dictionary that always has the same pages: a look into
-    it takes no lock, and does not reorder what another thread is about to change.
+    Only the fetching loop uses the table. Decisions, in any thread, read only `held`, a plain dictionary of the same
+    pages: that takes no lock, and unlike a look-up in the table it reorders nothing.
     """
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max, getsizeof=lambda page: min(page.weight, bytes_max))  # one page always has room
         self.held: dict[int, PackedPage] = {}
         self.evicted = 0
-        """How many had to go for others."""
+        """The number of pages that were evicted to make room for others."""
 
     def has_room(self, page: PackedPage) -> bool:
-        """Whether none has to go for it."""
+        """Whether the page fits without the eviction of another one."""
         return bool(self.currsize + self.getsizeof(page) <= self.maxsize)
 
     def __setitem__(self, number: int, page: PackedPage) -> None:
@@ -33,7 +33,7 @@ class PageTable(Cache[int, PackedPage]):
         self.held.pop(number, None)
 
     def popitem(self) -> tuple[int, PackedPage]:
-        """Drop a page of which no customer was met, if there is one; else the one that was used longest ago."""
+        """Evicts a page of which no customer was met, if there is one; else the one that was used longest ago."""
         number = min(self.held, key=lambda each: (self.held[each].met, self.held[each].last))
         page = self.held[number]
         del self[number]

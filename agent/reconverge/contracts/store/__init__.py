@@ -1,1 +1,1 @@
-"""Where contracts are kept: the port, a book in memory and one at a hub, what travels, and what nodes read."""
+"""Stores contracts: the interface of a book, a book in memory and one at a hub, their pages, and the nodes' reader."""

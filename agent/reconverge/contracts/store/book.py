@@ -1,4 +1,4 @@
-"""The port to where contracts are kept: what keeping them promises, and what it does not."""
+"""The interface of a book, which stores the contracts of a fleet: what a book promises, and what it does not."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from reconverge.errors import ReconvergeError
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the contracts."""
+    """One change of the contracts, as an entry of the history."""
 
     version: int
-    """Of the contracts from this change on."""
+    """The version of the contracts that this change made."""
     author: str
     when: float
-    """In seconds since 1970."""
+    """The moment of the change, in seconds since 1970."""
     identity: str | None
-    """The customer that it is about; None if it is about the whole document."""
+    """The customer whose contract changed; None if the whole document changed."""
     before: Any
-    """The entry before, as `table_of` or `table_of_customer` writes it; None if there was none."""
+    """The entry before the change, as `table_of` or `table_of_customer` writes it; None if there was none."""
     after: Any
-    """The entry since, likewise."""
+    """The entry after the change, in the same form; None if there is none."""
 
 
 class VersionConflict(ReconvergeError):
@@ -34,51 +34,55 @@ class VersionConflict(ReconvergeError):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"the contracts are at version {found}, and the change was made for {expected}; look at them again"
+            f"the contracts are at version {found}, and the change was made for version {expected}; "
+            "read them again and repeat the change"
         )
 
 
 @runtime_checkable
 class Book(Protocol):
-    """Where the contracts of a fleet are kept, with all former versions, and by which author each was made.
+    """A store of the contracts of a fleet, with former versions, and with the author of each version.
 
-    Promises: a change is made whole or not at all; the version rises by one with each; of two changes at once one
-    fails with VersionConflict; what a change says of a customer whose limits are counted otherwise from then on holds
-    beside what was said before, for as long as that counts. Whatever goes wrong with a hub is raised as
-    `HubUnavailable`, and what is said wrongly as `InvalidContracts`, with nothing changed.
-    Does not promise: that all nodes obey when a change returns; they do within one interval.
+    Promises: a change is made whole or not at all; each change raises the version by one; of two changes at once one
+    fails with VersionConflict; if a change makes a customer's limit count otherwise, the former limit stays in force
+    beside the new one for as long as its use counts. A failure of a hub is raised as `HubUnavailable`, and invalid
+    input as `InvalidContracts`, with nothing changed.
+    Does not promise: that the change is in force on all nodes when a call returns; it is within one interval.
     """
 
     async def read(self) -> tuple[int, Document]:
-        """The version and the contracts; version 0 and no plan if there are none yet."""
+        """Returns the version and the contracts; version 0 and a document without plans if there are none yet."""
         ...
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Writes a customer's contract from a table or the name of a plan; None ends it. Returns the version.
+        """Sets a customer's contract: a table or the name of a plan; None removes it. Returns the new version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """
         ...
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Replaces the whole document by that of a table. Returns the version."""
+        """Replaces the whole document by the table `said`. Returns the new version.
+
+        With `expected`, raises VersionConflict unless the contracts are at that version.
+        """
         ...
 
     async def rollback(self, version: int, *, author: str) -> int:
-        """Restores the contracts of a former version. Returns the new version; that is higher, too.
+        """Makes the contracts of a former version a new version. Returns the new version, which is the highest.
 
-        Raises LookupError if that version is not kept any more.
+        Raises LookupError if the former version is not kept any more.
         """
         ...
 
     async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        """The last changes, the newest first; of one customer, or of all."""
+        """Returns the last `most` changes, the newest first; with `identity`, only those of that customer."""
         ...
 
     async def forget(self, identity: str, *, author: str) -> int | None:
-        """Erase a customer: its contract, and all that former versions and the history contain of it.
+        """Erases a customer's contract from the present version, from all former versions and from the history.
 
-        Returns the new version; None if no version that is kept knows the customer. Nodes obey as they do a change
-        that ends the contract: what was used of it is one of the things that are forgotten.
+        Returns the new version; None if no version that is kept has the customer. For nodes it is a change that ends
+        the contract, and they drop the customer's use, too.
         """
         ...

@@ -1,14 +1,14 @@
-"""Makes a change of the contracts: former limits that go on holding, and its entry in the history."""
+"""Makes a change of the contracts: the new document with its former limits, and the change's entry in the history."""
 
 # Theory of operation.
 #
-# What was used is kept in counts, and a limit that is counted otherwise has other counts, which are empty. A customer
-# whose plan changes a limit from a fixed window to a bucket could use the whole quota twice. So the limit
-# as it was holds beside the new one for as long as a charge to it may count; `former` in the customer's entry says so.
-# It does not matter what has changed: the customer's own limit, its plan, or the limits of the plan that it is on.
+# A limit that is counted otherwise than before has new counts, which are empty. So a customer whose plan changes a
+# limit from a fixed window to a bucket could use the whole quota twice. To prevent that, the former limit stays in
+# force beside the new one for as long as a charge to it may count; it is listed as `former` in the customer's entry. It
+# does not matter what has changed: the customer's own limit, its plan, or the limits of the plan that it is on.
 #
 # A former limit that is over is left out, and so is one that counts as a present limit does: a change that is taken
-# back finds its counts where they were. A limit without a successor of its name is gone, as the change says.
+# back finds its counts where they were. A limit that the change removes, without a new one of its name, is just gone.
 #
 # An unknown customer has no entry, so nothing can be kept for it: not when the plan for the unknown changes, and not
 # for a customer that is removed.
@@ -40,13 +40,13 @@ from reconverge.errors import ReconvergeError, shown
 LISTED_MAX: Final = 20
 """The history entry of a replaced document lists so many customers and plans, as they were and as they are."""
 NO_CONTRACTS: Final = Document(plans={})
-"""Before anything was said."""
+"""The contracts before the first change: no plans and no customers."""
 AUTHOR_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNote:
-    """The entry of a change in the history."""
+    """The content of a change for the history: one customer's entry, or the differing parts of the documents."""
 
     identity: str | None
     before: Any
@@ -54,13 +54,13 @@ class ChangeNote:
 
 
 def with_formers(before: Document, after: Document, *, now_s: float, identities: Iterable[str]) -> Document:
-    """The document after a change, with the former limits of these customers that go on holding.
+    """Returns the document `after` a change, with the former limits of these customers added to their contracts.
 
-    Raises InvalidContracts if one of them would have more of those than a customer may have.
+    Raises InvalidContracts if a customer would have more than FORMER_MAX former limits.
     """
     changed: dict[str, Customer] = {}
     by_plans: dict[tuple[str | None, str], tuple[Former, ...]] = {}
-    """Of customers of which nothing is said but their plan: nearly all, and all that share both plans share it."""
+    """The former limits of customers that have nothing but a plan, by their plans before and after the change."""
     for identity in identities:
         customer = after.customers.get(identity)
         if customer is None:
@@ -115,14 +115,14 @@ def change_note(before: Document, after: Document, identity: str | None) -> Chan
 
 
 def touched(before: Document, after: Document) -> Iterable[str]:
-    """The customers whose terms a change of the document may have changed."""
+    """Returns the customers whose terms a change of the document may have changed."""
     if before.plans == after.plans and before.unknown == after.unknown:
         return [each for each, customer in after.customers.items() if before.customers.get(each) != customer]
     return after.customers
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Returns the names that do not mean the same in both, as many as a note lists."""
+    """Returns the names whose entries differ, at most as many as the history shows."""
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return differing[:LISTED_MAX]
 
@@ -130,7 +130,10 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
 def formers_of(
     before: Document, after: Document, identity: str, customer: Customer, now_s: float
 ) -> tuple[Former, ...]:
-    """The former limits that a customer has after a change of the document. Raises InvalidContracts for too many."""
+    """Returns a customer's former limits after a change of the document.
+
+    Raises InvalidContracts if there are too many.
+    """
     present = [term for term in terms_of(after, identity, now_s).terms if not term.former]
     candidates = [each for each in customer.former if each.until > now_s]
     known = before.customers.get(identity)
@@ -154,12 +157,12 @@ def formers_of(
 
 
 def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -> Document:
-    """The document in which a customer's contract is what is said; None ends it. Raises InvalidContracts."""
+    """Returns the document with a customer's contract set to `said`; None removes it. Raises InvalidContracts."""
     check_identity(identity, "customers")
     customers = dict(before.customers)
     if said is None:
         if customers.pop(identity, None) is None:
-            raise InvalidContracts("has no contract that could end", "customers", identity)
+            raise InvalidContracts("has no contract to remove", "customers", identity)
         return replace(before, customers=customers)
     customers[identity] = checked_customer(identity, said, before.plans)
     after = replace(before, customers=customers)
@@ -167,31 +170,31 @@ def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -
 
 
 def with_document(before: Document, after: Document, *, now_s: float) -> Document:
-    """The document that takes the place of another one. Raises InvalidContracts."""
+    """Returns the document that replaces another one, with former limits added. Raises InvalidContracts."""
     return with_formers(before, after, now_s=now_s, identities=touched(before, after))
 
 
 def check_author(author: object) -> str:
-    """Returns an author's name as it is, for the history of changes. Raises InvalidContracts."""
+    """Returns the author's name for a history entry if it is valid. Raises InvalidContracts if not."""
     if not isinstance(author, str) or not 1 <= len(author) <= AUTHOR_LENGTH_MAX or not author.isprintable():
         raise InvalidContracts(
-            f"{shown(author)} is no name of an author: 1 to {AUTHOR_LENGTH_MAX} characters that can be printed"
+            f"{shown(author)} is no name of an author: give 1 to {AUTHOR_LENGTH_MAX} printable characters"
         )
     return author
 
 
 class UnknownVersion(ReconvergeError, LookupError):
-    """Raised when contracts are to be again what they were at a version that is not kept, or never was."""
+    """Raised when contracts shall be rolled back to a version that is not kept any more, or never was there."""
 
     def __init__(self, version: int, kept: Iterable[int]) -> None:
         self.version = version
         known = sorted(kept)
         which = f"from {known[0]} to {known[-1]}" if known else "none"
-        super().__init__(f"version {version} of the contracts is not kept; those that are: {which}")
+        super().__init__(f"version {version} of the contracts is not kept; kept versions: {which}")
 
 
 Make: TypeAlias = Callable[[Document, float], Document]
-"""Makes a document of the one before, at a moment; it may take seconds, and runs on a thread."""
+"""Makes a new document from the present one and the time in seconds since 1970; runs on a thread, maybe for seconds."""
 
 
 class ChangingBook:
@@ -216,7 +219,7 @@ class ChangingBook:
 
     @abstractmethod
     async def _former(self, version: int) -> Document:
-        """The contracts of a version. Raises UnknownVersion."""
+        """Returns the contracts of a former version. Raises UnknownVersion."""
 
     @abstractmethod
     async def _recorded_changes(self) -> Sequence[Change]:
@@ -224,4 +227,4 @@ class ChangingBook:
 
     @abstractmethod
     async def _change(self, make: Make, author: str, expected: int | None = None, identity: str | None = None) -> int:
-        """Make a change, and return the version since. Raises VersionConflict."""
+        """Makes a change and returns the new version. Raises VersionConflict."""

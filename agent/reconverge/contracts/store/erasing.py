@@ -1,8 +1,8 @@
-"""Takes a customer out of contracts as if it had never been there: out of the document, and out of its history.
+"""Erases a customer from contracts: from the present document, from all former versions and from the history.
 
-A change that ends a contract leaves it in every version before, to which one can go back, and in the history of
-changes. Erasing takes it out of those too: each version is what it was, but for that customer. That there was a
-customer, when its contract changed and by which author stays in the history, under the name ERASED.
+A change that ends a contract leaves it in all former versions, which can be restored, and in the history. Erasing
+removes the customer from these, too, and changes nothing else in them. The history still shows that a customer's
+contract was changed, when, and by which author, under the name ERASED.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from reconverge.contracts.model import Document
 from reconverge.contracts.store.book import Change
 
 ERASED: Final = "(erased)"
-"""Stands in place of the identity in the history of changes."""
+"""Stands in place of the erased identity in the history of changes."""
 
 
 @dataclass(slots=True)
 class Rewritten:
-    """A history from which a customer was taken out."""
+    """A history of contracts that was rewritten without one customer."""
 
     history: list[str]
-    """The digests of the history's pages, the newest first."""
+    """The digests of the pages that describe changes, the newest first."""
     pages: dict[str, bytes]
-    """All pages that have become others, by digest."""
+    """All pages of the rewritten history and its versions that were written anew, by digest."""
     former: set[str]
-    """The pages that the history was made of before, and the contracts in force."""
+    """The digests of all pages of the former history, of its versions, and of the contracts in force."""
 
     @property
     def changed(self) -> bool:
-        """Whether any page has become another one."""
+        """Whether any page differs from before."""
         return not self.former.issuperset(self.pages)
 
 
 def without_customer(document: Document, identity: str) -> Document:
-    """The document without the customer; the same object if it has none of that name."""
+    """Returns the document without the customer; the same object if it does not have the customer."""
     if identity not in document.customers:
         return document
     return replace(document, customers={name: each for name, each in document.customers.items() if name != identity})
@@ -53,7 +53,7 @@ def change_without(change: Change, identity: str) -> Change:
 
 
 def _without(said: Any, identity: str) -> Any:
-    """Returns the entry of a document without the customer."""
+    """Returns the table of a document without the customer; the same object if it does not name the customer."""
     customers = said.get("customers") if isinstance(said, Mapping) else None
     if not isinstance(customers, Mapping) or identity not in customers:
         return said

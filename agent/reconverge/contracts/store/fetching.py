@@ -1,11 +1,11 @@
-"""Puts a document together from the pages of a hub, and fetches only those that it has not read before."""
+"""Makes a document from the pages at a hub, and fetches only the pages that it has not read before."""
 
-# A page is named by what is in it, so what was read once need not be read again. What is kept of a page is the
-# customers, which the document shares. A customer is checked against the plans; when these have changed, the customers
-# of pages that have not are checked again, from what is known of them.
+# A page is named by a digest of its content, so a page that was read once need not be read again. Of each page the
+# customers are kept, as objects that the document shares. A customer is checked against the plans; if the plans have
+# changed, the customers of unchanged pages are checked again, from these objects.
 #
-# Reading and checking 10,000 customers takes a few tenths of a second. The loop may be that of an application, so
-# whatever is longer than INLINE_BYTES_MAX is read in a thread.
+# Reading and checking 10,000 customers takes a few tenths of a second. The loop may be that of an application, so pages
+# of more than INLINE_BYTES_MAX together are read in a thread.
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.port import ContractStore
 
 FETCHED_AT_ONCE: Final = 3
-"""So many pages are under way side by side. A hub on Redis has one connection more, for exchanges."""
+"""The number of pages that are fetched side by side. A hub on Redis has one connection more, for exchanges."""
 INLINE_BYTES_MAX: Final = 64 * 1024
-"""So much is read and checked within a few milliseconds."""
+"""Pages of up to so many bytes together are read and checked on the loop, within a few milliseconds."""
 
 
 class MissingPage(Exception):  # a fact, as all names of errors are here
-    """Raised for a page that the index names and the hub does not have."""
+    """Raised when the hub does not have a page that the index names."""
 
 
 class PageProblem(NamedTuple):
-    """A page that was wanted is not held, for that error."""
+    """The digest of a page that could not be fetched or read, with the error."""
 
     digest: str
     error: Exception
 
 
 class PagesOfHub:
-    """Fetches the pages of a document, as far as it has not read them before. For one event loop at a time."""
+    """Fetches those pages of a document that it has not read before. For one event loop at a time."""
 
     def __init__(self) -> None:
         self.fetched = 0
         """The number of pages that were fetched."""
         self._unread: dict[str, bytes] = {}
-        """Pages of a document that is not together yet; so an interrupted reader goes on where it was."""
+        """Pages of an incomplete document, by digest, so that an interrupted reader need not fetch them again."""
         self._plans: tuple[str, Document] | None = None
-        """The page of plans that was read last, by its digest."""
+        """The page of plans that was read last: its digest, and a document of its plans."""
 
     def _knows_plans(self, outline: Outline) -> bool:
         return self._plans is not None and self._plans[0] == outline.plans
@@ -61,7 +61,10 @@ class PagesOfHub:
     async def _unread_of(
         self, store: ContractStore, outline: Outline, customers: Iterable[str], timeout_s: float | None
     ) -> dict[str, bytes]:
-        """The pages that were not read yet, of the plans and of these customers: fetched, unless they were before."""
+        """Fetches the page of plans, if it is new, and these pages of customers. Returns their bytes, by digest.
+
+        Pages that an interrupted call has fetched are not fetched again.
+        """
         # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
         wanted = dict.fromkeys((*(() if self._knows_plans(outline) else (outline.plans,)), *customers))
         unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in wanted}
@@ -78,7 +81,7 @@ class PagesOfHub:
         timeout_s: float | None,
         problems: list[PageProblem] | None = None,
     ) -> None:
-        """Fetch pages side by side; one at fault is a problem where those are collected, and raised elsewhere."""
+        """Fetches pages side by side into `found`. Puts errors of single pages into `problems`, or else raises them."""
         answers = await asyncio.gather(
             *(fetched_page(store, digest, timeout_s=timeout_s) for digest in digests), return_exceptions=True
         )
@@ -95,7 +98,7 @@ class PagesOfHub:
             raise failure
 
     def _plans_of(self, outline: Outline, payloads: Mapping[str, bytes]) -> tuple[tuple[str, Document], bool]:
-        """The page of plans with its digest, and whether its plans are those that were read last."""
+        """Returns the digest and document of the page of plans, and whether its plans are equal to the last ones."""
         known = self._plans
         if known is not None and known[0] == outline.plans:
             return known, True
@@ -104,15 +107,15 @@ class PagesOfHub:
 
 
 class Pages(PagesOfHub):
-    """The pages of a document of which all customers are held."""
+    """Fetches the pages of a document, and keeps all customers in memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._customers: dict[tuple[int, str], dict[str, Customer]] = {}
-        """The pages of customers of the last document, by number and digest."""
+        """The customers of each page of the last document, by the page's number and digest."""
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """The document of these pages. A page is waited for as long as `timeout_s`.
+        """Fetches the new pages of `outline`, and returns its document. Waits at most `timeout_s` for each page.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -123,14 +126,17 @@ class Pages(PagesOfHub):
         return self._join(outline, unread)
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """The document of pages that are at hand. Raises MissingPage, DamagedPage, and InvalidContracts."""
+        """Makes the document of `outline` from `payloads`, by digest.
+
+        Raises MissingPage, DamagedPage, and InvalidContracts.
+        """
         for digest in outline.digests:
             if digest not in payloads:
                 raise MissingPage(digest)
         return self._join(outline, payloads)
 
     def forget(self) -> None:
-        """Hold nothing any more: pages are fetched on demand."""
+        """Drops all customers and plans, because pages are fetched on demand from now on."""
         self._plans, self._customers, self._unread = None, {}, {}
 
     def _join(self, outline: Outline, unread: Mapping[str, bytes]) -> Document:
@@ -149,12 +155,14 @@ class Pages(PagesOfHub):
 
 
 async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
-    """One page, if its digest is right. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
+    """Fetches one page, and checks its digest. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
     payload = await asyncio.wait_for(store.get_page(digest, bytes_max=PAGE_BYTES_MAX), timeout_s)
     if payload is None:
         raise MissingPage(digest)
     if type(payload) is not bytes:
-        raise HubUnavailable("protocol", "a page is no string of bytes", applied=False)
+        raise HubUnavailable(
+            "protocol", f"the hub returned {type(payload).__name__} for a page, not bytes", applied=False
+        )
     table_in(payload, digest)
     return payload
 
@@ -167,9 +175,9 @@ async def put_pages(
     keep_s: float,
     timeout_s: float | None = None,
 ) -> list[str]:
-    """Put those pages at the hub that it lacks, and keep all for so long; returns digests that neither side has.
+    """Stores those of `pages` at the hub that it lacks, and makes it keep all `digests` for `keep_s` seconds.
 
-    Raises HubUnavailable and TimeoutError.
+    Returns the digests that neither the hub nor `pages` has. Raises HubUnavailable and TimeoutError.
     """
     lacking = await asyncio.wait_for(store.keep_pages(list(dict.fromkeys(digests)), keep_s=keep_s), timeout_s)
     for digest in lacking:

@@ -1,13 +1,13 @@
-"""Listens for what a hub says of changed contracts, so that a node need not look in every interval."""
+"""Listens for a hub's hints that contracts have changed, so that a node need not look in every interval."""
 
 # Theory of operation.
 #
-# The problem. To look once in an interval is what makes a change arrive within an interval, and in a fleet where no
-# contract changes for days it is what nodes do all day.
+# The problem. A change arrives within an interval because each node looks for one in each interval. If no contract
+# changes for days, nodes look all day for nothing.
 #
 # A hub that can (`ContractHints`) pushes a hint: the index may have changed. A node looks then, and otherwise once in
-# PERIOD intervals. No decision depends on a hint, and none is believed: it says nothing but "look". One that is lost
-# costs a period, and after it the node looks in every interval until a hint is heard again:
+# PERIOD intervals. No decision depends on a hint, and a hint contains no data: it only makes a node look. A lost hint
+# delays the change by a period, and after it the node looks in every interval until the next hint comes:
 #
 #     listens, and hints come                         looks once in PERIOD intervals, or PERIOD_S
 #     a look finds what no hint announced              looks once in an interval, and connects anew
@@ -15,12 +15,12 @@
 #
 #     too many hints come in a second     looks at once, and then once in an interval; listens again after FLOODED_S
 #
-# So a client that floods the channel has nodes look every GAP_S and no more often, and costs them HEARD_MAX messages in
-# FLOODED_S: a message costs more than it says, and what comes after that is sent to no connection. Nodes spread their
-# looks over a tenth of an interval, since all of them hear a hint in the same moment.
+# So a client that floods the channel makes nodes look at most once in GAP_S, and makes them read HEARD_MAX messages in
+# FLOODED_S; later messages are not sent to them, as they have closed the connection. Nodes spread their looks over a
+# tenth of an interval, since all of them receive a hint in the same moment.
 #
-# Listening has a thread, a loop and a connection of its own. The thread of the exchanges sleeps on a lock between them
-# and has no loop that goes on; to keep one going for this would cost an agent at rest more than the looks do.
+# Listening has a thread, a loop and a connection of its own. The thread of the exchanges sleeps on a lock between them,
+# and its loop does not run all the time; a loop that does would cost an idle agent more than the looks cost.
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ from reconverge.runtime.threads import Latch, start_thread
 logger = logging.getLogger("reconverge")
 
 PERIOD: Final = 10
-"""A node that hints reach looks once in so many intervals."""
+"""A node that receives hints looks once in so many intervals without one."""
 PERIOD_S: Final = 10.0
-"""But no less often than that, unless its interval is longer."""
+"""The longest time between two looks, in seconds, unless the interval is longer."""
 GAP_S: Final = 0.02
-"""Looks that hints ask for are so far apart."""
+"""The least seconds between two looks that follow hints."""
 HEARD_MAX: Final = 200
-"""So many hints are read in a second: more than writers make, and than looks follow; half a percent of a core."""
+"""The most hints that are read in a second: more than writers send; to read them takes half a percent of a core."""
 FLOODED_S: Final = 5.0
-"""For so long a channel is not listened to on which more come."""
+"""The seconds for which a node does not listen after more than HEARD_MAX hints in a second."""
 SPREAD: Final = 0.1
-"""Over so much of an interval the looks of all nodes are spread that hear the same hint."""
+"""The part of an interval over which nodes spread their looks after the same hint."""
 AGAIN_S: Final = (0.1, 30.0)
-"""How long to wait before connecting again: at first, and at most."""
+"""The seconds to wait before connecting again: after the first failure, and at most."""
 FORBIDDEN_S: Final = 600.0
-"""How long if the hub forbids it."""
+"""The seconds to wait before connecting again if the hub does not permit to listen."""
 RENEWED_S: Final = 60.0
-"""A connection is given up so often at most because a hint was lost."""
+"""The least seconds between two new connections that are made because a hint was lost."""
 END_POLL_S: Final = 0.002
 FORBIDDEN: Final = ("permission", "denied")
 
 
 class HintListener:
-    """Decides when a reader should look, by the hints of its hub.
+    """Listens for hints of changed contracts, and schedules a reader's looks at the hub by them.
 
     Args:
-        clock: the reader's.
-        interval_ns: says how often to look without hints, in nanoseconds.
-        wake: has the reader's loop look at what is due; called from the thread that listens.
-        random: for tests.
+        clock: the reader's clock.
+        interval_ns: returns the nanoseconds between two looks without hints.
+        wake: wakes the reader's loop so that it checks `due_ns`; called from the thread that listens.
+        random: the source of random delays; for tests.
     """
 
     def __init__(
@@ -83,31 +83,31 @@ class HintListener:
         self._logged = LoggedOnce()
         self.heard = self.lost = self.floods = 0
         self._second_ns: int | None = None
-        """When the second has begun in which hints are counted just now."""
+        """When the present second of counted hints began."""
         self._in_second = 0
         self._flooded_ns: int | None = None
         self._thread: _Listening | None = None
         self._trusted = True
-        """Whether no hint was lost since the last one that came."""
+        """Whether no hint was found to be lost since the last one that came."""
         self._hinted_ns: int | None = None
         """When to look, because of a hint or because there are none any more."""
         self._listened_ns: int | None = None
-        """Since when hints are listened for; None if they are not."""
+        """When the listener connected; None if it is not connected."""
         self._renewed_ns: int | None = None
 
     @property
     def listening(self) -> bool:
-        """Whether hints are listened for."""
+        """Whether the listener is connected and receives hints."""
         return self._listened_ns is not None
 
     def counted(self) -> dict[str, Any]:
-        """Returns the counts of hints, as `ContractsStats` names them."""
+        """Returns the counters of hints, by their names in `ContractsStats`."""
         return {"hinted": self.heard, "hints_lost": self.lost, "hint_floods": self.floods}
 
     # ------------------------------------------------------------ in the reader's loop
 
     def listen(self, hub: Hub) -> None:
-        """Listens for hints from now on, unless it does already or the hub has none."""
+        """Starts the thread that listens for hints, unless it runs already or the hub has no hints."""
         thread = self._thread
         if (thread is not None and thread.alive) or not isinstance(hub, ContractHints):
             return
@@ -118,31 +118,36 @@ class HintListener:
         self._thread = _Listening(self, hints)
         try:
             self._thread.start()
-        except RuntimeError as error:  # no thread can be had: it is looked at once in an interval
+        except RuntimeError as error:  # no thread can be started: the reader looks once in an interval
             self._thread = None
             if self._logged.is_new("thread"):
-                logger.warning("reconverge: hints of changed contracts are not listened for: %s", error)
+                logger.warning(
+                    "reconverge: the thread that listens for hints of changed contracts cannot be started: %s", error
+                )
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
-        """When to look next, if it would be at `next_ns` without hints."""
+        """Returns when to look next, in nanoseconds, if it were at `next_ns` without hints."""
         hinted_ns = self._hinted_ns
         if hinted_ns is None:
             return next_ns
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """How long until the next look, unless a hint comes."""
+        """Returns the nanoseconds until the next look, unless a hint comes."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
 
     def take(self) -> bool:
-        """Whether a hint asked for a look; the look that begins now answers it."""
+        """Whether a hint, or the loss of hints, was the reason for the look that begins now. Resets the reason."""
         hinted, self._hinted_ns = self._hinted_ns is not None, None
         return hinted
 
     def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
-        """Notes the find of the look that began after `take`; `looked_ns` is when the one before it was."""
+        """Processes the result of a look: a change that was found without a hint means that a hint was lost.
+
+        `new`: whether a change was found; `hinted`: the result of `take` before the look; `looked_ns`: the previous look.
+        """
         since_ns = self._listened_ns
         if not new or hinted or self._hinted_ns is not None or since_ns is None or since_ns >= looked_ns:
             return
@@ -150,8 +155,8 @@ class HintListener:
         self._trusted = False
         if self._logged.is_new("lost"):
             logger.warning(
-                "reconverge: contracts have changed and no hint came; they are looked at once in an interval until"
-                " hints come again. Writers need the right to PUBLISH (see docs/operate/redis.md)"
+                "reconverge: contracts have changed and no hint came; this node looks for changes once in an interval"
+                " until hints come again. Writers need the right to PUBLISH (see docs/operate/redis.md)"
             )
         now_ns = self._clock.monotonic_ns()
         if self._renewed_ns is None or now_ns - self._renewed_ns >= RENEWED_S * SECOND_NS:
@@ -159,7 +164,7 @@ class HintListener:
             self._end()
 
     async def stop(self, timeout_s: float) -> None:
-        """Listen no more, and wait for so many seconds at most until the connection is closed."""
+        """Stops listening, and waits at most `timeout_s` seconds until the connection is closed."""
         thread = self._thread
         self._end()
         for _ in range(round(timeout_s / END_POLL_S)):
@@ -175,9 +180,9 @@ class HintListener:
     # ------------------------------------------------------------ in the thread that listens
 
     def hear(self, thread: _Listening, *, first: bool) -> bool:
-        """The hub has said that the index may have changed; `first`: or it is listened to from now on.
+        """Processes a hint that the index may have changed; with `first`, the start of listening instead.
 
-        Returns whether to go on listening; no if too many hints have come within a second.
+        Returns whether to go on listening: False if too many hints have come within a second.
         """
         if thread is not self._thread:
             return True
@@ -199,19 +204,19 @@ class HintListener:
         return True
 
     def _is_flooded(self, now_ns: int) -> bool:
-        """Whether this hint is one more than a second has room for."""
+        """Counts a hint. Returns whether more than HEARD_MAX have come in the present second."""
         if self._second_ns is None or now_ns - self._second_ns >= SECOND_NS:
             self._second_ns, self._in_second = now_ns, 0
         self._in_second += 1
         return self._in_second > HEARD_MAX
 
     def _flooded(self, now_ns: int) -> None:
-        """The hints of the next seconds are dropped by the hub, as the connection is left."""
+        """Counts and logs a flood of hints, and makes the node look now and then in every interval."""
         self.floods += 1
         if self._flooded_ns is None or now_ns - self._flooded_ns >= RENEWED_S * SECOND_NS:
             logger.warning(
                 "reconverge: more than %d hints of changed contracts have come within a second; they are dropped for"
-                " %.0f s, and contracts are looked at once in an interval. Find the client that floods the channel"
+                " %.0f s, and this node looks for changes once in an interval. Find the client that floods the channel"
                 " (see docs/operate/redis.md)",
                 HEARD_MAX,
                 FLOODED_S,
@@ -221,7 +226,7 @@ class HintListener:
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
-        """The hub cannot be listened to."""
+        """Logs that listening has failed with that error, and makes the node look now and then in every interval."""
         if thread is not self._thread:
             return
         was_listening, self._listened_ns = self.listening, None
@@ -230,7 +235,7 @@ class HintListener:
             why = "the hub does not permit it (see docs/operate/redis.md)" if forbidden else str(error)
             logger.log(
                 logging.WARNING if forbidden else logging.INFO,
-                "reconverge: hints of changed contracts are not listened for: %s; contracts are looked at once in an"
+                "reconverge: hints of changed contracts cannot be received: %s; this node looks for changes once in an"
                 " interval",
                 why,
             )
@@ -240,7 +245,7 @@ class HintListener:
 
 
 class _Listening:
-    """One thread that listens, in the process that has started it."""
+    """A thread that listens for hints, in the process that has started it."""
 
     def __init__(self, listener: HintListener, hints: IndexHints) -> None:
         self._listener = listener
@@ -253,15 +258,15 @@ class _Listening:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, or is about to; a fork has no thread of its parent's."""
+        """Whether the thread runs or is about to; False in a fork, which has no threads of its parent."""
         return self._pid == os.getpid() and not self._ended.open
 
     def start(self) -> None:
-        """Raises RuntimeError if no thread can be had."""
+        """Starts the thread. Raises RuntimeError if none can be started."""
         start_thread(self._run, name="reconverge-hints")
 
     def stop(self) -> None:
-        """Ends it, without waiting for that."""
+        """Makes the thread end, without waiting for its end."""
         self._stopping = True
         loop, task = self._loop, self._task
         if self._pid == os.getpid() and loop is not None and task is not None:
@@ -279,7 +284,7 @@ class _Listening:
                 loop.run_until_complete(self._task)
             loop.run_until_complete(loop.shutdown_asyncgens())
         except Exception:
-            logger.exception("reconverge: listening for hints failed; contracts are looked at once in an interval")
+            logger.exception("reconverge: listening for hints failed; this node looks for changes once in an interval")
         finally:
             loop.close()
             self._ended.set()
@@ -305,5 +310,5 @@ class _Listening:
             await self._rest(pause_s)
 
     async def _rest(self, seconds: float) -> None:
-        """Do nothing for so long, before connecting again."""
+        """Waits before connecting again."""
         await asyncio.sleep(seconds)

@@ -1,20 +1,20 @@
-"""The contracts of a fleet, kept at its hub: reads them, changes them, and keeps a history of changes."""
+"""Stores the contracts of a fleet at its hub: reads them, changes them, and keeps a history of the changes."""
 
 # Theory of operation.
 #
-# The problem. Two operators change contracts at once, a writer ends in the middle, and a hub that any node may write to
-# is no judge of what is true. No change may be lost or half made, and what was can be had again.
+# The problem. Two operators change contracts at once, a writer crashes in the middle, and the hub cannot be trusted, as
+# any node may write to it. No change may be lost or half made, and former versions must stay available.
 #
-# How it works. Pages are put first, under their digests, where they change nothing. Then the index is swapped, in one
-# step, if it is still the one that the change was made from; that is the moment of the change. A writer that was too
-# late makes its change again from what there is now, unless it was made for one version (`expected`).
+# How it works. A writer stores the new pages first, under their digests, where they change nothing. Then it swaps the
+# index, in one step, if the index is still the one that the change was made from; that is the moment of the change. A
+# writer that was too late makes its change again from the new version, unless it was made for one version (`expected`).
 #
 # Each change leaves a page with its entry in the history and the pages of that version. The index names the last
 # HISTORY_MAX of them. To roll back is to sign the pages of a former version again, as a new version.
 #
-# A page that only versions beyond that were made of is kept for RETIRED_S more, and not deleted: another writer may be
-# about to name it again, since what is the same has the same name. A writer has all its pages kept once more after the
-# swap, and puts those that went meanwhile.
+# A page that belongs only to versions beyond these is kept for RETIRED_S more, and not deleted at once: another writer
+# may be about to name it again, since equal pages have the same name. After the swap a writer extends the time of all
+# its pages once more, and stores those again that were deleted meanwhile.
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ from reconverge.hub.port import ContractStore
 from reconverge.published.envelope import Rejection, Secrets, UnverifiedDocument
 
 TRIES_MAX: Final = 8
-"""So often a change is made again because another one came first."""
+"""How often a change is tried, as another change may come first each time."""
 RETIRED_S: Final = 3600.0
-"""For so long a page that no version is made of any more stays at the hub."""
+"""The seconds for which a page that belongs to no kept version any more stays at the hub."""
 AT_ONCE_S: Final = 0.001
-"""How long a page stays that bears the name of an erased customer: the shortest time that there is."""
+"""The seconds for which a page with the name of an erased customer stays at the hub: the shortest time possible."""
 LOST: Final = "lost"
-"""Why contracts cannot be read whose index is valid: the hub has lost pages of them."""
+"""The reason of an error for contracts that have a valid index, but whose pages are lost or damaged at the hub."""
 
 
 class HubBook(ChangingBook):
@@ -73,11 +73,11 @@ class HubBook(ChangingBook):
 
     Args:
         store: the hub, opened for the namespace.
-        namespace: the namespace whose contracts these are.
-        secrets: the first one signs; what is there has to be signed with any of them.
-        clock: for tests.
-        minimum: the lowest number that a version may have, as nodes have it from RECONVERGE_CONTRACTS_MIN_VERSION.
-        force: replace also what cannot be read; `replace` begins with nothing then, and forgets former limits.
+        namespace: the namespace of the contracts.
+        secrets: the secrets for signatures: the first signs, and any of them verifies.
+        clock: the clock of changes; for tests.
+        minimum: the lowest number that a version may have, as in the nodes' RECONVERGE_CONTRACTS_MIN_VERSION.
+        force: whether to replace contracts that cannot be read. Then `replace` begins without former limits.
     """
 
     def __init__(
@@ -105,7 +105,10 @@ class HubBook(ChangingBook):
         """The entries of the history, as far as they were read, by digest."""
 
     async def read(self) -> tuple[int, Document]:
-        """Reads as `Book.read` does. Raises UnverifiedDocument, too."""
+        """Returns the version and the contracts, as `Book.read` does.
+
+        Raises UnverifiedDocument if they are not valid.
+        """
         _, index = await self._index()
         if index is None:
             return 0, NO_CONTRACTS
@@ -127,10 +130,11 @@ class HubBook(ChangingBook):
         return [] if index is None else [_change_in(each) for each in await self._history(index)]
 
     async def forget(self, identity: str, *, author: str) -> int | None:
-        """Erases as `Book.forget` does. Pages that bear the name are deleted at once, but for two kinds.
+        """Erases a customer as `Book.forget` does.
 
-        A page that only versions beyond the history were made of stays for up to RETIRED_S, and so does one that a
-        writer has put whose change came too late.
+        Pages with the customer's name are deleted at once, except two kinds. A page that belongs only to versions
+        beyond the history stays for up to RETIRED_S. So does a page that was stored by a writer whose change came too
+        late.
         """
         check_author(author)
         check_identity(identity, "identity")
@@ -154,7 +158,7 @@ class HubBook(ChangingBook):
         raise VersionConflict(found, 0 if index is None else index.version)
 
     async def _rewritten(self, index: Index, identity: str) -> Rewritten:
-        """The history without a customer."""
+        """Returns the history of the contracts, rewritten without a customer."""
         done = Rewritten([], {}, set(index.history) | set(index.outline.digests))
         for said in await self._history(index):
             outline = _outline_in(said)
@@ -173,7 +177,7 @@ class HubBook(ChangingBook):
         return done
 
     async def _customers_page(self, digest: str) -> dict[str, Any] | None:
-        """Returns one page of a former version; None if it is not there any more, or is damaged."""
+        """Returns the table of one page of customers; None if the hub does not have it any more, or it is damaged."""
         try:
             page = table_in(await fetched_page(self._store, digest), digest)
         except (MissingPage, DamagedPage):
@@ -208,9 +212,9 @@ class HubBook(ChangingBook):
         *,
         rewritten: Rewritten | None = None,
     ) -> bool:
-        """Put the pages of a change, then its index, and return whether that was still in time.
+        """Stores the pages of a change, then its index. Returns whether the change came in time to be made.
 
-        With a history that was `rewritten`, what only the former one was made of is deleted at once.
+        With a `rewritten` history, pages that belong only to the former history are deleted at once.
         """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
         entry = _entry_page(change, parts.outline)
@@ -245,7 +249,7 @@ class HubBook(ChangingBook):
         return swapped
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
-        """Deletes the pages that no kept version is made of any more."""
+        """Lets the hub delete the pages that belong to no kept version any more, after RETIRED_S."""
         dropped = [each for each in former if each not in index.history]
         if not dropped:
             return
@@ -259,7 +263,10 @@ class HubBook(ChangingBook):
         await self._store.keep_pages(sorted(gone - kept), keep_s=RETIRED_S)
 
     async def _index(self) -> tuple[bytes | None, Index | None]:
-        """As it is there, and what it says; None and None if there is none. Raises UnverifiedDocument."""
+        """Reads the index. Returns its bytes, and the index if it is valid; None and None if there is none.
+
+        Raises UnverifiedDocument for an invalid index, unless the book was made with `force`.
+        """
         payload = await self._store.read_index(bytes_max=INDEX_BYTES_MAX)
         if payload is None:
             return None, None
@@ -284,12 +291,12 @@ class HubBook(ChangingBook):
         try:
             return await self._pages.document(self._store, outline)
         except MissingPage as error:
-            raise UnverifiedDocument(LOST, f"the page {str(error)[:16]}... is not there") from None
+            raise UnverifiedDocument(LOST, f"the hub does not have the page {str(error)[:16]}...") from None
         except (DamagedPage, InvalidContracts) as error:
             raise UnverifiedDocument(LOST, f"a page {error}") from None
 
     async def _history(self, index: Index) -> list[dict[str, Any]]:
-        """Returns the entries of the last changes, as far as there are pages of them."""
+        """Returns the entries of the last changes, the newest first, up to the first one whose page is lost."""
         entries = []
         for digest in index.history:
             entry = await self._entry(digest)

@@ -4,8 +4,8 @@
 # node of the version before rejects a document that has a field it does not know, and would lose the settings that it
 # does know (`docs/decisions/0120-keep-contracts-in-pages-behind-a-signed-index.md`).
 #
-# An index expires only for nodes that know none: a fleet whose contracts no operator has changed for a year must not
-# be without them the day after. A node that starts rejects it then, and says so.
+# An index expires only for nodes that have no contracts yet: a fleet whose contracts no operator has changed for a year
+# must not be without them the day after. A node that starts with an expired index rejects it, and logs that.
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from reconverge.published.envelope import (
 MAGIC: Final = b"reconverge-contracts-1 "
 INDEX_BYTES_MAX: Final = PAYLOAD_BYTES_MAX
 HISTORY_MAX: Final = 100
-"""So many versions are kept, the one in force included. Their digests take 7 KiB of the index."""
+"""The number of versions that are kept, the one in force included. Their digests take 7 KiB of the index."""
 LIFETIME_MAX_S: Final = 366 * 86_400
-"""For so long after it was signed, an index is believed by a node that starts, and its pages are kept."""
+"""The seconds after its signing for which a starting node accepts an index, and the hub keeps its pages."""
 FIELDS: Final = (*STAMP, "plans", "customers", "history")
 MINIMUM_VARIABLE: Final = "RECONVERGE_CONTRACTS_MIN_VERSION"
 _DIGITS: Final = frozenset("0123456789abcdef")
@@ -40,24 +40,24 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One version of the contracts of a namespace."""
+    """The index of one version of a namespace's contracts: its number, its times, and the digests of its pages."""
 
     namespace: str
-    """The namespace that it is for; nodes of others reject it."""
+    """The namespace of the contracts; nodes of other namespaces reject the index."""
     version: int
-    """One more than that of the version before."""
+    """The number of the version, one more than that of the version before."""
     issued: int
     """When it was signed, in seconds since 1970."""
     expires: int
-    """From when on nodes that know no contracts reject it, likewise."""
+    """When nodes that have no contracts yet begin to reject it, in seconds since 1970."""
     outline: Outline
-    """The digests of its pages."""
+    """The digests of the version's pages."""
     history: tuple[str, ...]
-    """The digests of the history's pages, the newest first: the one of the change that made this version."""
+    """The digests of the pages that describe changes, the newest first; that is the change which made this version."""
 
 
 def seal_index(index: Index, secrets: Secrets) -> bytes:
-    """The index as it is kept. Raises InvalidDocument if it were longer than INDEX_BYTES_MAX."""
+    """Signs the index. Returns its bytes for the hub. Raises InvalidDocument if they exceed INDEX_BYTES_MAX."""
     said = {
         "namespace": index.namespace,
         "version": index.version,
@@ -71,7 +71,7 @@ def seal_index(index: Index, secrets: Secrets) -> bytes:
 
 
 def minimum_as_said() -> int:
-    """The least version that the environment says to believe, or to publish; 0 if it says none.
+    """Returns the least version to accept or publish, from RECONVERGE_CONTRACTS_MIN_VERSION; 0 if that is not set.
 
     Raises InvalidSetting if it is no version.
     """
@@ -79,7 +79,7 @@ def minimum_as_said() -> int:
     if not said:
         return 0
     if not said.isascii() or not said.isdecimal() or int(said[:20]) > VERSION_MAX:
-        raise InvalidSetting(MINIMUM_VARIABLE, said, "is no version; they are whole numbers, as in 58")
+        raise InvalidSetting(MINIMUM_VARIABLE, said, "is no version; set it to a whole number, such as 58")
     return int(said)
 
 

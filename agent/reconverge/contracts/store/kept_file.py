@@ -1,8 +1,8 @@
-"""The last contracts that a node has obeyed, in a file, for a start while the hub is away."""
+"""Keeps the last contracts of a node in a file, for a start while the hub is away."""
 
-# One line names the format and the lengths of the parts; then the index and its pages follow as they were read. It is
-# signed, so it is judged when it is read exactly as if it came from the hub. It is written beside its place and then
-# moved there, so that a reader finds the whole of one version or of the one before.
+# One line names the format and the lengths of the parts; then the index and its pages follow as they were read. The
+# index is signed, so the file is verified when it is read exactly as if it came from the hub. It is written beside its
+# place and then moved there, so that a reader finds all of one version or all of the version before.
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ FILE_BYTES_MAX: Final = HEADER_BYTES_MAX + INDEX_BYTES_MAX + (PAGES_MAX + 1) * P
 
 
 class Kept(NamedTuple):
-    """The content of a file."""
+    """The content of a file: the signed index of the contracts, and its pages."""
 
     signed: bytes
-    """The index."""
+    """The index in its signed form."""
     pages: dict[str, bytes]
-    """By their digests."""
+    """The pages in bytes, by their digests."""
 
 
 class KeptFile:
-    """A file that one or several processes of a machine write, and read when they start."""
+    """A file of contracts that one or several processes of a machine write, and read when they start."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def read(self) -> Kept | None:
-        """The content; None if there is no such file. Raises OSError, and ValueError if another program wrote it."""
+        """Returns the content; None if there is no file. Raises OSError, and ValueError if the content is damaged."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
@@ -45,7 +45,7 @@ class KeptFile:
             return None
         header, line_end, rest = content[:HEADER_BYTES_MAX].partition(b"\n")
         if not header.startswith(MAGIC) or not line_end or len(content) > FILE_BYTES_MAX:
-            raise ValueError("it does not begin as contracts that were kept do")
+            raise ValueError("the file was not written by reconverge, or is too long; delete it")
         rest = content[len(header) + 1 :]
         lengths = [int(each) for each in header[len(MAGIC) :].split()]
         if not lengths or min(lengths) < 0 or sum(lengths) != len(rest):
@@ -57,7 +57,7 @@ class KeptFile:
         return Kept(parts[0], {digest_of(page): page for page in parts[1:]})
 
     def write(self, index: bytes, pages: Collection[bytes]) -> None:
-        """Put this in the place of what it has, whole or not at all. Raises OSError."""
+        """Replaces the content by an index and its pages, whole or not at all. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lengths = b" ".join(b"%d" % len(each) for each in (index, *pages))
         number, name = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)  # no other user may read it

@@ -1,4 +1,4 @@
-"""Contracts that are kept in this process, for programs without a hub and for tests."""
+"""Stores contracts in the memory of this process, for programs without a hub and for tests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from reconverge.runtime.locks import new_lock
 
 
 class MemoryBook(ChangingBook):
-    """A book in memory; its contracts end with the process.
+    """A book of contracts in memory; its contracts end with the process.
 
-    `changed` is called with the version and the contracts after each change, by the thread that makes it.
+    `changed` is called with the version and the contracts after each change, by the thread that makes the change.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class MemoryBook(ChangingBook):
         self._changing = new_lock()
         """Held while a change is made, by a thread that may take seconds for it."""
         self._lock = new_lock(whole=True)
-        """Held while a change comes into force, and by what reads."""
+        """Held while a change comes into force, and while contracts are read."""
         self._version = 1 if document.plans else 0
         self._document = document
         self._changes: deque[Change] = deque(maxlen=HISTORY_MAX)
         self._documents: dict[int, Document] = {self._version: document} if document.plans else {}
-        """By version, as many as there are changes."""
+        """The contracts of the last versions, by version: HISTORY_MAX at most."""
 
     async def read(self) -> tuple[int, Document]:
         with self._lock:
@@ -88,7 +88,7 @@ class MemoryBook(ChangingBook):
         return version
 
     def _become(self, document: Document, change: Change) -> int:
-        """Puts the document in force, by a change whose version is not known yet. The lock is held."""
+        """Stores a document as a new version, and the change with that version. Returns it. The lock is held."""
         self._version += 1
         self._document = self._documents[self._version] = document
         self._documents.pop(self._version - HISTORY_MAX, None)

@@ -1,20 +1,20 @@
-"""Contracts as a hub keeps them: a document divided into pages, each of which is found by its digest."""
+"""Divides a contracts document into pages for a hub, which finds each by its digest, and joins pages again."""
 
 # Theory of operation.
 #
 # The problem. A document with 10,000 customers takes a megabyte or two. A change is mostly about one customer, and each
 # node has to know of it within an interval; a megabyte for each node and change is far too much.
 #
-# How it works. One page has the plans and what holds for unknown customers. The customers are divided over further
-# pages by a hash of their identity, so that a change of one customer changes one page. A page is JSON in one way of
-# writing it, and is found by the SHA-256 of its bytes. So it never changes, what is the same in two versions is kept
-# once, and a reader fetches what it has not yet. The digests stand in the index, which is signed; so a page is believed
-# for its digest, and needs no signature of its own.
+# How it works. One page has the plans and the plan of unknown customers. The customers are divided over further pages
+# by a hash of their identity, so that a change of one customer changes one page. A page is JSON in a fixed form, and is
+# found by the SHA-256 of its bytes. So a page never changes, pages that are equal in two versions are stored once, and
+# a reader fetches only the pages that it lacks. The digests are in the index, which is signed; so a page is verified by
+# its digest, and needs no signature of its own.
 #
 #     index, signed ---+--- plans            b52c...
 #     version 8        +--- customers 0      90ef...   unchanged since version 3
 #                      +--- customers 1      17aa...   new
-#                      +--- change 8, 7, 6   what was changed, and of which pages that version was
+#                      +--- change 8, 7, 6   each change, and the pages of its version
 #
 # There are 1, 2, 4 ... 256 pages of customers: as few as keep each of them under PAGE_BYTES_WANTED. Another number
 # changes all pages, so the number stays while the pages are neither too long nor far too many.
@@ -32,53 +32,53 @@ from reconverge.contracts.model import CUSTOMERS_MAX, Customer, Document, Invali
 from reconverge.contracts.writing import table_of, table_of_customer
 
 PAGES_MAX: Final = 256
-"""Of customers. Their digests take 17 KiB of the index."""
+"""The most pages of customers. Their digests take 17 KiB of the index."""
 PAGE_BYTES_MAX: Final = 256 * 1024
-"""A longer page is not looked at. With all pages that long, a node would hold 64 MiB."""
+"""The most bytes of a page; a longer one is rejected. With all pages that long, a node would hold 64 MiB."""
 PAGE_BYTES_WANTED: Final = PAGE_BYTES_MAX // 4
-"""A page that is longer is divided, as long as there may be more pages."""
+"""If a page has more bytes, the customers are divided over more pages, up to PAGES_MAX."""
 PAGES_TOO_MANY: Final = 8
-"""So many times more pages than are needed are brought together again."""
+"""If there are so many times more pages than needed, the customers are joined in fewer pages."""
 DIGEST_LENGTH: Final = 2 * sha256().digest_size
 
 
 class DamagedPage(Exception):  # a fact, as all names of errors are here
-    """Raised for bytes that are not the page of that digest, or no page at all."""
+    """Raised when bytes are not the page of the expected digest, or no page at all."""
 
 
 class Outline(NamedTuple):
-    """Of which pages a document is made: their digests."""
+    """The digests of the pages of a document: of its plans, and of its customers by page number."""
 
     plans: str
     customers: tuple[str, ...]
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """All of them."""
+        """The digests of all pages."""
         return (self.plans, *self.customers)
 
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A document as a hub keeps it."""
+    """A document divided into pages: its outline, and the pages in bytes."""
 
     outline: Outline
     pages: Mapping[str, bytes]
-    """By digest."""
+    """The pages in bytes, by digest."""
 
 
 def digest_of(payload: bytes) -> str:
-    """By what a page is found."""
+    """Returns the digest by which a page is found: the SHA-256 of its bytes, in hexadecimal."""
     return sha256(payload).hexdigest()
 
 
 def page_number(identity: str, pages: int) -> int:
-    """On which of so many pages a customer is; the same wherever it is asked."""
+    """Returns the number of the page, of `pages` pages, that has the customer; the same in all processes."""
     return sha256(identity.encode("utf-8", "surrogatepass")).digest()[0] % pages
 
 
 def divided(document: Document, *, pages: int | None = None) -> Divided:
-    """The pages of a document: as few as do, or as many as before if that is not far too many.
+    """Divides a document into as few pages as possible, or into `pages` as before if these are not far too many.
 
     Raises InvalidContracts if the plans, or the customers of one of PAGES_MAX pages, are longer than a page may be.
     """
@@ -95,12 +95,12 @@ def divided(document: Document, *, pages: int | None = None) -> Divided:
 
 
 def payload_of(said: object) -> bytes:
-    """A page as it is kept. The order of plans, limits and customers is what the table has."""
+    """Writes a page as JSON in bytes. The order of plans, limits and customers is that of the table."""
     return json.dumps(said, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def table_in(payload: bytes, digest: str) -> Any:
-    """Reads a page. Raises DamagedPage unless it is the page of that digest, and JSON."""
+    """Reads the table of a page from JSON. Raises DamagedPage if the bytes have another digest or are not JSON."""
     if len(payload) > PAGE_BYTES_MAX:
         raise DamagedPage(f"is longer than {PAGE_BYTES_MAX} bytes")
     if digest_of(payload) != digest:
@@ -112,14 +112,14 @@ def table_in(payload: bytes, digest: str) -> Any:
 
 
 def plans_in(said: object) -> Document:
-    """The document without its customers, as the page of plans says. Raises InvalidContracts."""
+    """Reads the page of plans. Returns a document without customers. Raises InvalidContracts."""
     if isinstance(said, dict) and "customers" in said:
-        raise InvalidContracts("stand on pages of their own", "customers")
+        raise InvalidContracts("must be on pages of their own, not on the page of plans", "customers")
     return checked(said)
 
 
 def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages: int) -> dict[str, Customer]:
-    """The customers of one page. Raises InvalidContracts, also for a customer that belongs on another one."""
+    """Reads the customers of one page. Raises InvalidContracts, also for a customer that belongs on another page."""
     if not isinstance(said, dict):
         raise InvalidContracts("a page of customers must be a table", "customers")
     customers: dict[str, Customer] = {}
@@ -131,7 +131,7 @@ def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages:
 
 
 def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document:
-    """The whole document. Raises InvalidContracts if there are too many customers."""
+    """Joins the plans and the pages of customers to a document. Raises InvalidContracts for too many customers."""
     customers: dict[str, Customer] = {}
     for page in pages:
         customers.update(page)
@@ -141,7 +141,7 @@ def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document
 
 
 def tables_of(customers: Mapping[str, Customer]) -> dict[str, Any]:
-    """Returns the tables of a page's customers."""
+    """Writes the customers of a page as tables, by their names."""
     return {identity: table_of_customer(each) for identity, each in customers.items()}
 
 

@@ -1,16 +1,16 @@
-"""Reads the contracts that a hub keeps, on one node, and has them be in force until others come."""
+"""Reads the contracts at a hub on one node, and puts each valid version in force."""
 
 # Theory of operation.
 #
-# `published/reader.py` reads, judges and posts again a signed document. Of contracts that is the index (`index.py`),
-# and its pages belong to it: those are fetched that are not known yet, each of which must have the digest that the
-# index names. Only when all of the document is together and makes sense is it handed on, as a whole; so a node
-# obeys one version or the one before, and nothing in between.
+# `published/reader.py` reads, verifies and posts again a signed document. For contracts that is the index (`index.py`).
+# The pages that it names are fetched unless they are known, and each must have the digest that the index names. Only if
+# the document is complete and valid is it put in force, as a whole; so a node decides by one version or the version
+# before, and never by a mixture.
 #
-# A node that starts knows no version, so it would believe an old index that is still signed and valid. The file of a
-# node (`kept_file.py`) and the verifier's minimum close that: no version below is believed.
+# A node that starts knows no version, so it would accept an old index that is still signed and valid. The file of a
+# node (`kept_file.py`) and the verifier's minimum prevent that: no lower version is accepted.
 #
-# The pages about former changes are lost with the data of a hub: no node holds them, so none puts them there again.
+# The pages about former changes are lost with the data of a hub: no node holds them, so none stores them there again.
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ DAMAGED: Final = "page-damaged"
 INVALID: Final = "invalid"
 FILE: Final = "file"
 KEPT_AGAIN_S: Final = 60.0
-"""So often at most the file is written again because further pages have come."""
+"""The least seconds between two writes of the file that are made because further pages have come."""
 ON_DEMAND_FROM: Final = 64
-"""From so many pages of customers on they are fetched when a customer is met. Below, 2 MiB at most are held."""
+"""The number of pages of customers from which on pages are fetched on demand. Fewer pages have at most 2 MiB."""
 
 
 class ContractsReader(Reader[Index, ContractStore]):
-    """The reader of contracts.
+    """Reads the contracts at the hub: looks for a new version, fetches its pages, and puts it in force.
 
     Args:
-        verifier: judges what is read.
-        clock: the node's.
-        interval_ns: returns how often to look, in nanoseconds.
-        apply: is called in the exchange loop with the version and the contracts that are in force from now on. If it
+        verifier: verifies the index that was read.
+        clock: the node's clock.
+        interval_ns: returns the nanoseconds between two looks.
+        apply: is called in the exchange loop with each new version and its contracts, to put them in force. If it
             raises, the contracts before stay in force.
-        file: where the last contracts are kept for a start while the hub is away; None: nowhere.
-        on_demand: fetches pages of customers when one of them is met; None: all are held.
-        on_demand_from: from how many pages of customers on.
-        hints: listens for changes at the hub; None: the reader only looks.
-        random: for tests.
+        file: the file of the last contracts, for a start while the hub is away; None: no file.
+        on_demand: fetches pages of customers when one of them is met; None: all pages are held.
+        on_demand_from: the number of pages of customers from which on `on_demand` is used.
+        hints: listens for hints of changes at the hub; None: the reader only looks.
+        random: the source of random delays; for tests.
     """
 
     what = "contracts"
     may_mend = (*Reader.may_mend, MISSING, DAMAGED)
     brief = False
-    """There may be many pages to read (`Follower.brief`)."""
+    """False, as there may be many pages to read (`Follower.brief`)."""
 
     def __init__(
         self,
@@ -86,18 +86,18 @@ class ContractsReader(Reader[Index, ContractStore]):
         self._apply = apply
         self._file = file
         self._unkept = False
-        """The file does not have the contracts in force."""
+        """Whether the file does not have the contracts in force."""
         self._on_demand = on_demand
         self._on_demand_from = on_demand_from
         self._hints = hints
         self._kept_ns, self._looked_ns = clock.monotonic_ns(), 0
-        """When the file was written last, and when the hub was looked at."""
+        """When the file was written last, and when the reader last looked at the hub."""
         self._pages = Pages()
         self.document = NO_CONTRACTS
         """The contracts in force."""
 
     def stats(self) -> ContractsStats:
-        """A snapshot."""
+        """Returns the counters of the reader and of its pages."""
         demand = self._on_demand
         return ContractsStats(
             **self._counted(),
@@ -110,7 +110,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         )
 
     def recall(self) -> None:
-        """Put the contracts of the file in force, if they are valid; called once, before the first look."""
+        """Puts the contracts of the file in force, if they are valid. Called once, before the first look at the hub."""
         if self._file is None:
             return
         try:
@@ -122,7 +122,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             return
         rejection = self._accept_kept(kept)
         if rejection is not None:
-            problem = f"contracts in {self._file.path} are not obeyed: what was read {rejection.problem}"
+            problem = f"contracts in {self._file.path} are not in force: the index in the file {rejection.problem}"
             self._reject(rejection, FILE, problem)
 
     def _accept_kept(self, kept: Kept) -> Rejection | None:
@@ -140,7 +140,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ when there is something to do
 
     def due_ns(self) -> int:
-        """When to look, or to fetch a page that is wanted."""
+        """Returns when to look at the hub, or to fetch a wanted page, in nanoseconds of the clock."""
         due_ns = self._due_look_ns()
         wanted_ns = None if self._on_demand is None else self._on_demand.due_ns()
         return due_ns if wanted_ns is None else min(due_ns, wanted_ns)
@@ -149,13 +149,13 @@ class ContractsReader(Reader[Index, ContractStore]):
         return self._look_ns if self._hints is None else self._hints.due_ns(self._look_ns, looked_ns=self._looked_ns)
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Look at the hub, and listen to it."""
+        """Looks at the hub and processes what is due, as `Reader.follow` does; starts to listen for hints before."""
         if self._hints is not None and isinstance(hub, ContractStore):
             self._hints.listen(hub)
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 
     async def part(self, timeout_s: float) -> None:
-        """Listen no more."""
+        """Stops listening for hints, and waits at most `timeout_s` seconds for the end of the connection."""
         if self._hints is not None:
             await self._hints.stop(timeout_s)
 
@@ -167,7 +167,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             await self._keep(timeout_s)
 
     async def _fetch_wanted(self, store: ContractStore, timeout_s: float) -> None:
-        """Fetch the pages of customers that were met, and let go of those that are not in use."""
+        """Fetches the wanted pages of customers, logs failures, and drops pages that are not used."""
         demand = self._on_demand
         if demand is None or demand.customers is None:
             return
@@ -203,7 +203,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return payload
 
     def _pages_of(self, outline: Outline) -> Pages | PagesOnDemand:
-        """The holder of the pages of such a version."""
+        """Returns the holder of the pages of that version: of all pages, or on demand if there are many."""
         if self._on_demand is None or len(outline.customers) < self._on_demand_from:
             return self._pages
         return self._on_demand
@@ -235,7 +235,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ keeping them
 
     async def _keep(self, timeout_s: float) -> None:
-        """Write what is in force into the file, if there is one."""
+        """Writes the contracts in force into the file, if there is one."""
         file, known = self._file, self._known
         if file is None or known is None:
             return
@@ -244,7 +244,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             self._on_demand.unkept = False
         pages = await asyncio.to_thread(self._payloads)
         if pages is None:
-            self._fail(FILE, f"contracts of another version of this program are not kept in {file.path}")
+            self._fail(FILE, f"contracts that another version of reconverge has published are not kept in {file.path}")
             return
         try:
             await asyncio.wait_for(asyncio.to_thread(file.write, known, pages.values()), timeout_s)
@@ -252,7 +252,10 @@ class ContractsReader(Reader[Index, ContractStore]):
             self._fail(FILE, f"contracts cannot be written to {file.path}: {error}")
 
     def _payloads(self) -> dict[str, bytes] | None:
-        """The pages that are held of what is in force; None if another version of this program has written them."""
+        """Returns the held pages of the contracts in force, in bytes by digest.
+
+        Returns None if this program would write other bytes, as the pages come from another version of it.
+        """
         index = self.in_force
         if index is None:
             return None
@@ -268,21 +271,24 @@ class ContractsReader(Reader[Index, ContractStore]):
         index = self.in_force
         pages = await asyncio.to_thread(self._payloads)
         if pages is None or index is None:
-            self._fail("restoring", "contracts that the hub has lost are of another version; publish them again")
+            self._fail(
+                "restoring",
+                "the hub has lost contracts that another version of reconverge has published; publish them again",
+            )
             return False
         unheld = await put_pages(store, pages, index.outline.digests, keep_s=keep_s, timeout_s=timeout_s)
         if unheld:
-            what = f"{len(unheld)} pages of the contracts that the hub has lost are not held by this node"
-            self._fail("restoring", f"{what}; if no other node puts them there, publish the contracts again")
+            what = f"the hub has lost {len(unheld)} pages of contracts that this node does not hold"
+            self._fail("restoring", f"{what}; if no other node restores them, publish the contracts again")
             return False
         swap = store.swap_index(payload, over=over, bytes_max=INDEX_BYTES_MAX, keep_s=keep_s)
         return await asyncio.wait_for(swap, timeout_s)
 
 
 def _page_rejection(digest: str, error: Exception) -> Rejection:
-    """The rejection of an index, or of one page, for that error."""
+    """Returns the rejection of an index for an error of one of its pages."""
     if isinstance(error, MissingPage):
         return Rejection(MISSING, f"names the page {digest[:16]}..., which the hub does not have")
     if isinstance(error, DamagedPage):
         return Rejection(DAMAGED, f"names a page that {error}")
-    return Rejection(INVALID, f"makes no sense: {error}")
+    return Rejection(INVALID, f"is invalid: {error}")

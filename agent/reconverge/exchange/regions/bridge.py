@@ -52,7 +52,7 @@ KEY_BYTES_MAX: Final = 1024
 
 @dataclass(slots=True)
 class _Home:
-    """The bridge's knowledge of one shard of the region's hub."""
+    """The state of one shard of the region's hub."""
 
     clock: HubClock = field(default_factory=HubClock)
     generation: str = ""
@@ -61,16 +61,16 @@ class _Home:
 
 
 class Bridge:
-    """Borrows capacity that belongs to no region from the wide hub, and lends it to one region as its nodes need it.
+    """Moves the part of each limit that belongs to no region to where it is needed, on behalf of one region.
 
     Args:
-        region: its name; the numbers of what it has charged go by that.
+        region: its name; its totals are reported under that name.
         name: new for every start of a process.
         movable_ppm: the part of every capacity that belongs to no region, in millionths; the same for all bridges.
         interval_ns: between two rounds.
-        loan_ns: how long a loan lasts after the wide hub was last heard.
+        loan_ns: how long a loan lasts after the wide hub's last answer.
         home_shards, wide_shards: of the two hubs.
-        hold_min_s: for how long at least the wide hub keeps what it has heard nothing of since the loans have ended.
+        hold_min_s: for how long at least the wide hub keeps a cell after the loans have ended, without a report.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Bridge:
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Merge the region's wishes: the cells for which its nodes need more capacity."""
+        """Stores the wishes of the region's hub: the cells that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -123,7 +123,7 @@ class Bridge:
                     holding.need = 0
 
     def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
-        """Returns the news for the region's hub: changed loans, and those that would end before long."""
+        """Returns the calls to make at the region's hub: for changed loans, and for those that would end soon."""
         home = self._homes[shard]
         if not home.known:
             return []
@@ -140,7 +140,7 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Merge the region's answer to a call of `lend`; without one, the bridge goes on assuming the larger amount."""
+        """Stores the result of a call for loans. Of loans without an answer, the largest possible amount counts."""
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
             return
@@ -183,11 +183,11 @@ class Bridge:
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
 
     def batches(self, now_ns: int) -> list[Batch]:
-        """Returns the batches for the wide hub now; each is under way until `merged` or `failed`."""
+        """Returns the batches for the wide hub now. Each is under way until `merged` or `failed` is called."""
         return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
-        """Take in the answer to a batch, which was sent at `sent_ns` at the earliest."""
+        """Applies the answer to a batch, which was sent at `sent_ns` at the earliest."""
         lender = self._lender_of(batch)
         if lender is None or lender.under_way is None or answer.status is Status.STALE:
             self.failed(batch)
@@ -211,39 +211,42 @@ class Bridge:
                 lender.holdings.pop(holding.wish.cell, None)
 
     def failed(self, batch: Batch) -> None:
-        """Note that a batch was not answered; the hub may have merged it all the same."""
+        """Notes that a batch was not answered. The wide hub may have merged it nevertheless."""
         lender = self._lender_of(batch)
         if lender is not None:
             lender.under_way = None
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
-        """Takes in the charges and refunds of the region."""
+        """Stores the region's total charges and refunds."""
         # Sums of what many said may be larger than a number that travels.
         self._totals = {
             name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
         }
 
     def leave(self) -> None:
-        """Begin to give all loans back."""
+        """Gives all loans back from here on."""
         self.leaving = True
         for holding in self._holdings():
             holding.need = 0
 
     @property
     def lent(self) -> int:
-        """How many cells may still have a loan in the region."""
+        """Returns how many cells may still have a loan."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property
     def free(self) -> bool:
-        """Whether the wide hub has heard that nothing is lent any more."""
+        """Whether the wide hub has confirmed that no loan is left."""
         return not any(
             holding.granted or holding.reported or holding.maybe or holding.peak or holding.peak_before
             for holding in self._holdings()
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """Returns batches that keep the loans which nodes may still hold until the lease ends, and free all others."""
+        """Returns the last batches: the loans that may still be held as long as the lease lasts.
+
+        All else is given back.
+        """
         batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
         return [batch._replace(leaving=True) for batch in batches if batch is not None]
 
@@ -275,7 +278,7 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Reports the allowance that the region keeps from now on: never less than its nodes may hold."""
+        """Returns the report of a cell; lowers its allowance to the fair part, but not below what may be held."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)
@@ -300,7 +303,7 @@ class Bridge:
         )
 
     def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
-        """Returns the region's lifetime totals, which the bridge reports under one of its names alone."""
+        """Yields the region's totals, which only one of the bridge's names reports."""
         if not self._tells_totals(lender):
             return
         for name, totals in self._totals.items():
@@ -310,7 +313,7 @@ class Bridge:
         return lender is self._teller
 
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
-        """Under which name a cell is lent something; None if that would count for too long."""
+        """Returns the name under which a cell gets a loan; None if that would have to be held for too long."""
         if len(wish.cell.encode(errors="replace")) > KEY_BYTES_MAX:
             return None
         keeps_s = (wish.fades_us + LEASES * lease_us) / MILLION + 2 * CLOCKS_APART_NS / SECOND_NS

@@ -28,7 +28,7 @@ LAST_ROUND_S: Final = 0.25
 
 
 class Side:
-    """One of the bridge's two hubs, with the state of its answers and its log."""
+    """One of the two hubs of a bridge, and whether it answers."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -37,11 +37,10 @@ class Side:
         self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
-        """Returns the hub's answer to a question; None if it does not come in time.
+        """Returns the answer to a question; None if none comes in time.
 
-        Warns once when that begins, and once when it is over.
-
-        `check` raises HubUnavailable for what no hub may answer.
+        Warns once when such failures begin, and once when they are over. `check` raises HubUnavailable for an answer
+        that no hub may give.
         """
         try:
             answer = await asyncio.wait_for(question, self._timeout_s)
@@ -68,13 +67,13 @@ class Side:
 
 
 class BridgeDriver:
-    """Runs the rounds of a bridge until it is stopped.
+    """Runs a bridge: makes its exchanges with both hubs, round after round.
 
     Args:
-        bridge: decides the content of all messages.
-        home, home_name: the hub of its region, and the name of that hub in the log.
-        wide, wide_name: the hub of all regions.
-        clock: the clock by which rounds are timed.
+        bridge: decides what to exchange.
+        home, home_name: the hub of its region, and its name in warnings.
+        wide, wide_name: the hub of all regions, and its name in warnings.
+        clock: the source of time.
         interval_s: seconds between two rounds.
         timeout_s: seconds that one answer may take.
     """
@@ -99,7 +98,10 @@ class BridgeDriver:
         self._rounds = 0
 
     async def run(self, stopping: asyncio.Event, *, patience_s: float) -> None:
-        """Go round after round until `stopping` is set, then give the free part back for up to `patience_s` seconds."""
+        """Makes round after round until `stopping` is set.
+
+        Then gives back what the region does not use, for up to `patience_s` seconds.
+        """
         while not stopping.is_set():
             await self.go_round()
             await _pause(stopping, self._interval_s)
@@ -112,7 +114,7 @@ class BridgeDriver:
             await self._exchange(batch)
 
     async def go_round(self) -> None:
-        """Read the region's needs, report them to the wide hub, and lend what that grants. Raises nothing."""
+        """Makes one round: reads the region's wishes, exchanges with the wide hub, lends the grants. Raises nothing."""
         shards = range(self._home.shards)
         await asyncio.gather(*(self._listen(shard) for shard in shards))
         if isinstance(self._home, Hub) and self._rounds % TOTALS_ROUNDS == 0:
@@ -160,6 +162,6 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-    """Close a hub, and ignore a failure to close it."""
+    """Closes a hub; ignores failures."""
     with contextlib.suppress(Exception):
         await asyncio.wait_for(close(), timeout_s)

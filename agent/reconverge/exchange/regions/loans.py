@@ -61,14 +61,15 @@ from reconverge.hub.report import CellAnswer, Loan, Wish
 from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS
-"""By so much the clocks of two regions' hubs may differ: a loan given back after a window is not lent in that one."""
+"""The largest difference between the clocks of two regions' hubs: a loan given back after a window is not lent in that
+window."""
 HYSTERESIS: Final = 0.05
 """A region keeps what exceeds its fair part by less than this fraction of it, so that loans do not go to and fro."""
 
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A region's loan of one cell: the grant of the wide hub, and the state of the loan at the region's hub."""
+    """A region's loan of one cell: its state at the wide hub and at the region's hub."""
 
     wish: Wish
     shard: int
@@ -86,7 +87,7 @@ class Holding:
     amount: int = 0
     """The amount that the region's hub was last asked to have."""
     confirmed: bool = True
-    """The amount that the region's hub has confirmed."""
+    """Whether the region's hub has confirmed that."""
     maybe: int = 0
     """The most of the loan that nodes at home may hold."""
     ends_ns: int = 0
@@ -101,7 +102,10 @@ class Holding:
     """The allowance of which the wide hub has heard last."""
 
     def most(self, now_ns: int) -> int:
-        """Returns the most that nodes of the region may hold now, or held so lately that it still counts elsewhere."""
+        """Returns the most that nodes of the region may hold, or may have held in the last second.
+
+        Another region may still be in the window of that time.
+        """
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
         self.peak = max(self.peak, self.maybe)
@@ -112,13 +116,13 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns the amount that the region should keep: its grant, less the part that other regions need more."""
+        """Returns the amount that the region should have: its grant, less the part that other regions need more."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """The part of the grant that the region keeps, by the others' needs as the wide hub answered them."""
+        """Returns the part of the grant that the region keeps, by the other regions' needs at the last answer."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
@@ -129,7 +133,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """A call of `Region.lend`, with the holdings whose loans it changes."""
+    """The arguments for a call of `Region.lend`, and the holdings that it is about."""
 
     lender: Lender
     sequence: int
@@ -139,7 +143,7 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """A node name of the bridge at one shard of the wide hub, for all cells whose loans last equally long."""
+    """One node name at a shard of the wide hub, for all cells whose loans must be held equally long."""
 
     name: str
     shard: int
@@ -150,17 +154,17 @@ class Lender:
     holdings: dict[str, Holding] = field(default_factory=dict)
     under_way: tuple[Holding, ...] | None = None
     first: int = 0
-    """Where the next batch begins, if all of them do not go into one."""
+    """Where the next batch begins, if one batch cannot hold all cells."""
     left: bool = False
 
     @property
     def node(self) -> str:
-        """The node name that the bridge uses at the wide hub; it changes after each lease that has ended."""
+        """Returns the name at the wide hub. It changes when a lease has ended."""
         return f"{self.name}.{self.name_number}"
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """How much more than its own part a region will use until the next round but one, or its demand carries off."""
+    """Returns how much more than its own part a region will use until the round after next, or for its demand."""
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS

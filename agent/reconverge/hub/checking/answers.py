@@ -46,13 +46,13 @@ HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
 GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
-"""The most wishes of one answer; the hubs of this project send 1,000."""
+"""The most cells that a hub may report; ours reports at most 1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
 """The name of a cell is that of its limit, its kind and its key."""
 
 
 class CellBounds(NamedTuple):
-    """The most that a hub may answer about the cells of one limit."""
+    """The largest numbers that a hub may answer about the cells of one limit."""
 
     capacity: int
     base: int
@@ -61,11 +61,12 @@ class CellBounds(NamedTuple):
 
 _NODES: Final = CellAnswer._fields.index("nodes") - CellAnswer._fields.index("silent")
 OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds, ...]], int]
-"""Returns the place of the first cell answer that no hub may give to these reports, or -1. Both are as long."""
+"""Returns the place of the first cell answer that no hub may give to these reports, or -1. Both sequences are equally
+long."""
 
 
 def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) -> None:
-    """Raise HubUnavailable unless `answer` is a plausible answer to this batch."""
+    """Raises HubUnavailable if the answer cannot belong to this batch, or has implausible numbers."""
     if not isinstance(answer, Answer):
         _refuse("the answer", answer)
     _check_clock(answer.hub_us)
@@ -83,13 +84,15 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
             isinstance(answer.cells, AnswerRows)
             and len(answer.cells.raw) != count * ANSWER_ROWS[answer.cells.wide].size
         ):
-            raise HubUnavailable("protocol", "the last of the cells is cut off")
+            raise HubUnavailable("protocol", "the hub's answer is cut off in its last cell")
         if count != len(batch.cells):
-            raise HubUnavailable("protocol", f"{len(batch.cells)} cells were reported, and {count} were answered")
+            raise HubUnavailable(
+                "protocol", f"the node reported {len(batch.cells)} cells, and the hub answered {count}"
+            )
         if count:
             odd = (odd_cell or first_odd_cell)(batch.cells, answer.cells, tuple(map(_bounds, batch.limits)))
             if odd >= 0:
-                raise HubUnavailable("protocol", f"no hub may say of a cell what this one does: {_cell(answer, odd)}")
+                raise HubUnavailable("protocol", f"the hub's answer about a cell is impossible: {_cell(answer, odd)}")
     except (TypeError, ValueError, OverflowError, LookupError, AttributeError) as error:
         raise HubUnavailable("protocol", f"the cells cannot be read: {str(error)[:SHOWN_MAX]}") from error
 
@@ -127,7 +130,7 @@ def _bounds(limit: LimitReport) -> CellBounds:
 
 
 def check_totals(totals: Mapping[str, Totals]) -> None:
-    """Raise HubUnavailable unless these totals are plausible; they may be larger than one node's numbers."""
+    """Raises HubUnavailable if these cannot be totals. Sums over many nodes may be larger than one node's numbers."""
     if not isinstance(totals, dict):
         _refuse("the totals", totals)
     for name, each in totals.items():
@@ -137,7 +140,7 @@ def check_totals(totals: Mapping[str, Totals]) -> None:
 
 
 def check_wishes(wishes: Wishes) -> None:
-    """Raise HubUnavailable unless these wishes of a region's hub are plausible."""
+    """Raises HubUnavailable if these cannot be wishes of a region's hub."""
     if not isinstance(wishes, Wishes):
         _refuse("what the region needs", wishes)
     _check_clock(wishes.hub_us)
@@ -155,7 +158,7 @@ def check_wishes(wishes: Wishes) -> None:
 
 
 def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
-    """Raise HubUnavailable unless `lent` is a plausible answer to these loans."""
+    """Raises HubUnavailable if `lent` cannot be the result of these loans."""
     if not isinstance(lent, Lent):
         _refuse("what became of the loans", lent)
     _check_clock(lent.hub_us)
@@ -171,13 +174,13 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
 
 
 def check_posted(payload: bytes | None) -> None:
-    """Raise HubUnavailable unless this is a payload that a settings store may return: bytes of the allowed length."""
+    """Raises HubUnavailable if the payload cannot have been read from a settings store."""
     if payload is not None and type(payload) is not bytes:
         _refuse("what is posted", payload)
 
 
 def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:
-    """Raise HubUnavailable unless that is a string of so many bytes in UTF-8."""
+    """Raises HubUnavailable if the value is not a string of `least` to `most` bytes in UTF-8."""
     if type(value) is not str or not least <= len(value) <= most:
         _refuse(what, value)
     try:
@@ -211,7 +214,10 @@ def _refuse(what: str, value: object) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """Returns a short text for a value of any size and depth; calls no method of objects of other packages."""
+    """Returns a short text of a value for an error message, however large or deep the value is.
+
+    Calls no method of objects that are not of this package or built in.
+    """
     if type(value) is str:
         return ascii(value[:SHOWN_MAX])
     if type(value) is int:

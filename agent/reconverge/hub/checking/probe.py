@@ -22,12 +22,12 @@ LEASE_US: Final = 60_000_000
 
 
 def scratch_namespace(namespace: str) -> str:
-    """An unused namespace, which a user with access to `namespace...` may use too."""
+    """Returns an unused namespace for a check; a user with access to `namespace...` may use it too."""
     return f"{namespace}:doctor-{token_hex(4)}"
 
 
 def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = False) -> Batch:
-    """Returns a batch without any cell; or, as the node's last, with one that was never charged."""
+    """Returns a batch without any cell; with `leaving`, one with a last report of a cell that was never charged."""
     limit = LimitReport("doctor", FIXED_WINDOW, WINDOW_US, 1, 1, 0, 0, 0)
     cell = CellReport(0, "doctor", hub_us // WINDOW_US, *[0] * (len(CellReport._fields) - 3))
     return Batch(
@@ -49,9 +49,9 @@ TRIAL: Final = trial_batch("", 0, leaving=True)
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
-    """Exchange empty batches within a scratch namespace, and in the end one with a cell.
+    """Exchanges empty batches in a scratch namespace, and at the end one with a cell.
 
-    Returns the round trips but for the first, which connects, and the last. Raises HubUnavailable.
+    Returns the timed exchanges without the first, which connects, and the last. Raises HubUnavailable.
     """
     node = token_hex(8)
     await _exchange(exchange, clock, trial_batch(node, 1))

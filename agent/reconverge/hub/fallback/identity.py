@@ -17,7 +17,7 @@ ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 
 
 class HubSession:
-    """One hub's knowledge of one shard of this node."""
+    """The state of one shard of this node at one of two hubs: name, account, lease and confirmed totals."""
 
     def __init__(self) -> None:
         self._node = self._account = ""
@@ -26,14 +26,14 @@ class HubSession:
         self._confirmed: dict[str, tuple[int, int]] = {}
         """The charges and refunds, by limit, as the hub has confirmed them."""
         self._before: dict[str, tuple[int, int]] = {}
-        """The part of it that is in an account which the hub may have closed."""
+        """The part of these totals that is in an account which the hub may have closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
-        """Note that the node comes from the other hub; this batch is its first here.
+        """Notes that the node comes from the other hub, and that this batch is its first here.
 
-        It keeps its name if its lease here is still running, and takes a new one if not. Of strict limits it asks for
-        nothing until every lease is over that the other hub may have granted to any node.
+        The node keeps its name if its lease here is still running, and takes a new one if not. On strict limits it asks
+        for nothing until every lease has ended that the other hub may have granted to any node.
         """
         if batch.node == self._node and now_ns >= self._lease_until_ns:
             self._visit += 1
@@ -43,7 +43,7 @@ class HubSession:
         self._asks_from_ns = now_ns + batch.lease_us * MICROSECOND_NS
 
     def for_this_hub(self, batch: Batch, *, now_ns: int) -> Batch:
-        """The batch under the name and the account that the node has at this hub, without needs that have to wait."""
+        """Returns the batch with the node's name and account at this hub, without needs that have to wait."""
         if batch.node != self._node:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:
@@ -60,7 +60,7 @@ class HubSession:
         return batch
 
     def heard(self, batch: Batch, *, sent_ns: int) -> None:
-        """Note that the hub has merged a batch; it is given as it was before `for_this_hub`."""
+        """Notes that the hub has merged a batch; `batch` is the one that was passed to `for_this_hub`."""
         self._heard_ns = sent_ns
         self._lease_until_ns = sent_ns + batch.lease_us * MICROSECOND_NS
         for limit in batch.limits:

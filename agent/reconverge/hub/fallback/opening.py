@@ -14,7 +14,7 @@ from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, sch
 
 
 class OpenedHub(NamedTuple):
-    """A hub, and what it is called where others see it."""
+    """A hub, and its name in messages and statistics."""
 
     hub: Hub | None
     """None for memory://, which has no hub."""
@@ -30,9 +30,9 @@ def open_hubs(
     odd_cell: OddCell = first_odd_cell,
     hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Opens `hub`, and `fallback` for when that fails; see `two_hubs`. Raises InvalidSetting.
+    """Opens `hub`, and with it `fallback` for the time in which `hub` fails; see `two_hubs`. Raises InvalidSetting.
 
-    With a `hasher` both see hashes in place of keys.
+    With a `hasher` both hubs receive hashes in place of keys.
     """
     first = _hashed(_opened(hub, settings), hasher, clock)
     if fallback is None:
@@ -50,33 +50,33 @@ def open_hubs(
 
 
 def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> OpenedHub:
-    """The hub with hashes in place of keys, if there is one and keys are to be hashed."""
+    """Wraps the hub so that it receives hashes in place of keys, if there is a hub and a hasher."""
     if hasher is None or opened.hub is None:
         return opened
     return opened._replace(hub=hashing(opened.hub, hasher, clock))
 
 
 def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
-    """The hub that reads keys of that shard: of two, the one that this node exchanges with.
+    """Returns the hub that reads keys of a shard; of two hubs, the one that this node exchanges with.
 
-    Raises HubUnavailable for one that reads none; `name` is what it is called there.
+    Raises HubUnavailable for a hub that cannot read keys; `name` is its name in the message.
     """
     at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
     if not isinstance(at, KeyReader):
-        problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot tell the use of all nodes"
+        problem = f"the hub {name} cannot read the use of all nodes: it is no reconverge.hub.KeyReader"
         raise HubUnavailable("unsupported", problem, applied=False)
     return at
 
 
 def hubs_in(hub: Hub) -> tuple[Hub, ...]:
-    """The hub, or both of two."""
+    """Returns the hub in a tuple, or both hubs of a `TwoHubs`."""
     return hub.both if isinstance(hub, TwoHubs) else (hub,)
 
 
 def eraser_in(hub: Hub, name: str) -> Eraser:
-    """The hub, from which an identity can be erased. Raises HubUnavailable for one that has no such port."""
+    """Returns the hub if identities can be erased from it. Raises HubUnavailable if not."""
     if not isinstance(hub, Eraser):
-        problem = f"no identity can be erased from the hub {name}, which is no reconverge.hub.Eraser"
+        problem = f"the hub {name} cannot erase identities: it is no reconverge.hub.Eraser"
         raise HubUnavailable("unsupported", problem, applied=False)
     return hub
 

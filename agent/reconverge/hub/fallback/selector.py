@@ -26,7 +26,7 @@ STEADY_SHARE: Final = 10
 
 
 class HubChoice:
-    """One node's choice for one shard. Begins with the primary."""
+    """One node's choice between primary and fallback for one shard. It begins with the primary."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -40,7 +40,7 @@ class HubChoice:
         self._probe_at_ns = 0
 
     def exchanged(self, *, answered: bool, now_ns: int) -> bool:
-        """Take in how an exchange with the chosen hub went; returns whether the other one is chosen from here on."""
+        """Notes whether an exchange with the chosen hub was answered; returns whether the fallback is chosen now."""
         self._failures = 0 if answered else self._failures + 1
         if not self.primary or self._failures < FAILURES_MAX:
             return False
@@ -51,14 +51,14 @@ class HubChoice:
         return True
 
     def probe_due(self, now_ns: int) -> bool:
-        """Whether it is time to ask whether the primary answers again. The caller asks if it is."""
+        """Whether it is time to ask the primary whether it answers again. If so, the caller must ask."""
         if self.primary or now_ns < self._probe_at_ns:
             return False
         self._plan_probe(now_ns)
         return True
 
     def probed(self, *, answered: bool, now_ns: int) -> bool:
-        """Take in what became of the question; returns whether the primary is chosen from here on."""
+        """Notes whether the primary has answered a probe; returns whether the primary is chosen again."""
         if self.primary:
             return False
         self._answers = self._answers + 1 if answered else 0

@@ -64,10 +64,10 @@ PROBE_LEASE_US: Final = 1_000_000
 
 
 class TwoHubs:
-    """Exchanges with `primary`, or with `fallback` while that fails. See `Hub` for what each of them promises.
+    """Exchanges with `primary`, or with `fallback` while that fails. Each keeps the promises of `Hub` by itself.
 
-    Together they promise less: nodes that are with different hubs do not know of each other, so that up to twice the
-    bound may be admitted while they are.
+    Together they promise less: nodes that exchange with different hubs do not know of each other, so that up to twice
+    the bound may be admitted in the meantime.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TwoHubs:
         self._primary = primary
         self._fallback = fallback
         self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
-        """Those of them that have work between exchanges: asked once, as `ExchangeDriver` does."""
+        """Those of the two hubs that work between exchanges. Looked up once, as in `ExchangeDriver`."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
@@ -104,12 +104,12 @@ class TwoHubs:
 
     @property
     def at_work(self) -> bool:
-        """Whether either of them is at work."""
+        """Whether either hub has work of its own to do."""
         return any(hub.at_work for hub in self._working)
 
     @property
     def with_primary(self) -> bool:
-        """Whether all shards are with the primary."""
+        """Whether all shards exchange with the primary."""
         return all(shard.choice.primary for shard in self._shards)
 
     @property
@@ -118,11 +118,11 @@ class TwoHubs:
 
     @property
     def both(self) -> tuple[Hub, Hub]:
-        """The primary and the fallback."""
+        """Returns the primary and the fallback."""
         return self._primary, self._fallback
 
     def hub_of(self, shard: int) -> Hub:
-        """The hub that this node exchanges with about the keys of that shard."""
+        """Returns the hub with which this node exchanges the keys of a shard."""
         return self._primary if self._shards[shard].choice.primary else self._fallback
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -151,9 +151,9 @@ class TwoHubs:
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """Returns the primary's totals, or the fallback's while no shard is with it.
+        """Returns the primary's totals; the fallback's while no shard exchanges with the primary.
 
-        Never the sum, which counts twice.
+        Never the sum, which would count some charges twice.
         """
         return await (self._fallback if self._away else self._primary).totals()
 
@@ -174,7 +174,7 @@ class TwoHubs:
             probes[shard] = asyncio.get_running_loop().create_task(self._probe(shard), name="reconverge-probe")
 
     async def _probe(self, index: int) -> None:
-        """Ask the primary for as much as an exchange does, without saying anything."""
+        """Sends an empty batch to the primary to find out whether it answers again."""
         shard = self._shards[index]
         shard.asked += 1
         question = trial_batch(f"{self._prober}.{os.getpid()}", shard.asked)
@@ -191,13 +191,16 @@ class TwoHubs:
 
 
 class TwoHubsWithSettings(TwoHubs):
-    """The same, where settings are published at the primary, and at no other place."""
+    """Two hubs, where settings are published at the primary only."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         await self._store().post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Reads at the primary. While a node is with the fallback, it keeps the settings that it has read before."""
+        """Reads the settings at the primary.
+
+        A node that is with the fallback keeps the settings that it has read before.
+        """
         if self._away:
             raise HubUnavailable("fallback", "settings are at the primary, which does not answer", applied=False)
         return await self._store().read(bytes_max=bytes_max)
@@ -208,10 +211,10 @@ class TwoHubsWithSettings(TwoHubs):
 
 
 class TwoHubsWithContracts(TwoHubsWithSettings):
-    """The same, where contracts are kept at the primary, too."""
+    """Two hubs, where settings and contracts are kept at the primary only."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Reads at the primary. While a node is with the fallback, it keeps the contracts that it has read before."""
+        """Reads the index at the primary. A node that is with the fallback keeps the contracts that it has."""
         return await self._contracts().read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
@@ -231,7 +234,7 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
-        """The primary. Raises HubUnavailable while the node is with the fallback."""
+        """Returns the primary. Raises HubUnavailable while the node is with the fallback."""
         if self._away:
             raise HubUnavailable("fallback", "contracts are at the primary, which does not answer", applied=False)
         assert isinstance(self._primary, ContractStore)
@@ -248,9 +251,9 @@ def two_hubs(
     random: Random | None = None,
     odd_cell: OddCell = first_odd_cell,
 ) -> TwoHubs:
-    """Both as one. Raises InvalidSetting.
+    """Returns both hubs combined into one. Raises InvalidSetting.
 
-    `name` is what the fallback may be called in messages; `odd_cell` finds the cell answer that no hub may give.
+    `name` is the fallback's name in messages; `odd_cell` finds the cell answer that no hub may give.
     """
     kind = TwoHubsWithSettings if isinstance(primary, SettingsStore) else TwoHubs
     if isinstance(primary, SettingsStore) and isinstance(primary, ContractStore):
@@ -267,7 +270,7 @@ def two_hubs(
 
 
 class _ShardPlace:
-    """Where one shard of this node is, and how it is known there."""
+    """The choice of hub for one shard of this node, and the shard's session at each of the two."""
 
     def __init__(self, random: Random) -> None:
         self.choice = HubChoice(random)

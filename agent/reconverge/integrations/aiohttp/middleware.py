@@ -39,18 +39,18 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 
 _make_key: Any = getattr(web, "RequestKey", None)
 SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
-"""The key of a request's outcomes so far."""
+"""The key under which a request holds its `_Serving`, with the outcomes so far."""
 MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_key("reconverge.messaging", object)
-"""Under which the request of a websocket has what the limits of its messages have read of it: once for all of them."""
+"""The key under which a websocket's request holds the `AiohttpRequest` that the limits of its messages share."""
 
 
 class Limits:
-    """Limits what goes to an aiohttp server: requests, streams and the connections of websockets.
+    """Limits the requests to an aiohttp server, streams and new websocket connections included.
 
     Args:
-        limits: of all requests together, for each key; see `Rule.limits`.
-        rules: further limits, of requests to some paths, say.
-        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+        limits: they count all requests together, for each key; see `Rule.limits`.
+        rules: further limits, for example of requests to some paths.
+        guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -78,28 +78,32 @@ class Limits:
             return await self._serve(request, self._rules, decide, functools.partial(handler, request))
 
         self.middleware = middleware
-        """The middleware itself, for an application that orders its middlewares; `add_fields` adds the fields."""
+        """The middleware itself, for applications that order their middlewares; they must connect `add_fields`, too."""
 
     def install(self, app: web.Application) -> None:
-        """Limit an application, with all that is mounted in it; before the middlewares that it has so far."""
+        """Limits an application and its sub-applications. The middleware becomes the outermost one.
+
+        Raises InvalidSetting if `app` is not an aiohttp application.
+        """
         if not isinstance(app, web.Application):
-            raise InvalidSetting("app", app, "is no web.Application of aiohttp; write limits.install(app)")
+            raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
-            return  # once is enough: a request would be charged twice
+            return  # a second middleware would charge each request twice
         app.middlewares.insert(0, self.middleware)
         app.on_startup.append(self._look)
         app.on_response_prepare.append(self.add_fields)
 
     async def _look(self, app: web.Application) -> None:
-        """Look whether the paths of rules lead anywhere: all routes are there when the application begins.
+        """Checks at startup, when all routes exist, that each rule's paths match a route.
 
-        If it is mounted itself, the prefix is in all of its routes, and the first request shows it.
+        If the application is itself a sub-application, the check is completed with the first request, which shows the
+        prefix.
         """
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
     def _look_at_handlers(self, app: web.Application) -> None:
-        """Compare the rules of handlers with the routes that lead to these."""
+        """Checks the rule of each limited handler against the routes that lead to the handler."""
         self._looked = True
         routes = list(handled_in(app))
         warn_of_unmatched(app, [handler for handler, _ in self._handlers])
@@ -111,10 +115,10 @@ class Limits:
                 )
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
-        """Limit a handler: a coroutine function, or a method of a `View`; see `Rule`.
+        """Limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
 
-        The limit is named after the handler, so each counts on its own. Several limits of one handler, and what the
-        middleware has charged, are charged together, or none.
+        Each limit is named after its handler, so each handler has its own count. Several limits of one handler,
+        together with those of the middleware, are charged all or none.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -122,7 +126,7 @@ class Limits:
         rule = rule_of(limits, settings)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
-            if not callable(handler):  # but a request: it stands in the place of the handler
+            if not callable(handler):  # a request was passed where a handler belongs
                 raise InvalidSetting("limits", limits, _misplaced(limits, handler))
             declared = self.guard.declare(rule, owner=handler)
             decide = self._deciding([declared])
@@ -138,17 +142,17 @@ class Limits:
         return decorate
 
     def __call__(self, handler: object) -> NoReturn:
-        """No decorator. Raises InvalidSetting."""
-        raise InvalidSetting("limits", handler, f"Limits is no decorator itself; {WRITE}")
+        """Always raises InvalidSetting, because `Limits` itself is not a decorator; `limit` makes one."""
+        raise InvalidSetting("limits", handler, f"Limits itself is not a decorator; {WRITE}")
 
     def messages(
         self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
     ) -> Messages:
-        """Limit the messages that come through websockets, for each key and all its connections; see `Rule`.
+        """Limits the messages that clients send through websockets, for each key over all its connections; see `Rule`.
 
         Args:
             limits: see `Rule.limits`.
-            close_code: with which a websocket is closed over which too many come: 1008, or 1013 (try again later).
+            close_code: the code that closes a websocket with too many messages: 1008, or 1013 (try again later).
             settings: see `Rule`; without a `name` the limit is called `messages`.
 
         Raises:
@@ -162,17 +166,20 @@ class Limits:
         return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
 
     def request_filter(self, function: Any) -> Any:
-        """Let those requests pass for which `function` is true; a decorator, too."""
+        """Exempts requests for which `function` returns true from all limits. Can be used as a decorator."""
         return self.guard.request_filter(function)
 
     async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Add the fields of the limits to a response, however it was made; a handler of `on_response_prepare`."""
+        """Adds the fields of the limits to the response to a limited request; a handler for `on_response_prepare`."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """A function that decides by rules about aiohttp's own request; None if they have to be asked."""
+        """Returns a function that decides by these rules from aiohttp's own request.
+
+        Returns None if the rules need a `Request`.
+        """
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -183,7 +190,10 @@ class Limits:
         decide: Decide | None,
         handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Check a request by these rules; if another middleware is serving it already, that one ends the request."""
+        """Checks a request by these rules and runs the handler.
+
+        If an outer middleware serves the request already, that middleware settles the outcomes and adds the fields.
+        """
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             return await self._check(serving, request, rules, decide) or await handle()
@@ -202,13 +212,13 @@ class Limits:
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared], decide: Decide | None
     ) -> web.StreamResponse | None:
-        """The response to a request that may not go on, None if it may."""
+        """Returns the response to a refused request; None if the request may go on."""
         if not rules:
             return None
         guard = self.guard
         if self._unmatched.wanted and rules is self._rules:
             self._unmatched.look(lambda: list(routes_of(request.app)), (mount_of(request),))
-        if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
+        if not self._looked and self._handlers:  # a limited handler in an application without the middleware
             self._look_at_handlers(request.match_info.apps[0])
         found = None if decide is None or guard.filters or not guard.enabled else decide(request)
         if isinstance(found, Outcome):
@@ -221,9 +231,9 @@ class Limits:
 
 
 class Messages:
-    """The messages of a websocket, as long as there are not too many: `async for message in messages(request, socket)`.
+    """Iterates over a websocket's messages until there are too many: `async for message in messages(request, socket)`.
 
-    Then it is closed, and there are no more. `Limits.messages` makes it.
+    With the first refused message the websocket is closed and the iteration ends. `Limits.messages` makes this object.
     """
 
     def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
@@ -232,7 +242,7 @@ class Messages:
         self._close_code = close_code
 
     async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
-        """Iterates over the messages of an open websocket, and closes it when one is refused."""
+        """Yields the messages of an open websocket, and closes the websocket when a message is refused."""
         async for message in socket:
             if not await self.check(request):
                 await socket.close(code=self._close_code, message=b"rate limit")
@@ -240,7 +250,10 @@ class Messages:
             yield message
 
     async def check(self, request: web.Request) -> Outcome:
-        """Count one message, for handlers that receive and close themselves. False if there are too many."""
+        """Counts one message, for handlers that receive and close by themselves.
+
+        The outcome is false if it is refused.
+        """
         each = request.get(MESSAGING)
         if not isinstance(each, AiohttpRequest):
             each = request[MESSAGING] = AiohttpRequest(request, self._guard.addresses)
@@ -250,7 +263,7 @@ class Messages:
 
 
 def outcome_of(request: web.Request) -> Outcome | None:
-    """Returns the last outcome of a request; None if nothing was decided."""
+    """Returns the last outcome of a request; None if no limit has decided about the request."""
     serving = request.get(SERVING)
     return serving.outcomes[-1] if isinstance(serving, _Serving) and serving.outcomes else None
 
@@ -263,11 +276,11 @@ class _Serving:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.unsettled = False
-        """Whether anything depends on the response."""
+        """Whether an outcome must be settled by the response."""
         self._has_fields: web.StreamResponse | None = None
 
     def failed(self, request: web.Request, error: BaseException) -> None:
-        """Settle a request whose handler has raised an error, which may be a response."""
+        """Settles a request whose handler has raised an error. The error may be a response: aiohttp's HTTPException."""
         if isinstance(error, web.HTTPException):
             if self.unsettled:
                 self._settle_by(error)
@@ -278,7 +291,7 @@ class _Serving:
         self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
-        """Note an outcome; returns the response to a request that may not go on, None if it may."""
+        """Stores an outcome. Returns the response to a refused request; None if the request may go on."""
         self.unsettled = self.unsettled or outcome.unsettled
         if go_on(self.outcomes, outcome):
             return None
@@ -290,11 +303,14 @@ class _Serving:
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
 
     async def settle(self, response: web.StreamResponse) -> None:
-        """Settle by a response. A stream is ended before, as aiohttp would do next; any other is about to be sent."""
+        """Settles the outcomes by a response.
+
+        A stream is ended first, as aiohttp would do next. Any other response is settled before aiohttp sends it.
+        """
         if response.prepared and not isinstance(response, web.WebSocketResponse):
             try:
                 await response.write_eof()
-            except ConnectionError:  # aiohttp will meet it, too
+            except ConnectionError:  # aiohttp will get this error, too
                 self._finish(Response(CANCELLED, complete=False))
         self._settle_by(response)
 
@@ -304,7 +320,7 @@ class _Serving:
         self._finish(Response(response.status, headers, size, raw=response))
 
     def add_fields(self, response: web.StreamResponse) -> None:
-        """Add the fields to the head of a response, once."""
+        """Adds the fields of the outcomes to the header of a response, at most once for each response."""
         if self._has_fields is response:
             return
         self._has_fields = response
@@ -325,10 +341,13 @@ def _misplaced(limits: object, handler: object) -> str:
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:
-    """The request that a handler was given: its only argument, or that of the view whose method it is."""
+    """Returns the request among a handler's arguments: the request itself, or that of the `View` given as `self`.
+
+    Raises TypeError if there is none.
+    """
     for each in args:
         if isinstance(each, web.Request):
             return each
         if isinstance(each, web.View):
             return each.request
-    raise TypeError("a limited handler takes the request, or is a method of an aiohttp.web.View")
+    raise TypeError("a limited handler must take the request as an argument, or be a method of an aiohttp.web.View")

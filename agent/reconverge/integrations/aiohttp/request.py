@@ -1,4 +1,4 @@
-"""A request of an aiohttp server, as limits see it."""
+"""A request to an aiohttp server, in the form that limits read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_M
 
 
 class AiohttpRequest(Located):
-    """A `Request` of aiohttp. `raw` is aiohttp's."""
+    """A `Request` made of aiohttp's own request, which is `raw`."""
 
     __slots__ = ("_mount", "raw")
 
@@ -24,7 +24,7 @@ class AiohttpRequest(Located):
 
     @property
     def method(self) -> str:
-        """Returns the HTTP method in capitals; a websocket begins with GET."""
+        """Returns the HTTP method in capitals; of a websocket, GET."""
         return self.raw.method[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
@@ -33,12 +33,12 @@ class AiohttpRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the prefix of the sub-application that limits."""
+        """Returns the path below the sub-application that limits, as a sequence; empty if it has no prefix."""
         return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the resource, with and without the prefix of the sub-application."""
+        """Returns the template of the matched resource, with and without the prefix of the sub-application."""
         resource = self.raw.match_info.route.resource
         if resource is None:
             return ()
@@ -47,7 +47,7 @@ class AiohttpRequest(Located):
 
     @property
     def route(self) -> str:
-        """Returns the canonical pattern of the resource, or an empty string without one."""
+        """Returns the canonical pattern of the matched resource, or an empty string if no resource matched."""
         resource = self.raw.match_info.route.resource
         return "" if resource is None else resource.canonical
 
@@ -62,7 +62,7 @@ class AiohttpRequest(Located):
 
     @property
     def user(self) -> object:
-        """Returns `request["user"]`, where the application keeps it."""
+        """Returns `request["user"]`, where the application stores the user; None without one."""
         return self.raw.get("user")
 
     @property
@@ -70,10 +70,13 @@ class AiohttpRequest(Located):
         return self.raw.match_info
 
     def __getattr__(self, name: str) -> Any:
-        """Reads an attribute of aiohttp's own request. Raises AttributeError, which lists what a request has here."""
+        """Returns an attribute of aiohttp's own request.
+
+        Raises AttributeError, which lists the attributes of a request.
+        """
         if not name.startswith("_") and hasattr(self.raw, name):
             return getattr(self.raw, name)
-        raise AttributeError(f"the request has no {name!r}; {HAS}, and what aiohttp's has")
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of aiohttp's own request")
 
     def __getitem__(self, name: str) -> Any:
         return self.raw[name]

@@ -1,6 +1,6 @@
-"""Finds the key of a request in aiohttp's own request, for key functions of which it is known what they look at.
+"""Finds a key directly in aiohttp's own request, for key functions that read a header field or an address.
 
-This is to aiohttp what `asgi/scope_keys.py` is to ASGI, and for the same reason.
+The same is done for ASGI in `asgi/scope_keys.py`, which explains why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Finder: TypeAlias = Callable[[web.Request], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds the key in a request of aiohttp; None if the key function has to be asked."""
+    """Returns a function that finds the key in aiohttp's request; None if the key function itself must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(source.name)
@@ -60,12 +60,12 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns finders of a rule's key and of its part for the scope; None if the rule has to be asked itself.
+    """Returns two finders: of a rule's key, and of the part that its scope adds to the key.
 
-    For rules that are about all requests.
+    Returns None if the rule must decide with a `Request`. Only for rules that apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     part: Any = declared.part_of_key
-    if find is None or (part is not None and declared.fixed_scope is None):  # a route is found by the rule alone
+    if find is None or (part is not None and declared.fixed_scope is None):  # only the rule can find a route
         return None
     return find, part

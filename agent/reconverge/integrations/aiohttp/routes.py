@@ -1,4 +1,4 @@
-"""The routes of an aiohttp server: with the prefixes of mounted applications, and their handlers."""
+"""Lists the routes of an aiohttp server, with the prefixes of sub-applications, and the handlers of these routes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from reconverge.integrations.web.unmatched import Route, methods_in
 logger = logging.getLogger("reconverge")
 
 DEPTH_MAX: Final = 32
-"""So many applications are looked into, one mounted in the other."""
+"""The most levels of nested sub-applications that are searched."""
 
 
 def mount_of(request: web.Request) -> str:
-    """The prefix of the sub-application in which a request is being served; empty in the outermost one."""
+    """Returns the prefix of the sub-application that serves a request; empty in the outermost application."""
     apps = request.match_info.apps
     here = request.app
     if len(apps) < 2 or here is apps[0]:
@@ -29,7 +29,7 @@ def mount_of(request: web.Request) -> str:
 
 
 def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application, str]]:
-    """The sub-applications of an application, with the prefixes of their paths."""
+    """Yields the sub-applications of an application at all levels, each with its path prefix."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         info = resource.get_info()
         below, prefix = info.get("app"), info.get("prefix")
@@ -39,7 +39,7 @@ def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application,
 
 
 def routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
-    """All routes of an application and of those that are mounted in it, with and without prefixes."""
+    """Yields all routes of an application and of its sub-applications, static files as a prefix with a wildcard."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         info = resource.get_info()
         below, prefix = info.get("app"), info.get("prefix")
@@ -53,7 +53,7 @@ def routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
 
 
 def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
-    """The methods that lead to a route; of a class of views, those that it has."""
+    """Returns the HTTP methods that lead to a route; for a class of views, the methods that it defines."""
     handler = route.handler
     if inspect.isclass(handler) and issubclass(handler, web.View):
         return methods_in([method for method in METH_ALL if hasattr(handler, method.lower())])
@@ -61,7 +61,7 @@ def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
 
 
 def handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, Route]]:
-    """Each handler, and each method of a class of views, with a route that leads to it."""
+    """Yields each handler, and each method of a class of views, with a route that leads to it."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         below = resource.get_info().get("app")
         if isinstance(below, web.Application):
@@ -77,9 +77,9 @@ def handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, R
 
 
 def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
-    """Warn of each limited handler that no route leads to, while one leads to what it was made of.
+    """Logs a warning for each limited handler that no route leads to, if a route leads to its unlimited original.
 
-    A decorator above `@routes.get` wraps what that has registered already.
+    This happens if `@limits.limit` is above `@routes.get`, which has registered the handler by then.
     """
     led_to = [*_handlers(app), *(handler for handler, _ in handled_in(app))]
     reached = {id(each) for handler in led_to for each in _chain(handler)}
@@ -94,7 +94,7 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
 
 
 def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
-    """Yields handlers and classes of views, as they were added, those of sub-applications included."""
+    """Yields the handlers and the classes of views as they were added to an application and its sub-applications."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         below = resource.get_info().get("app")
         if isinstance(below, web.Application):
@@ -104,7 +104,7 @@ def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
 
 
 def _chain(handler: Any) -> Iterator[object]:
-    """A handler, and what it wraps."""
+    """Yields a handler, then the function that it wraps (`__wrapped__`), and so on to the innermost."""
     while handler is not None:
         yield handler
         handler = getattr(handler, "__wrapped__", None)

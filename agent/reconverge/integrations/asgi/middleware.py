@@ -1,4 +1,4 @@
-"""Limits in any ASGI application: one `http.response.start` for each response, and everything else as it was.
+"""Limits in any ASGI application. Each response still has one `http.response.start`; other messages pass unchanged.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -38,18 +38,18 @@ from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
-"""The method of a websocket's connection, for rules."""
+"""The method that rules match a websocket's connection by, which has no HTTP method."""
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 
 
 class AsgiRequest(Located):
-    """A `Request` of ASGI. `raw` is its scope; `router` the application below that has routes, if it is known.
+    """A `Request` made of an ASGI scope, which is `raw`.
 
-    `root` is the place at which the application below is mounted by its own word, as in FastAPI. Where
-    Starlette is in use, what its requests have beside (`headers`, `cookies`, `query_params`, `state`) is here, too: of
-    `connection`, if there is one already.
+    `router` is the application inside the middlewares that has routes, or None. `root` is the `root_path` that this
+    application declares, as FastAPI's do. If Starlette is imported, the attributes of its connection (`headers`,
+    `cookies`, `query_params`, `state`) can be read here, too; `connection` is such an object if one exists already.
     """
 
     __slots__ = ("_connection", "_root", "_router", "raw")
@@ -57,7 +57,7 @@ class AsgiRequest(Located):
     def __init__(
         self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
     ) -> None:
-        # As `Located` does; a call less of every request.
+        # As `Located.__init__` does, without the call.
         self._addresses, self._client, self._read_path, self._said = addresses, ..., None, None
         self.raw = scope
         self._router = router
@@ -65,7 +65,10 @@ class AsgiRequest(Located):
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        """Reads an attribute of Starlette's request. Raises AttributeError, which lists what a request has here."""
+        """Returns an attribute of Starlette's connection.
+
+        Raises AttributeError, which lists the attributes of a request.
+        """
         starlette: Any = sys.modules.get("starlette.requests")
         if starlette is not None and not name.startswith("_"):
             if self._connection is None:
@@ -76,7 +79,7 @@ class AsgiRequest(Located):
 
     @property
     def client(self) -> Client | None:
-        """Returns the client's address as text that has `host` and `port`, as Starlette's has."""
+        """Returns the client's address: text with the attributes `host` and `port`, as Starlette's has them."""
         address = super().client
         if address is None:
             return None
@@ -96,23 +99,26 @@ class AsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the `root_path` of the server, and below that of the application."""
+        """Returns the path below the `root_path` of the server, and that of the application.
+
+        Empty if both are empty.
+        """
         root = self.raw.get("root_path")
         return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template that Litestar leaves in the scope."""
+        """Returns the route's template if Litestar has stored it in the scope."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates that the routes of Starlette and FastAPI have for the path."""
+        """Returns the templates of the routes of Starlette or FastAPI that match the path."""
         return templates_for(self.raw, self._router, self._root)
 
     @property
     def route(self) -> str:
-        """Returns the pattern of FastAPI, Starlette or Litestar, before or after they have routed the request."""
+        """Returns the route's pattern of FastAPI, Starlette or Litestar, even before these have routed the request."""
         return route_of(self.raw)
 
     @property
@@ -126,7 +132,7 @@ class AsgiRequest(Located):
 
     @property
     def user(self) -> object:
-        """Returns the user that an authentication middleware has left in the scope."""
+        """Returns the user that an authentication middleware has stored in the scope; None without one."""
         return self.raw.get("user")
 
     @property
@@ -152,15 +158,15 @@ class AsgiRequest(Located):
 
 
 class RateLimitMiddleware:
-    """Limits what goes to an ASGI application.
+    """Limits the requests and websocket connections to an ASGI application.
 
     Args:
         app: the application.
-        limits: of all requests and connections together, for each key; see `Rule.limits`.
-        rules: further limits, of requests to some paths, say.
-        messages: of the messages that come through websockets, for each key.
-        close_code: with which a websocket is closed over which too many messages come: 1008, or 1013 (try again later).
-        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+        limits: they count all requests and connections together, for each key; see `Rule.limits`.
+        rules: further limits, for example of requests to some paths.
+        messages: limits of the messages that clients send through websockets, for each key.
+        close_code: the code that closes a websocket with too many messages: 1008, or 1013 (try again later).
+        guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -190,18 +196,18 @@ class RateLimitMiddleware:
         self._router: Any = None
         self._root = ""
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
-        if self.guard.meter is not None:  # whose routes are found by the router below
+        if self.guard.meter is not None:  # the meter counts by route, and the router below finds the routes
             self._find_router()
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_scope)
         self._decide = None if pipeline is None else pipeline.decide
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, as ASGI has it."""
+        """Serves one connection: the interface of an ASGI application."""
         kind = scope["type"]
         outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
             outcome = self._decide(scope)
-            if type(outcome) is Admitted:  # as below; most requests go no further
+            if type(outcome) is Admitted:  # the same as in `_answer`, earlier, because most requests end here
                 scope[OUTCOME] = outcome
                 await self.app(scope, receive, adding(send, outcome))
                 return
@@ -217,7 +223,7 @@ class RateLimitMiddleware:
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[FoundKey] | None
     ) -> None:
-        """Serve a request; `outcome` is a former decision, or the keys that were found."""
+        """Serves an HTTP request. `outcome` is the decision, if there is one, or the keys that were found, or None."""
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
             if outcome is None:
@@ -237,9 +243,9 @@ class RateLimitMiddleware:
             await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
-        """Look whether the paths of rules lead anywhere: when the application has begun, and with its first request.
+        """Checks that each rule's paths match a route: at the end of startup, and with the first request.
 
-        Where it is mounted, a server tells only with a request.
+        If the application is mounted, only a request shows the prefix. Returns the `send` to use.
         """
         if self._router is None:
             self._find_router()
@@ -264,7 +270,7 @@ class RateLimitMiddleware:
         outcome = await self.guard.check_async(request, self._rules)
         scope[OUTCOME] = outcome
         if not outcome.allowed:
-            await receive()  # the event websocket.connect, which comes before a refusal may be sent
+            await receive()  # consumes websocket.connect, which must come before a refusal may be sent
             await refuse_connection(outcome, scope, send)
             return
         sending = Sending(send, decided_once(outcome))
@@ -278,7 +284,7 @@ class RateLimitMiddleware:
             nonlocal connected
             message = await receive()
             if message["type"] == "websocket.receive":
-                if connected is None:  # anew: its router may have written into the scope where the application is
+                if connected is None:  # a new object: the router may have changed the root path in the scope
                     connected = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
                 ruling = await self.guard.check_async(connected, self._messages)
                 ruling.finish(Response(200))
@@ -291,7 +297,7 @@ class RateLimitMiddleware:
 
 
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request that may not go on."""
+    """Sends the response to a refused request."""
     assert outcome.refusal is not None
     if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return
@@ -301,7 +307,10 @@ async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -
 
 
 async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Whether what `on_breach` has returned did answer; if it fails before it begins to, it did not."""
+    """Lets the ASGI application that `on_breach` returned send the response. Returns whether it began to send.
+
+    An error before that is logged, and the standard refusal follows; a later error is raised.
+    """
     began = False
 
     async def begin(message: Message) -> None:
@@ -319,7 +328,7 @@ async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, se
 
 
 async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
-    """Refuse a websocket before it is accepted: with a response if the server can, else by closing it (403)."""
+    """Refuses a websocket before it is accepted, with a response if the server supports that, else by a close (403)."""
     assert outcome.refusal is not None
     if "websocket.http.response" in (scope.get("extensions") or {}):
         refusal = outcome.refusal

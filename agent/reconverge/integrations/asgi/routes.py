@@ -1,7 +1,7 @@
-"""Which route an ASGI request takes, as Starlette, FastAPI and Litestar enter it in the scope; no framework is needed.
+"""Finds the route of an ASGI request from the scope of Starlette, FastAPI or Litestar. No framework is imported.
 
-The entries are not the same in all their releases. What is not found is the empty route, which all such requests
-share: that counts too much together, and never makes a key of what a client has thought of.
+The scopes differ between releases. If no route is found, the route is the empty string, which all such requests share:
+they are counted together, and a path that a client has invented never becomes a key.
 """
 
 # An application that is mounted at `/shops/{tenant}` hears from Starlette that it is mounted at `/shops/acme`. With
@@ -20,15 +20,15 @@ from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.unmatched import Route, methods_in
 
 FULL_MATCH: Final = 2
-"""How Starlette's routes say that they are about a request."""
+"""The value of Starlette's enumeration `Match` for a route that matches a request."""
 ROUTES_MAX: Final = 4096
-"""So many routes are known by their address in memory: more than applications have."""
+"""The most routes that are cached by their address in memory; applications have fewer."""
 DEPTH_MAX: Final = 32
-"""So many middlewares or mounted applications are looked into, one within the other."""
+"""The most levels of nested middlewares or mounted applications that are searched."""
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """The pattern of the route with all its prefixes; looked for among the application's, if it was not found yet."""
+    """Returns the route's pattern with all its prefixes. If the request is not routed yet, the routes are searched."""
     route = scope.get("route")
     if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
         own = scope.get("fastapi")
@@ -36,7 +36,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
         known = _known.get(id(route) if context is None else (id(route), id(context)))
         if known is not None:
             path = scope["path"]
-            # A pattern that is a path itself is compared in a tenth of the time.
+            # Comparing strings takes a tenth of the time of the regular expression.
             if path == known.literal or known.regex.match(path) is not None:
                 return known.path
         _remember(route, context)
@@ -47,23 +47,26 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 class _KnownRoutes(NamedTuple):
-    """A route that is mounted nowhere, which is known by its address in memory as long as this keeps it."""
+    """The pattern of a route without a mount, cached by the route's address in memory.
+
+    The record keeps the route alive, so that no other object can get its address.
+    """
 
     regex: re.Pattern[str]
     path: str
     literal: str | None
-    """The path, if the pattern is one and is about that."""
+    """The path itself, if the pattern has no parameters and matches its own text; else None."""
     kept: tuple[Any, Any]
 
 
 _known: dict[int | tuple[int, int], _KnownRoutes] = {}
-"""By the route; by that and its context, if it has one."""
+"""The cached routes, by the route's `id`; for an included router, by the `id` of the route and of its context."""
 
 
 def _remember(route: Any, context: Any) -> None:
-    """Keep a route's holder, if its pattern names the route's paths.
+    """Caches a route's pattern, if the route has a path and a regular expression.
 
-    One route may stand for several patterns, so each request is compared with the pattern that is kept.
+    One route may have several patterns, so each later request is compared with the cached one.
     """
     for holder in (getattr(context, "starlette_route", None), context, route):
         path, regex = _path_of(holder), getattr(holder, "path_regex", None)
@@ -79,7 +82,7 @@ def _remember(route: Any, context: Any) -> None:
 
 
 def router_in(app: Any) -> Any:
-    """The application that has routes, inside of the middlewares around it; None if there is none to be seen."""
+    """Returns the application that has routes, inside of all middlewares; None if there is none."""
     for _ in range(DEPTH_MAX):
         if isinstance(getattr(app, "routes", None), list | tuple):
             return app
@@ -90,22 +93,22 @@ def router_in(app: Any) -> Any:
 
 
 def root_of(router: Any) -> str:
-    """The `root_path` that an application has of its own, as FastAPI's; empty if it has none."""
+    """Returns the `root_path` that an application declares itself, as FastAPI's do; empty if it declares none."""
     root = getattr(router, "root_path", None)
     return root if isinstance(root, str) else ""
 
 
 def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[Route] | None:
-    """All routes of an application, `/*` below what shows no routes; None if that cannot be known.
+    """Lists an application's routes, with `/*` for mounted parts that list none; None if the application lists none.
 
-    Or only those for which `wanted` is true, of what shows its routes.
+    With `wanted`, only routes for which it returns true are listed, without the `/*`.
     """
     routes = getattr(router, "routes", None)
     return None if routes is None else list(_routes(routes, wanted, 0))
 
 
 def holders_of(router: Any) -> list[Any]:
-    """Lists the objects that hold the router's routes, in the framework's own form."""
+    """Returns the framework's own route objects of an application and of the applications mounted in it."""
     found: list[Any] = []
 
     def note(holder: Any) -> bool:
@@ -134,14 +137,14 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
         elif hasattr(route, "endpoint") or hasattr(route, "methods"):
             if wanted is None or wanted(route):
                 yield Route(path, methods_in(getattr(route, "methods", None)))
-        else:  # something is mounted there
+        else:  # the route is a mount
             below = router_in(getattr(route, "app", None))
             inner = unseen if below is None else _routes(below.routes, wanted, depth + 1)
             yield from (Route(f"{path.rstrip('/')}{each.path}", each.methods) for each in inner)
 
 
 def _listed(route: object) -> str | None:
-    """The pattern of a route, whose values say whether they may have slashes."""
+    """Returns a route's pattern, in which each parameter is marked if its value may contain slashes."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path
@@ -150,9 +153,9 @@ def _listed(route: object) -> str | None:
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
-    """The pattern of the route that a request takes, with what the application is mounted at and without.
+    """Lists the patterns of the routes that match a request, each without and with the prefix of the mount.
 
-    `own` is the application's own prefix.
+    `own` is the `root_path` that the application declares itself.
     """
     if router is None:
         found = route_of(scope)
@@ -163,9 +166,10 @@ def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
 
 
 def _prefix(scope: Mapping[str, Any], found: str) -> str:
-    """Returns the prefix that the application is mounted at, with parameters' names in place of their values.
+    """Returns the prefix that the application is mounted at, with the names of parameters in place of their values.
 
-    Each value would be another route else. In the application below, nothing is known of the rest of such a prefix.
+    With the values, each of them would make a route of its own. The application itself does not know the mount's
+    pattern.
     """
     root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
     written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
@@ -175,7 +179,10 @@ def _prefix(scope: Mapping[str, Any], found: str) -> str:
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:
-    """Returns the template that the framework has found already; None if it has not."""
+    """Returns the template of the route that the framework has found for the request.
+
+    Returns None if it has not routed it yet.
+    """
     template = scope.get("path_template")
     if isinstance(template, str):
         return template
@@ -183,19 +190,19 @@ def _found(scope: Mapping[str, Any]) -> str | None:
     if route is None:
         return None
     context = (scope.get("fastapi") or {}).get("effective_route_context")
-    # The route of a router that was included does not know the prefix; its context does.
+    # The route of an included router lacks the router's prefix; the context has it.
     for holder in (getattr(context, "starlette_route", None), context, route):
         path = _path_of(holder)
         if path is not None and _is_about(holder, _rest(scope)):
             return path
-    # One of several routes of this path, with different prefixes: their endpoints tell them apart.
+    # Several routes have this path, with different prefixes: the endpoint's name distinguishes them.
     endpoint = scope.get("endpoint")
     name = f"{getattr(endpoint, '__module__', '')}.{getattr(endpoint, '__qualname__', '')}"
     return f"{_path_of(route) or ''}#{name}"
 
 
 def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
-    """The patterns of the application's routes that are about the request."""
+    """Yields the patterns of the application's routes that match the request."""
     for route in getattr(scope.get("app"), "routes", None) or ():
         matches = getattr(route, "matches", None)
         if matches is None or not _matches(matches, scope):
@@ -213,15 +220,15 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
-    """Whether a route is about the request; not if it fails to say, as of a number of thousands of digits."""
+    """Whether a route matches the request; False if its `matches` raises, as for a number of thousands of digits."""
     try:
         return bool(matches(scope)[0].value == FULL_MATCH)
-    except Exception:  # noqa: BLE001  # the application will meet it itself; until then, the request leads nowhere
+    except Exception:  # noqa: BLE001  # the application will get this error itself; until then, no route matches
         return False
 
 
 def _path_of(holder: object) -> str | None:
-    """The pattern of a route, or of a thing that stands for one; a mount's without the part below."""
+    """Returns the path pattern of a route or of a similar object; of a mount, its prefix alone. None without one."""
     path = getattr(holder, "path", None)
     return path if isinstance(path, str) else None
 
@@ -232,6 +239,6 @@ def _is_about(holder: object, rest: str) -> bool:
 
 
 def _rest(scope: Mapping[str, Any]) -> str:
-    """The path below what the application is mounted at."""
+    """Returns the part of the request's path that follows the `root_path`."""
     path, root = str(scope["path"]), str(scope.get("root_path") or "")
     return path[len(root) :] if root and path.startswith(root) else path

@@ -1,14 +1,14 @@
-"""Finds the key of a request in the scope of ASGI itself, for key functions of which it is known what they look at."""
+"""Finds the key of a request in the ASGI scope itself, for key functions that read a header field, address or user."""
 
 # Theory of operation.
 #
-# Most middlewares have one limit, by an API key in a header or by the client's address. For these an object that stands
-# for the request is made, asked one thing, and thrown away; together with what that calls, this cost more than the
-# decision, its outcome and the response fields. So where the key functions of a pipeline's rules are ours and look at
-# one thing, that is found in the scope. So is the part of the key that tells routes apart.
+# Most middlewares have one limit, by an API key in a header or by the client's address. For such a limit, a `Request`
+# was made, read once, and thrown away; together with the calls inside it, this cost more than the decision, its outcome
+# and the response fields. So if the key functions of a pipeline's rules are the library's own and read one thing each,
+# that thing is read from the scope. The same holds for the part of the key that separates routes.
 #
-# What is found is what the key function finds, and a mistake in the scope raises what it raises there. Where proxies
-# are believed, an address depends on header fields, and the key function is asked as ever.
+# The finders find the same keys as the key functions, and raise the same errors for a faulty scope. If proxies are
+# trusted, an address depends on header fields, and the key function itself is called.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds in a scope the key of a request; None if the key function has to be asked."""
+    """Returns a function that finds the key in a scope; None if the key function itself must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))
@@ -53,7 +53,7 @@ def _user(scope: Mapping[str, Any]) -> object:
 
 
 def _route(scope: Mapping[str, Any]) -> str:
-    """The part of a key for a rule that counts each route on its own, and is about all paths."""
+    """Returns the route as part of the key, for a rule that counts each route separately and applies to all paths."""
     return route_of(scope) or NOWHERE
 
 
@@ -74,7 +74,10 @@ def _in_header(wanted: bytes) -> Finder:
 
 
 def _kept(scope: Mapping[str, Any]) -> Sequence[Any]:
-    """The header fields of a request, which stay where they are found: an iterable may be used up by one look."""
+    """Returns the header fields of a request.
+
+    An iterator is first replaced by a list in the scope, to be read again.
+    """
     headers = scope["headers"]
     if not isinstance(headers, Sequence):
         headers = cast("dict[str, Any]", scope)["headers"] = list(headers)
@@ -98,15 +101,15 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns finders, in a scope, of a rule's key and of its part for the route.
+    """Returns two finders, which read a scope: of a rule's key, and of the part for the route.
 
-    None if the rule has to be asked itself. For rules that are about all requests.
+    Returns None if the key function itself must be called. Only for rules that apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """Returns a function that finds in a scope the part of the key for a route; None if the key has no such part."""
+    """Returns a function that finds the key's part for the route in a scope; None if the key has no such part."""
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

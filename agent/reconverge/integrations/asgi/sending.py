@@ -1,4 +1,4 @@
-"""Sends the responses of an ASGI application with the fields of its outcomes, and settles at their end."""
+"""Sends the responses of an ASGI application with the fields of the limits, and settles the outcomes at their end."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ RETRY_AFTER_NAME: Final = b"retry-after"
 RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 BEGINNING: Final = "http.response.start"
 BEGINNINGS: Final = frozenset({BEGINNING, "websocket.accept", "websocket.http.response.start"})
-"""The messages that have header fields."""
+"""The types of the ASGI messages that carry header fields."""
 _NOT_BEGUN: Final[tuple[int, Sequence[tuple[bytes, bytes]]]] = 0, ()
 
 
 @lru_cache(maxsize=256)
 def field_name(name: str) -> bytes:
-    """The name of a field, as ASGI has it."""
+    """Returns the name of a header field in lower case as bytes, as ASGI requires."""
     return name.lower().encode("latin-1", "replace")
 
 
 def adding(send: Send, outcome: Admitted) -> Send:
-    """Wraps `send` so that the response has the fields of an outcome that leaves nothing to settle.
+    """Wraps `send` to add the fields of an outcome that has nothing to settle.
 
-    A function and no object: that takes half the time to make and to call, for each request.
+    It is a function because an object takes twice the time to make and to call, for each request.
     """
 
     def add(message: Message) -> Awaitable[None]:
         if message["type"] == BEGINNING:
             headers: Headers = [*(message.get("headers") or ())]
-            # What `with_fields_of` does, without the calls.
+            # The same as `with_fields_of`, without its calls.
             fields = None
             for name, _ in headers:
                 if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
@@ -62,32 +62,31 @@ def adding(send: Send, outcome: Admitted) -> Send:
 
 
 class Decided(list[Outcome]):
-    """Lists the outcomes of one request so far.
+    """A list of the outcomes of one request so far.
 
-    It lies in the scope, where what is decided later finds it. So it must not know how to send: a server's function for
-    that knows the scope, and the three would be garbage that the collector has to look for. It is a list because an
-    empty one is made of every request, and most get one outcome of which nothing is to be noted: an `Admitted` one may
-    be appended.
+    The list is in the scope, so that later limits find it. It has no reference to `send`: a server's `send` refers to
+    the scope, and such a cycle would be left to the garbage collector. It is a list because each request needs an empty
+    one, and most requests get one outcome with nothing to settle: an `Admitted` outcome may be appended directly.
     """
 
     unsettled = False
-    """Whether anything depends on the response."""
+    """Whether an outcome must be settled by the response."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome, which the response will show and settle."""
+        """Appends an outcome. The response will carry its fields and settle it."""
         if isinstance(outcome, Admitted):
-            self.append(outcome)  # nothing is settled or metered
+            self.append(outcome)  # it has nothing to settle or to meter
         else:
             go_on(self, outcome)
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
-        """Take back the outcomes so far, and show none: another one refuses the request."""
+        """Takes back the charges of the outcomes so far and removes these, because `refusing` refuses the request."""
         go_on(self, refusing)
         self.clear()
 
     def merged(self, headers: Headers) -> Headers:
-        """The header fields of the application with those of the outcomes."""
+        """Returns the header fields of the application together with those of the outcomes."""
         if len(self) == 1 and isinstance(only := self[0], Admitted):
             return with_fields_of(only, headers)
         if not self:
@@ -95,27 +94,27 @@ class Decided(list[Outcome]):
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response) -> None:
-        """Settle what has not been."""
+        """Settles the outcomes that are not settled yet by a response."""
         for outcome in self:
             outcome.finish(response)
 
 
 def decided_once(outcome: Outcome) -> Decided:
-    """Makes a list of the only outcome of a request."""
+    """Returns a list with one outcome, the only one of a request."""
     decided = Decided()
     decided.add(outcome)
     return decided
 
 
 class Sending:
-    """Sends the application's messages, with the fields of the outcomes, and settles these in the end."""
+    """A wrapper of `send`: it sends the application's messages, adds the fields of the outcomes, and settles these."""
 
     __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
 
     def __init__(
         self, send: Send, decided: Decided, status: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        """`status` and `headers` are those of the application, if it has begun to answer."""
+        """`status` and `headers` are those of the application's response, if it has begun already."""
         self._send = send
         self._decided = decided
         self._status = status
@@ -124,7 +123,7 @@ class Sending:
         self._closed = False
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
-        """Let the application answer; the outcomes are settled even if it fails."""
+        """Runs the application, and settles the outcomes afterwards, even if the application fails."""
         status = FAILED
         try:
             await app(scope, receive, self)
@@ -135,12 +134,12 @@ class Sending:
             self.end(status)
 
     def end(self, status: int) -> None:
-        """Settle the rest when the application has ended; `status` is that of a request without an answer."""
+        """Settles the remaining outcomes when the application has ended; `status` is used if no response had begun."""
         if self._decided.unsettled:
             self._settle(self._status or status, complete=False)
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Send one message on, as ASGI has it; the caller awaits the result."""
+        """Sends one ASGI message on. The caller awaits the result."""
         if self._closed:
             return _no_more()
         if message["type"] in BEGINNINGS:
@@ -148,13 +147,13 @@ class Sending:
             headers: Headers = list(message.get("headers") or ())
             self._headers = headers
             with_fields = self._decided.merged(headers)
-            if with_fields:  # they may have come as a generator, and are used up then
+            if with_fields:  # the application's fields may have been a generator, which is used up now
                 message = {**message, "headers": with_fields}
             return self._send(message)
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Send a message after which there may be something to settle: before background tasks begin."""
+        """Sends a message. If it ends the response, the outcomes are settled, before background tasks begin."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
@@ -165,7 +164,10 @@ class Sending:
             self._settle(self._status, complete=True)
 
     async def close(self, code: int) -> None:
-        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
+        """Closes a websocket. Later messages of the application are dropped.
+
+        The connection may be lost already; that raises no error.
+        """
         self._closed = True
         with suppress(OSError):
             await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
@@ -176,8 +178,11 @@ class Sending:
 
 
 async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:
-    """Does as `Sending.serve` for outcomes of the application itself, at less cost while nothing is to be settled."""
-    # One variable for both, as each that is shared with the function costs a request something.
+    """Does the same as `Sending.serve`, for the application's own outcomes.
+
+    It is faster if nothing is to be settled.
+    """
+    # One variable for both states, as each variable that is shared with the inner function costs time.
     so_far: Sending | tuple[int, Sequence[tuple[bytes, bytes]]] = _NOT_BEGUN
 
     def say(message: Message) -> Awaitable[None]:
@@ -207,11 +212,11 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def _no_more() -> None:
-    """Send nothing: the connection is closed."""
+    """Sends nothing, because the connection is closed."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
-    """Header fields with those of a single outcome, as `merged` returns them."""
+    """Returns the application's header fields with those of a single outcome, as `merged` does."""
     refused = False
     for name, _ in headers:
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
@@ -222,7 +227,7 @@ def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
 
 
 def says_when_to_retry(headers: Headers) -> bool:
-    """Whether a response is a refusal already, which the application has made."""
+    """Whether the application's response has a Retry-After field, and thus is a refusal itself."""
     for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
             return True
@@ -230,12 +235,15 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Header fields with ours. Lists add up; of the others, the application's stand."""
+    """Returns the header fields of the application with the limits' fields added.
+
+    If both have a field, list fields are both sent, and of any other the application's alone.
+    """
     there = {name.lower() for name, _ in headers}
     ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]
     return [*headers, *ours]
 
 
 def encoded(fields: Fields) -> Headers:
-    """Fields as ASGI has them."""
+    """Returns the fields as pairs of bytes, as ASGI requires."""
     return [(field_name(name), value.encode("ascii")) for name, value in fields]

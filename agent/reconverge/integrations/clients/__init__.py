@@ -1,1 +1,1 @@
-"""Calls to a metered server: what its responses say, and quotas that all workers share."""
+"""Outgoing calls to a server that has limits: reading its response fields, and quotas that all workers share."""

@@ -1,4 +1,4 @@
-"""Calls to a metered server, kept inside a quota that all workers share; adapters send them."""
+"""Keeps outgoing calls to a server within a quota that all workers share. Adapters of HTTP clients send the calls."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from reconverge.runtime.threads import Section
 
 TIMEOUT_S: Final = 30.0
 HELD_KEYS_MAX: Final = 1000
-"""So many servers are remembered that want to be left alone; of more, those that said so first are forgotten."""
+"""The most servers whose Retry-After is remembered; beyond that, the oldest are forgotten."""
 NAP_S: Final = 3600.0
-"""The longest sleep at a time."""
+"""The longest single sleep, in seconds."""
 
 Steps: TypeAlias = Generator[float, None, Decision | None]
-"""Yields seconds to sleep; ends with a refusal, or None when no server wants to be left alone any more."""
+"""Yields seconds to sleep, and returns a refusal, or None when no server's Retry-After is left to wait for."""
 
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
 """Mistakes of the caller, which are raised; RuntimeError says that the call would block a running event loop."""
 
 
 class OutgoingSettings(TypedDict, total=False):
-    """The settings of `Outgoing` besides the limiter; for functions that pass them on."""
+    """The settings of `Outgoing` besides the limiter, for functions that pass them on."""
 
     timeout: Seconds | None
     max_queue: int | None
@@ -46,18 +46,18 @@ class OutgoingSettings(TypedDict, total=False):
 
 
 class Outgoing:
-    """Admits the calls of a transport by a quota, and learns from responses.
+    """Admits outgoing calls by a quota, and adapts to the server's responses.
 
     Args:
-        limiter: the quota; every key has one of its own.
-        timeout: seconds that a call may wait for its turn; 0 refuses at once, None waits as long as it takes.
-        max_queue: so many calls of this process may wait for one key.
-        listen: whether what the server says (Retry-After, RateLimit, X-RateLimit) lowers what is left of the quota.
-        in_doubt: a call that memory would admit on trust, as on a key that is new to this process, asks the hub first,
-            for at most so long ("ask:25ms", by default) and no longer than the timeout; or it goes ("refuse").
+        limiter: the quota; each key has its own.
+        timeout: the seconds that a call may wait for its turn; 0 refuses at once, None waits without limit.
+        max_queue: the most calls of this process that may wait for one key.
+        listen: whether the server's fields (Retry-After, RateLimit, X-RateLimit) lower what is left of the quota.
+        in_doubt: for calls that memory would admit in doubt, as on a key that is new to this process. "ask:25ms", the
+            default, asks the hub first, for at most so long and no longer than the timeout; "refuse" lets them go.
 
     Raises:
-        InvalidSetting: the timeout or the queue is negative or no number, or the limiter is none.
+        InvalidSetting: the timeout or the queue is negative or not a number, or the limiter is not a RateLimiter.
     """
 
     def __init__(
@@ -74,22 +74,22 @@ class Outgoing:
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.failures = Failures(limiter.control.clock)
-        """Failures in here while the call went on."""
+        """Failures of the library during calls, which went on regardless."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
         self._asks_s = within_s(in_doubt)
         self._now_ns = limiter.control.clock.monotonic_ns
         self._section = Section()
-        """Entered to change the hold, and never to look: a signal handler may call in the middle of a change."""
+        """Guards changes of the holds, not reads: a signal handler may make a call in the middle of a change."""
         self._said: deque[tuple[str, int]] = deque()
-        """Servers and until when they want to be left alone, which are to be taken in."""
+        """New holds that are not stored yet: a key, and the time until which its server asked for no more calls."""
         self._held_until_ns: OrderedDict[str, int] = OrderedDict()
 
     async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
-        """Wait for one's turn; the answer is false if that takes too long, and None if the limiter has failed.
+        """Waits until a call may go. Returns a refusal after the timeout, and None if the limiter has failed.
 
-        With the method of the call, a limit that has `costs` charges what these say for it, `cost` times.
+        If the limit has `costs`, `method` selects the cost of one call, which is charged `cost` times.
         """
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
@@ -110,16 +110,16 @@ class Outgoing:
             return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
             raise
-        except Exception as error:  # noqa: BLE001  # a call must not fail because of what should only pace it
+        except Exception as error:  # noqa: BLE001  # a failure of the limiter must not fail the call
             self.failures.add(error, self.limiter.name)
             return None
 
     def admit_blocking(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
-        """Does as `admit`, on a thread."""
+        """Does the same as `admit`, and blocks the thread."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
-        never_set = threading.Event()  # fork: this call alone knows it
+        never_set = threading.Event()  # fork: this call alone uses the event
         with contextlib.closing(steps):
             try:
                 while True:
@@ -136,22 +136,23 @@ class Outgoing:
             return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
         except MISTAKES:
             raise
-        except Exception as error:  # noqa: BLE001  # likewise
+        except Exception as error:  # noqa: BLE001  # as above
             self.failures.add(error, self.limiter.name)
             return None
 
     def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
-        """Read a response's limits; leave the server alone, or use less of the quota, by them."""
+        """Reads the limits in a response: a hold delays later calls, and a lower remaining quota is charged here."""
         if not self._listens:
             return
         try:
             said = heard(status, fields, now=SystemClock.wall_ns() / SECOND_NS)
             if said.hold is not None and said.hold > 0:
                 self._hold(key, said.hold)
-            remaining = 0 if status == 429 else said.remaining  # other quotas may have more, this one has nothing
+            # The server may report another quota in `remaining`; the one that refused is used up.
+            remaining = 0 if status == 429 else said.remaining
             if remaining is not None:
                 self._lower(key, remaining)
-        except Exception as error:  # noqa: BLE001  # a response must not be lost because of its fields about limits
+        except Exception as error:  # noqa: BLE001  # an error in reading the fields must not lose the response
             self.failures.add(error, self.limiter.name)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
@@ -163,7 +164,10 @@ class Outgoing:
         return price.cost, price.kind
 
     def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
-        """For how long a call asks before it waits for its turn; one that memory refuses waits there anyway."""
+        """Returns for how many seconds a call asks the hub before it waits for its turn.
+
+        Returns 0 if memory is certain, or would refuse: then the call waits anyway.
+        """
         left_s = self._left_s(began_ns)
         ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
         tested = self.limiter.test(key, cost, kind) if ask_s else None
@@ -172,7 +176,7 @@ class Outgoing:
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)
         self._said.append((key, until_ns))
-        # Where this thread takes something in already, that goes on until nothing is left.
+        # If this thread is inside the loop already, that loop takes the new entry, too.
         while self._said and not self._section.entered():
             self._section.run(self._take_in)
 
@@ -180,7 +184,8 @@ class Outgoing:
         held = self._held_until_ns
         while self._said:
             key, until_ns = self._said[0]
-            held[key] = max(until_ns, held.get(key, 0))  # at no moment is it left out
+            # The hold is stored before the queue's entry goes, so that readers always see one of the two.
+            held[key] = max(until_ns, held.get(key, 0))
             held.move_to_end(key)
             self._said.popleft()
         if len(held) > HELD_KEYS_MAX:
@@ -191,11 +196,11 @@ class Outgoing:
             held.popitem(last=False)
 
     def _lower(self, key: str, remaining: int) -> None:
-        """Charge what clients outside this fleet have used of the quota, so that all workers learn of it.
+        """Charges the use of the quota by clients outside this fleet, so that all workers count it.
 
-        The server's figure is a little older than the one here, so the difference is never too large because
-        of calls under way. Several workers may charge the same difference before they hear of each other: then less is
-        sent than could have been, until the window is over.
+        The server's figure is a little older than the local one, so calls under way never make the difference too
+        large. Several workers may charge the same difference before they have exchanged reports: then less is sent than
+        could be, until the window ends.
         """
         reservation = self.limiter.reserve(key, 0)
         known = reservation.decision.remaining

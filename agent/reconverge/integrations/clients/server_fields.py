@@ -1,4 +1,4 @@
-"""Reads what a server says about its own limits from the fields of its responses.
+"""Reads a server's own limits from the header fields of its responses.
 
 Sources: RFC 9110 (Retry-After), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the older X-RateLimit fields.
 """
@@ -18,32 +18,34 @@ try:
     from http_sfv.dictionary import Dictionary
     from http_sfv.list import List
 except ImportError as error:
-    raise MissingExtra("what servers say about their limits", "http-sfv", "httpx,requests") from error
+    raise MissingExtra("the reader of servers' limits", "http-sfv", "httpx,requests") from error
 
 HELD_MAX: Final = 86_400.0
-"""Seconds; a server's wish to be left alone for longer than a day is cut to a day."""
+"""Seconds: the longest hold. If a server asks for more than a day, a day is used."""
 FIELD_LENGTH_MAX: Final = 1024
-"""Characters; a longer field is not read. Servers say a few policies, each in about forty. The reader of structured
-fields copies the rest of a field with each part of it, which is the square of its length: half a megabyte of this.
+"""Characters; a longer field is ignored. Servers send a few policies of about forty characters each.
+
+The parser of structured fields copies the rest of the text at each part, so its work grows with the square of the
+length: half a megabyte at this length.
 """
 EPOCH_MIN: Final = 1e9
-"""A reset that is larger than this is a moment, in seconds since 1970, and not how long it takes."""
+"""A larger reset is a time in seconds since 1970; a smaller one is a duration in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The limits that one response states; None if its fields cannot be understood."""
+    """The limits that one response reports. A value is None if the response has no valid field for it."""
 
     hold: float | None = None
-    """Seconds for which the server does not want to be asked again."""
+    """The seconds for which the server asks for no further requests."""
     remaining: int | None = None
-    """The rest of the server's quota; of several, the least."""
+    """The rest of the server's quota; the least, if it has several."""
 
 
 def heard(status: int, fields: Mapping[str, str], *, now: float) -> Heard:
-    """Read a response; `fields` finds its names in any case, `now` is in seconds since 1970.
+    """Reads the limits in a response; `fields` finds names in any case, `now` is in seconds since 1970.
 
-    A malformed field counts as missing: the other side is not ours to mend.
+    A malformed field counts as missing, because the client cannot correct the server.
     """
     refused = status in (429, 503)
     after = _retry_after(_field(fields, "Retry-After"), _moment(_field(fields, "Date")) or now)
@@ -61,7 +63,10 @@ def _field(fields: Mapping[str, str], name: str) -> str:
 
 
 def _retry_after(text: str, now: float) -> float | None:
-    """Seconds, or a date, which is compared with the date of the same response: that is the same clock."""
+    """Returns the seconds of a Retry-After field.
+
+    A date is compared with the response's own date, of the same clock.
+    """
     if text.isascii() and text.isdigit():
         return min(float(text[:10]), HELD_MAX)
     moment = _moment(text)
@@ -71,7 +76,7 @@ def _retry_after(text: str, now: float) -> float | None:
 def _moment(text: str) -> float | None:
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # of a year or a zone that no date can have
+    except (ValueError, OverflowError):  # for years or zones that do not exist
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -82,7 +87,7 @@ def _moment(text: str) -> float | None:
 
 
 def _policies(text: str) -> list[tuple[int, float | None]]:
-    """Returns what is left, and the seconds until it is renewed, of each policy in a `RateLimit` field."""
+    """Returns, for each policy in a `RateLimit` field, the remaining quota and the seconds until it is renewed."""
     found: list[tuple[int, float | None]] = []
     if not text:
         return found
@@ -94,7 +99,7 @@ def _policies(text: str) -> list[tuple[int, float | None]]:
 
 
 def _listed(text: str) -> list[tuple[object, object]]:
-    """`"burst";r=57;t=22, "daily";r=3` (draft 11)."""
+    """Reads the form of draft 11, `"burst";r=57;t=22, "daily";r=3`. Returns each policy's remaining quota and reset."""
     items = List()
     try:
         items.parse(text.encode("ascii"))
@@ -105,7 +110,7 @@ def _listed(text: str) -> list[tuple[object, object]]:
 
 
 def _named(text: str) -> tuple[object, object]:
-    """`limit=100, remaining=57, reset=22` (drafts 7 and 8)."""
+    """Reads the form of drafts 7 and 8, `limit=100, remaining=57, reset=22`. Returns the remaining quota and reset."""
     members = Dictionary()
     try:
         members.parse(text.encode("ascii"))
@@ -115,7 +120,10 @@ def _named(text: str) -> tuple[object, object]:
 
 
 def _plain(fields: Mapping[str, str], now: float) -> list[tuple[int, float | None]]:
-    """The same of draft 6 and of the X- fields, one number in each."""
+    """Reads the fields of draft 6 and the X-RateLimit fields, which hold one number each.
+
+    Returns at most one pair: the remaining quota, and the seconds until it is renewed.
+    """
     for prefix in ("RateLimit-", "X-RateLimit-"):
         left = _number(_field(fields, f"{prefix}Remaining"))
         if left is None:

@@ -1,4 +1,4 @@
-"""An agent and its limits from a file, the environment and arguments."""
+"""Loads an agent and its limits from a file, the environment and arguments."""
 
 from reconverge.integrations.config.loading import (
     FILE,

@@ -1,4 +1,4 @@
-"""An agent and its limits from a file, the environment and arguments, reloaded while they are in use."""
+"""Loads an agent and its limits from a file, the environment and arguments, and reloads them while they are in use."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ VARIABLES: Final = {
     "require_hub": "RECONVERGE_REQUIRE_HUB",
     "limits": "RECONVERGE_LIMITS",
 }
-"""The variable of the environment for each setting; that of the limits holds JSON."""
+"""The environment variable of each setting; RECONVERGE_LIMITS holds JSON."""
 FILE: Final = "RECONVERGE_CONFIG"
-"""The variable that names the file, where the program does not."""
+"""The environment variable with the path of the file, used if the program gives no path."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
-"""Settings that a reload can change."""
+"""The settings that a reload can change."""
 FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
-"""Settings of a limit that it cannot."""
+"""The settings of a limit that a reload cannot change."""
 LIMITS: Final = "limits"
 ARGUMENTS: Final = "arguments"
 ENVIRONMENT: Final = "environment"
 
 
 class LimitSettings(BaseModel):
-    """The settings of one limit, which are arguments of `Agent.limit`."""
+    """The settings of one limit; they are arguments of `Agent.limit`."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -91,14 +91,14 @@ class LimitSettings(BaseModel):
     @field_validator("limit", mode="before")
     @classmethod
     def _joined(cls, limit: Any) -> Any:
-        """Several quotas may be a list of limit strings."""
+        """Accepts a list of limit strings for several quotas, and joins it into one string."""
         if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
             return "; ".join(limit)
         return limit
 
 
 class Settings(BaseSettings):
-    """All settings; one that is left out has the default of `Agent`."""
+    """All settings of an agent. A setting that is None has the default of `Agent`."""
 
     model_config = SettingsConfigDict(env_prefix="RECONVERGE_", extra="forbid", hide_input_in_errors=True)
 
@@ -137,9 +137,9 @@ class Settings(BaseSettings):
 
 
 class Configuration:
-    """An agent that was made as a file, the environment and arguments say, and that can follow when they change.
+    """An agent made from a file, the environment and arguments, which can be reloaded when these change.
 
-    Of what several say, arguments come first, then the environment, then the file.
+    If several of them have a setting, arguments win over the environment, and the environment over the file.
     """
 
     def __init__(self, path: Path | None, arguments: Mapping[str, Any]) -> None:
@@ -151,14 +151,14 @@ class Configuration:
         """The agent, with all limits declared."""
 
     def reload(self) -> None:
-        """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
+        """Applies the present contents of the file and the environment: all changes, or none if one is impossible.
 
-        Quotas change as `RateLimiter.change` does, so what was used counts on; further limits are declared; switches
-        and the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a
-        switch that was turned by hand stays so until the file says something new about it.
+        Quotas change as by `RateLimiter.change`, so past use still counts. New limits are declared. Switches and sync
+        intervals are set. Nothing else can change. A setting with the same value as before is left alone, so a switch
+        that was turned by hand stays until the file has a new value for it.
 
         Raises:
-            InvalidConfiguration: something is wrong, or cannot change; everything is as before.
+            InvalidConfiguration: a setting is wrong or cannot change; nothing was changed.
         """
         with self._lock:
             settings, finding = self._read()
@@ -170,7 +170,7 @@ class Configuration:
             self._settings = settings
 
     def reload_on_sighup(self) -> None:
-        """Reload at SIGHUP, on a thread of its own; a mistake is logged, and changes nothing.
+        """Installs a handler that reloads at SIGHUP, on a thread of its own. A mistake is logged, and changes nothing.
 
         The former handler of that signal is called as well. Raises InvalidSetting unless called in the main thread.
         """
@@ -202,7 +202,7 @@ class Configuration:
             logger.info("reconverge: reloaded")
 
     def _read(self) -> tuple[Settings, MistakeLocator]:
-        _read_limits_of_environment()  # which describes their mistakes
+        _read_limits_of_environment()  # raises an error that describes the mistake, unlike pydantic's
         source = None if self._path is None else Source(self._path)
         finding = MistakeLocator(source, self._arguments)
         arguments, said = (
@@ -211,7 +211,7 @@ class Configuration:
         )
 
         class Said(Settings):
-            """With the file as the last source."""
+            """Settings with the file as the last source."""
 
             @classmethod
             def settings_customise_sources(
@@ -229,18 +229,21 @@ class Configuration:
             return Said(), finding
         except ValidationError as error:
             raise finding.of(error) from None
-        except ValueError as error:  # an environment variable that is no JSON
+        except ValueError as error:  # an environment variable that is not JSON
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns the steps that lead to these settings, none of which fails. Raises InvalidConfiguration."""
+        """Returns the steps that apply these settings; no step can fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
                 raise finding.that("cannot change while the agent runs; restart the process", name)
         for name in agent.limiters:
             if name in self._settings.limits and name not in settings.limits:
-                raise finding.that(f"{name!r} is gone, and may be in use; restart, or switch it off", "limits")
+                raise finding.that(
+                    f"{name!r} is missing now, and may still be in use; restart the process, or switch the limit off",
+                    "limits",
+                )
         paces = [(each.sync_interval, each.min_sync_interval) for each in (settings, self._settings)]
         if paces[0] != paces[1]:
             with finding.when("sync_interval"):
@@ -256,14 +259,18 @@ class Configuration:
         limiter = agent.limiters.get(name)
         if limiter is None:
             if limit.parent is not None:
-                raise finding.that("takes a share from a limit that is in use; restart", "limits", name, "parent")
+                raise finding.that(
+                    "takes a share from a limit that is in use; restart the process", "limits", name, "parent"
+                )
             return [lambda: _declare(agent, name, limit)]
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
         for field in FIXED:
             if getattr(before, field) != getattr(limit, field):
-                raise finding.that("cannot change while it is in use; restart", "limits", name, field)
+                raise finding.that(
+                    "cannot change while the limit is in use; restart the process", "limits", name, field
+                )
         steps = list[Callable[[], object]]()
         counted = before.model_copy(update={"switch": limit.switch, "sync_interval": limit.sync_interval})
         if counted != limit or name not in self._settings.limits:
@@ -286,14 +293,14 @@ class Configuration:
 
 
 class MistakeLocator:
-    """Says of a mistake where it was made."""
+    """Finds the place of a mistake in the settings: the source, the field, and the line of a file."""
 
     def __init__(self, source: Source | None, arguments: Mapping[str, Any]) -> None:
         self._source = source
         self._arguments = arguments
 
     def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
-        """Returns the error that names a problem, its field, and where the field was written."""
+        """Returns the error for a problem with the setting at `path`, with its source, its field and its line."""
         field, top = ".".join(map(str, path)), str(path[0]) if path else ""
         if says(spelled_out(self._arguments), path):
             return InvalidConfiguration(ARGUMENTS, problem, field=field)
@@ -310,14 +317,17 @@ class MistakeLocator:
         return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
-        """The first mistake, in our words; without the value, which may be a secret."""
+        """Returns the error for the most important mistake that pydantic found.
+
+        Values are left out, as they may be secrets.
+        """
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
         known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
         return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
-        """Adds its place to each mistake that is found within the block."""
+        """Returns a context manager that turns errors of its block into InvalidConfiguration with a place."""
         return _When(self, path)
 
 
@@ -327,7 +337,7 @@ class _When:
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing has been found yet."""
+        """Does nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, InvalidSetting):
@@ -340,22 +350,22 @@ class _When:
 
 
 def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Configuration:
-    """Make an agent and declare its limits, as a file, the environment and `arguments` say.
+    """Makes an agent and declares its limits from a file, the environment and `arguments`.
 
     Args:
-        path: a TOML, YAML or JSON file; by default the one that `RECONVERGE_CONFIG` names, if it is set.
-        arguments: settings of `Agent` (without `clock`), and `limits`; they come before all else.
+        path: a TOML, YAML or JSON file; the default is the path in `RECONVERGE_CONFIG`, if it is set.
+        arguments: settings of `Agent` (without `clock`), and `limits`; they win over the environment and the file.
 
     Raises:
-        InvalidConfiguration: a mistake, with the line and the field of the file.
-        UnknownHub, MissingExtra: as `Agent` does.
+        InvalidConfiguration: a setting is wrong; the error names the line and the field of the file.
+        UnknownHub, MissingExtra: as `Agent` raises them.
     """
     path = os.environ.get(FILE) if path is None else path
     return Configuration(None if path is None else Path(path), arguments)
 
 
 def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
-    """The agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
+    """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
     variables_are_read()
     with finding.when("hub"):
         agent = Agent(**(settings.for_agent() | instead))
@@ -374,7 +384,7 @@ def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
 
 
 def _said_by_environment() -> dict[str, Any]:
-    """Its limits, if it has any."""
+    """Returns a table with the limits of the environment variable; empty if there are none."""
     limits = _read_limits_of_environment()
     return {LIMITS: limits} if limits else {}
 
@@ -393,6 +403,6 @@ def _read_limits_of_environment() -> dict[str, Any]:
         raise InvalidConfiguration(ENVIRONMENT, f"is not JSON: {error}; {advice}", field=VARIABLES[LIMITS]) from None
     if not isinstance(said, dict):
         raise InvalidConfiguration(
-            ENVIRONMENT, f"{shown(said)} is no table of limits; {advice}", field=VARIABLES[LIMITS]
+            ENVIRONMENT, f"{shown(said)} is not a table of limits; {advice}", field=VARIABLES[LIMITS]
         )
     return cast("dict[str, Any]", said)

@@ -1,4 +1,4 @@
-"""Where in a file of settings something is said: the line of a field, in TOML, YAML and JSON."""
+"""Reads files of settings in TOML, YAML and JSON, and finds the line in which a field is written."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ TOML: Final = (".toml",)
 YAML: Final = (".yaml", ".yml")
 JSON: Final = (".json",)
 CHARACTERS_MAX: Final = 1 << 20
-"""Of a file of settings; a thousand limits take a tenth of it."""
+"""The longest file of settings; a thousand limits take a tenth of it."""
 UTF8_BYTES_MAX: Final = 4
-"""Of one character."""
+"""The most bytes of one character in UTF-8."""
 VALUES_MAX: Final = 4 * CHARACTERS_MAX
-"""Of a YAML file of settings, each as often as it is referred to: a file of a few lines can stand for billions."""
+"""The most values in a YAML file, each counted once per reference: with references, a few lines can yield billions."""
 DEPTH_MAX: Final = 50
-"""Of tables and lists in each other; settings have five. Readers give up at some depth, each at another one."""
-TOO_DEEP: Final = f"more than {DEPTH_MAX} tables and lists in each other"
+"""The most nested tables and lists; settings have five levels. Parsers fail at some depth, each at another one."""
+TOO_DEEP: Final = f"more than {DEPTH_MAX} levels of nested tables and lists"
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
 _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
 _PART: Final = re.compile(_NAME)
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{4299}")
-"""Python reads no number of more digits than 4300."""
+"""A number with more digits than the 4300 that Python reads."""
 _BRACKET: Final = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
 )
-"""A bracket, or a string or a comment, in which there may be others that are none."""
+"""A bracket; or a string or a comment, whose brackets do not count."""
 _CONSTANT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<name>NaN|Infinity)')
 _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
 
 class InvalidConfiguration(ReconvergeError, ValueError):
-    """Raised when settings cannot be used. Names where they come from, and of a file the line and the field.
+    """Raised when settings cannot be used. It names their source and the field, and of a file the line.
 
-    `source` is the file, or else the environment or the arguments; `line` counts from 1, and is None where there is
-    none; `field` is written with dots, as in `limits.login.soft`.
+    `source` is the file, the environment or the arguments; `line` counts from 1, and is None without a file; `field` is
+    written with dots, as in `limits.login.soft`.
     """
 
     def __init__(self, source: str, problem: str, *, line: int | None = None, field: str = "") -> None:
@@ -60,35 +60,44 @@ class InvalidConfiguration(ReconvergeError, ValueError):
 
 
 class Source:
-    """A file of settings: its values, and their places.
+    """A file of settings: its values, and the lines in which they are written.
 
-    Raises InvalidConfiguration if it cannot be read, has more than `characters_max` characters, or is not in the
-    language that its name ends in.
+    Raises InvalidConfiguration if the file cannot be read, has more than `characters_max` characters, or is not in the
+    format of its extension.
     """
 
     def __init__(self, path: Path, *, characters_max: int = CHARACTERS_MAX) -> None:
         self.name = path.name
         self._values_max = VALUES_MAX // CHARACTERS_MAX * characters_max
         self._toml = path.suffix in TOML
-        self._json = path.suffix in JSON  # may be indented by tabs, which YAML is not
+        self._json = path.suffix in JSON  # JSON may be indented by tabs, which YAML forbids
         readers = {
             **dict.fromkeys(TOML, self._read_toml),
             **dict.fromkeys(YAML, self._read_yaml),
             **dict.fromkeys(JSON, self._read_json),
         }
         if path.suffix not in readers:
-            raise InvalidConfiguration(str(path), f"ends in none of {', '.join(readers)}; name it by its format")
+            raise InvalidConfiguration(
+                str(path), f"ends in none of {', '.join(readers)}; give the file one of these extensions"
+            )
         self._text = _text_of(path, characters_max)
         said = readers[path.suffix]()
         if not isinstance(said, dict):
-            raise InvalidConfiguration(self.name, "is no table of settings; write each as a name and a value", line=1)
+            raise InvalidConfiguration(
+                self.name, "is not a table of settings; write each setting as a name and a value", line=1
+            )
         for name in said:
             if not isinstance(name, str):
-                raise InvalidConfiguration(self.name, f"a setting has a name, and {name!r} is none", line=1)
+                raise InvalidConfiguration(
+                    self.name, f"the name of a setting must be a string, and {name!r} is not", line=1
+                )
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
-        """The line in which a field begins, or the nearest thing around it that is there."""
+        """Returns the line in which a field begins, or the table nearest around it that exists.
+
+        Returns None if nothing is found.
+        """
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
@@ -117,13 +126,13 @@ class Source:
             mark, character = getattr(error, "problem_mark", None), getattr(error, "position", None)
             line = None if mark is None else mark.line + 1
             problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
-            if isinstance(character, int):  # one that no YAML may have
-                line, problem = self._line_at(character), "is not YAML: has a character that is none of text"
+            if isinstance(character, int):  # a character that YAML forbids
+                line, problem = self._line_at(character), "is not YAML: has a control character"
             raise InvalidConfiguration(self.name, problem, line=line) from None
         return {} if said is None else said
 
     def _check_size(self, root: yaml.Node) -> None:
-        """Raise InvalidConfiguration if a YAML file refers to itself, or stands for more than it looks like."""
+        """Raises InvalidConfiguration if a YAML file refers to itself, or has too many values by its references."""
         sizes, around = dict[int, int](), set[int]()
 
         def size_of(node: yaml.Node) -> int:
@@ -140,14 +149,14 @@ class Source:
                 sizes[id(node)] = 1 + sum(size_of(part) for part in parts)
                 around.discard(id(node))
             if sizes[id(node)] > self._values_max:
-                problem = f"is not YAML of settings: stands for more than {self._values_max} values"
+                problem = f"is not a YAML file of settings: its references make more than {self._values_max} values"
                 raise InvalidConfiguration(self.name, problem, line=line)
             return sizes[id(node)]
 
         size_of(root)
 
     def _check_brackets(self, language: str) -> None:
-        """Raise InvalidConfiguration where too many brackets of a JSON or TOML file are open."""
+        """Raises InvalidConfiguration if the tables and lists of a JSON or TOML file are nested too deeply."""
         depth = 0
         for match in _BRACKET.finditer(self._text):
             depth += (match.group() in "[{") - (match.group() in "]}")
@@ -164,19 +173,22 @@ class Source:
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            """A table. The last word would win unnoticed if a name were said twice."""
+            """Returns a table.
+
+            Raises InvalidConfiguration for a repeated name, of which the last would win unnoticed.
+            """
             table: dict[str, Any] = {}
             for name, value in pairs:
                 if name in table:
                     raise InvalidConfiguration(
-                        self.name, f"{name!r} stands there twice; leave one out", line=self._line_of_second(name)
+                        self.name, f"{name!r} is written twice; remove one", line=self._line_of_second(name)
                     )
                 table[name] = value
             return table
 
         def refuse(constant: str) -> NoReturn:
             line = next((self._line_at(each.start()) for each in _CONSTANT.finditer(self._text) if each["name"]), None)
-            raise InvalidConfiguration(self.name, f"is not JSON: {constant} is no number", line=line)
+            raise InvalidConfiguration(self.name, f"is not JSON: {constant} is not a number", line=line)
 
         self._check_brackets("JSON")
         try:
@@ -202,7 +214,7 @@ class Source:
                 here = table + _parts(field["path"])
             else:
                 continue
-            # A table begins with the first of its fields, if it has no header.
+            # A table without a header begins with the first of its fields.
             common = len(_common(here, wanted))
             if common > best and (len(here) <= len(wanted) or common == len(wanted)):
                 best, found = common, number
@@ -212,7 +224,7 @@ class Source:
         try:
             text = self._text.replace("\t", " ") if self._json else self._text
             node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
-        except (yaml.YAMLError, RecursionError):  # not all of JSON is YAML
+        except (yaml.YAMLError, RecursionError):  # not all JSON is YAML
             return None
         for part in path:
             if isinstance(node, yaml.SequenceNode) and str(part).isdecimal() and int(part) < len(node.value):
@@ -231,14 +243,14 @@ class Source:
 
 
 class _Once(yaml.SafeLoader):
-    """Reads nothing but plain data, and refuses a name that stands there twice: the last word would win, unnoticed."""
+    """A YAML loader for plain data. It refuses a repeated name, of which the last would win unnoticed."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Bounds the depth of brackets, as the base class calls itself once for each."""
+        """Limits the nesting, because the base class calls itself at each level. Raises MarkedYAMLError."""
         self._depth += 1
-        if self._depth > DEPTH_MAX + 1:  # a value in the innermost of them
+        if self._depth > DEPTH_MAX + 1:  # one more for a value at the innermost level
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(None, None, TOO_DEEP, event.start_mark)
         node = super().compose_node(parent, index)
@@ -246,12 +258,12 @@ class _Once(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
-        """Raises ConstructorError for a number or a date that is none, where the base class raises anything."""
+        """Raises ConstructorError for an invalid number or date, for which the base class raises various errors."""
         try:
             return super().construct_object(node, deep=deep)
         except (yaml.YAMLError, RecursionError):
             raise
-        except Exception as error:  # noqa: BLE001  # as it says
+        except Exception as error:  # noqa: BLE001  # see the docstring
             problem = f"{type(error).__name__}: {error}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
@@ -259,22 +271,22 @@ class _Once(yaml.SafeLoader):
         said = set[str]()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                continue  # which the base class refuses
+                continue  # the base class refuses it
             if key.value in said:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value!r} stands there twice; leave one out", key.start_mark
+                    None, None, f"{key.value!r} is written twice; remove one", key.start_mark
                 )
             said.add(key.value)
         return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
 
 
 def _text_of(path: Path, characters_max: int) -> str:
-    """Reads a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
+    """Reads a file as text, without a byte order mark. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
-                str(path), "cannot be read: it is no regular file; name one"
-            )  # a pipe would be waited for
+                str(path), "cannot be read: it is not a regular file"
+            )  # reading a pipe would wait
         with path.open("rb") as file:
             written = file.read(UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
     except (OSError, ValueError) as error:
@@ -287,7 +299,7 @@ def _text_of(path: Path, characters_max: int) -> str:
         line = written.count(b"\n", 0, error.start) + 1
         raise InvalidConfiguration(path.name, f"cannot be read: {error}", line=line) from error
     if len(text) > characters_max:
-        raise InvalidConfiguration(path.name, f"has more than {characters_max} characters; divide it, or shorten it")
+        raise InvalidConfiguration(path.name, f"has more than {characters_max} characters; shorten it")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -1,6 +1,6 @@
 """Brings the sources of settings into one form, and describes mistakes: the fact, the value, the remedy.
 
-The value of any other setting is not shown: it may be a secret that was put into the wrong place.
+Values are shown for limits only: any other value may be a secret that was written in the wrong place.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reconverge.errors import asked, shown
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether the settings have a value at that path."""
+    """Whether the settings contain a value at a path."""
     for part in path:
         if not isinstance(said, Mapping) or part not in said:
             return False
@@ -22,7 +22,7 @@ def says(said: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, with a table for each limit in place of the short forms: a string, or a list of strings.
+    """Returns the settings with a table for each limit, in place of the short forms: a string, or a list of strings.
 
     Two sources of settings can then be merged field by field.
     """
@@ -35,14 +35,14 @@ def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a program with each `timedelta` as seconds, which pydantic reads."""
+    """Returns a program's settings with each `timedelta` converted to seconds, which pydantic reads."""
     return {name: in_numbers(each) if isinstance(each, Mapping) else in_seconds(each) for name, each in said.items()}
 
 
 UNKNOWN: Final = "extra_forbidden"
 MISSING: Final = "missing"
 LIMIT_DEPTH: Final = 2
-"""`limits.login` is a limit, and `limits.login.soft` one of its settings."""
+"""The length of the path to a limit, such as `limits.login`; its settings are one level below: `limits.login.soft`."""
 KINDS: Final = {
     "float": "a number",
     "int": "a whole number",
@@ -51,11 +51,14 @@ KINDS: Final = {
     "dict": "a table",
     "model": "a table",
 }
-"""The kind of value that a setting must have, by the beginning of the mistake's type."""
+"""The required kind of value, by the first word of pydantic's error type."""
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The mistake to report: a misspelt name comes before the setting that is missing because of it."""
+    """Returns the mistake to report: a misspelt name, if any, because another setting is missing due to it.
+
+    Else the first.
+    """
     return next((each for each in mistakes if each["type"] == UNKNOWN), mistakes[0])
 
 
@@ -64,12 +67,12 @@ def problem_of(
 ) -> str:
     """Describes the mistake in the setting at `path`.
 
-    `known` are the settings that there are in its place, `agents` those of the agent.
+    `known` lists the settings that are allowed there, and `agents` those of the agent.
     """
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:
         if len(path) > 1 and path[-1] in agents:
-            return f"is a setting of the agent, and none of a limit; write it above [limits]; known: {', '.join(known)}"
+            return f"is a setting of the agent, not of a limit; write it above [limits]; known here: {', '.join(known)}"
         return f"there is no such setting; known: {', '.join(known)}{asked(path[-1], known)}"
     if kind == MISSING:
         return "is missing; write limit = '100/minute'" if path[-1] == "limit" else "is missing"
@@ -77,12 +80,12 @@ def problem_of(
     if path and path[0] == "limits":
         if len(path) == LIMIT_DEPTH and kind != "string_type":
             if path[1] in agents:
-                return f"{path[1]} is a setting of the agent, and stands below [limits]; write it above that"
+                return f"{path[1]} is a setting of the agent, but is written below [limits]; write it above [limits]"
             return f"{said}must be a limit string such as '100/minute', or a table with limit = '100/minute'"
         if len(path) == 1:
             return f"{said}must be a table of limits by name, such as login = '100/minute'"
         if path[-1] == "limit":
-            return f"{said}must be a limit string such as '100/minute', or a list of such"
+            return f"{said}must be a limit string such as '100/minute', or a list of limit strings"
     wanted = KINDS.get(kind.partition("_")[0])
     if wanted is None:
         return str(mistake["msg"])

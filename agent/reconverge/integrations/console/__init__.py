@@ -1,4 +1,4 @@
-"""The console: pages on which operators see a whole fleet, mounted in any ASGI application."""
+"""The console: web pages that show operators a whole fleet; it can be mounted in any ASGI application."""
 
 from reconverge.integrations.console.app import console
 from reconverge.integrations.console.contracts import Recording

@@ -1,19 +1,19 @@
-"""Which requests a console answers: those with a token, or a session that began with one, and none from other sites."""
+"""Authenticates the requests to a console, by a token or a session cookie, and rejects those of other sites."""
 
 # Theory of operation.
 #
-# A person shows a token once, on the sign-in page, and goes on with a cookie. Any worker may answer the next request,
-# and workers share nothing, so the session is in the cookie itself: when it ends, and a signature whose key is made of
-# the token. It holds on all workers that know the token, and ends with the token. The cookie is for HTTP alone, and is
-# sent by no page of another site (`SameSite=Strict`). It has no path of its own: the browser takes that of the page,
-# whichever prefix a proxy has added or taken away.
+# A person enters a token once, on the sign-in page, and gets a cookie. Any worker may answer the next request, and
+# workers share nothing, so the session is in the cookie itself: the time when it ends, and a signature whose key is
+# derived from the token. It is valid on all workers that know the token, and ends with the token. Scripts cannot read
+# the cookie (`HttpOnly`), and requests of other sites do not carry it (`SameSite=Strict`). It has no path of its own:
+# the browser uses that of the page, whichever prefix a proxy has added or removed.
 #
-# What changes something is asked for by the script of the page alone: as JSON, with a field that no form of another
-# site can send, which holds a word made of the session; and the browser must say that the request comes from the
-# same site. Behind the application's own authentication there is no session here, and the rest holds all the same.
+# Changes are requested by the page's script alone: as JSON, with a header field that no form of another site can send.
+# The field holds a word derived from the session. The browser must also report that the request comes from the same
+# site. Behind the application's own authentication there is no session here, and the other checks remain.
 #
-# Programs send the token with each request, as to the API of contracts. No browser does that by itself, so no other
-# site can have it done.
+# Programs send the token with each request, as to the API of contracts. Browsers do not do that by themselves, so no
+# other site can make them do it.
 
 from __future__ import annotations
 
@@ -33,42 +33,45 @@ from reconverge.integrations.contracts.tokens import ANONYMOUS, Role, Token, Tok
 
 COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
-"""The field with which the script of the page asks for changes."""
+"""The header field in which the page's script sends the visitor's word when it requests a change."""
 NO_SESSION: Final = "behind-authentication"
-"""The value of the cookie's word where there is no session."""
+"""The visitor's word where there are no sessions."""
 SESSION_S: Final = 12 * 3600
-"""For so long a person stays signed in: a working day."""
+"""The seconds for which a person stays signed in: a working day."""
 COOKIES_CHARACTERS_MAX: Final = 65_536
-"""Of one `Cookie` field, as much as servers let through: a long cookie of another application may stand before ours."""
+"""The longest `Cookie` field that is read, the most that servers accept: long foreign cookies may come first."""
 COOKIES_MAX: Final = 8
-"""So many cookies of that name are looked at: each is compared with all tokens, and another host may set some."""
+"""The most cookies named COOKIE that are checked: each is compared with all tokens, and other hosts may set some."""
 _COOKIE: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person or a program that may look, and perhaps change something."""
+    """A person or a program that may read the console; with the role "write", also change something."""
 
     name: str
     role: Role
     word: str
-    """A word that a request for a change has to hold, so that no other site can make it; empty for programs."""
+    """A word that a request for a change must contain, so that no other site can make one; empty for programs."""
 
 
 class Access:
-    """Says which requests come from a visitor.
+    """Decides which requests may use the console.
 
     Args:
-        tokens: as `contracts_api` takes them; a role of "read" may look, "write" may change something, too.
-        behind_authentication: the application lets only operators through to the console.
-        read_only: nothing is changed, whatever the role.
+        tokens: as `contracts_api` takes them; the role "read" allows reading, "write" changes, too.
+        behind_authentication: whether the application lets only operators reach the console, so no tokens are needed.
+        read_only: whether changes are refused for all roles.
+        clock: the time by which sessions end.
 
-    Raises InvalidSetting if both or neither are given, or a token is wrong.
+    Raises InvalidSetting if both or neither of the first two are given, or a token is invalid.
     """
 
     def __init__(self, tokens: Tokens | None, *, behind_authentication: bool, read_only: bool, clock: Clock) -> None:
         if not tokens and not behind_authentication:
-            problem = "has no token, and the console would be open to all clients; name one, as tokens={'...': 'read'}"
+            problem = (
+                "has no token, and the console would be open to all clients; give one, such as tokens={'...': 'read'}"
+            )
             advice = "or set behind_authentication=True if your application lets only operators through to it"
             raise InvalidSetting("tokens", tokens, f"{problem}, {advice}")
         if tokens and behind_authentication:
@@ -81,7 +84,7 @@ class Access:
         self._clock = clock
 
     def visitor(self, request: Request) -> Visitor:
-        """From which visitor a request comes. Raises Problem (401)."""
+        """Returns the visitor that sent a request. Raises Problem (401) if the request is not authenticated."""
         if self._open:
             return Visitor(ANONYMOUS, self._role("write"), NO_SESSION)
         credentials = request.headers.getlist("authorization")
@@ -97,10 +100,10 @@ class Access:
         raise Problem(401, "sign in, or send Authorization: Bearer <token>")
 
     def check_change(self, request: Request, visitor: Visitor) -> None:
-        """Raise Problem (403) unless a visitor may change something, and it is the visitor that asks for it."""
+        """Raises Problem (403) unless the visitor may make changes and the request comes from a page of the console."""
         if visitor.role != "write":
-            problem = "this console is for reading" if self._read_only else f"the token {visitor.name!r} may read"
-            raise Problem(403, f"{problem}, and this would change something")
+            problem = "this console is read-only" if self._read_only else f"the token {visitor.name!r} may only read"
+            raise Problem(403, f"{problem}, not change anything")
         if not visitor.word:
             return
         check_origin(request)
@@ -108,9 +111,9 @@ class Access:
             raise Problem(403, "the request does not come from a page of this console; load the page again")
 
     def sign_in(self, request: Request, secret: str) -> str | None:
-        """The cookie of a session that begins with a token, as a field; None if the token is not known.
+        """Begins a session. Returns the Set-Cookie value, or None if the token is unknown.
 
-        Raises Problem (403) for the form of another site.
+        Raises Problem (403) if the form was sent from another site.
         """
         check_origin(request)
         token = self._tokens.find(secret)
@@ -121,7 +124,7 @@ class Access:
 
     @property
     def has_sessions(self) -> bool:
-        """Whether there is a page to sign in on."""
+        """Whether the console has a page on which visitors sign in."""
         return not self._open
 
     def _role(self, role: Role) -> Role:
@@ -132,19 +135,19 @@ class Access:
 
 
 def sign_out(request: Request) -> str:
-    """The field that ends a session."""
+    """Returns the Set-Cookie value that ends a session."""
     return _cookie(request, "", 0)
 
 
 def check_origin(request: Request) -> None:
-    """Raise Problem (403) for a request that a page of another site has made, as far as the browser shows."""
+    """Raises Problem (403) for a request from a page of another site, as far as the browser reports that."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         same = site == "same-origin"
     else:
         same = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
     if not same:
-        raise Problem(403, "the request does not come from a page of this console, as far as the browser says")
+        raise Problem(403, "the request does not come from a page of this console, as far as the browser reports")
 
 
 def _cookie(request: Request, value: str, age_s: int) -> str:
@@ -153,10 +156,10 @@ def _cookie(request: Request, value: str, age_s: int) -> str:
 
 
 def _cookies_of(request: Request) -> list[str]:
-    """The sessions that a request shows, cookie by cookie.
+    """Returns the values of all cookies of a request that are named COOKIE, COOKIES_MAX at most.
 
-    Cookies of other applications of the host come with them, and may be anything: none of them is read. There are
-    several of ours where consoles are mounted below each other.
+    Cookies of other applications on the host are skipped. There are several of ours if consoles are mounted below each
+    other.
     """
     said = [each for field in request.headers.getlist("cookie") for each in field[:COOKIES_CHARACTERS_MAX].split(";")]
     pairs = (each.partition("=") for each in said)

@@ -1,16 +1,16 @@
-"""The console as an ASGI application, to be mounted anywhere: console(agent, tokens=["ops: ..., read"])."""
+"""The console as an ASGI application that can be mounted anywhere: console(agent, tokens=["ops: ..., read"])."""
 
 # Theory of operation.
 #
-# One page, one style sheet and one script are served from the package, and all they name is relative: so the console
-# works offline, and under any prefix that an application or a proxy puts it. The script asks for JSON and follows a
-# stream of server-sent events; the server renders nothing, and what comes from nodes is only ever shown as text. The
-# content security policy lets no inline script or style run, so a name with a tag in it stays a name.
+# One page, one style sheet and one script are served from the package, and all their links are relative. So the console
+# works offline, and under any prefix that an application or a proxy adds. The script fetches JSON and follows a stream
+# of server-sent events. The server renders nothing, and data of nodes is only shown as text. The content security
+# policy lets no inline script or style run, so a name with a tag in it stays a name.
 #
 # Customers come with a signed link to a page of their own (`customer_page.py`), which is served before any operator is
-# asked for: a link opens no path of operators, and an operator's session no page of a customer.
+# authenticated: a link opens no path of operators, and an operator's session opens no page of a customer.
 #
-# The fleet is read once in a second for all viewers (`live.py`), and while no page is open nothing is read at all.
+# The fleet is read once a second for all viewers (`live.py`). While no page is open, nothing is read.
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ FIELDS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of every response."""
+"""The header fields of every response."""
 BODY_BYTES_MAX: Final = 4096
 FORM_FIELDS_MAX: Final = 8
-"""Of the form to sign in, which has one; some browsers and their extensions add a few."""
+"""The most fields of the sign-in form. It has one; some browsers and their extensions add a few."""
 STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
 PAGES: Final = ("console.html", "sign_in.html", "my_limits.html", "no_link.html")
 UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence
@@ -81,29 +81,28 @@ def console(
     recording: Recording | None = None,
     customer_secret: str | bytes | Sequence[str | bytes] | None = None,
 ) -> Starlette:
-    """Make the application that shows the fleet of an agent; mount it under any prefix.
+    """Makes the web application that shows the fleet of an agent; mount it under any prefix.
 
-    Opened on any worker it shows all nodes of the agent's namespace, where the hub keeps snapshots of nodes, as
-    memory and Redis do; else the process that it is opened on.
+    If the hub keeps snapshots of nodes, as memory and Redis do, each worker shows all nodes of the agent's namespace.
+    Otherwise each worker shows its own process only.
 
     Args:
-        agent: one of the fleet, or one made for the console.
-        tokens: what lets a person or a program in: a mapping of tokens to "read" or "write", or a list of `Token` or
-            of text as "name: token, role". A token has 16 bytes or more.
-        behind_authentication: the application lets only operators through to the console, so it needs no tokens.
-        settings_secret: what published settings and contracts are signed with. With it the console has switches for
-            the whole fleet, and the contracts that are kept at the hub.
-        read_only: nothing can be changed, whatever a token may.
-        recording: requests by which changes of contracts are predicted; `settings_secret` has to be there.
-        customer_secret: what links are signed with by which customers see their own limits at `my-limits`, and nothing
-            else; see `customer_token`. 16 bytes or more; all of several are believed. `settings_secret` and `tokens`
-            have to be there: the page shows the contracts at the hub, and customers do not come through the
-            authentication of operators.
+        agent: an agent of the fleet, or one made for the console.
+        tokens: the secrets by which persons and programs sign in: a mapping of tokens to "read" or "write", or a list
+            of `Token` or of text as "name: token, role". A token has 16 bytes or more.
+        behind_authentication: whether the application lets only operators reach the console, so no tokens are needed.
+        settings_secret: the secret that signs published settings and contracts. With it the console has switches for
+            the whole fleet, and shows the contracts at the hub.
+        read_only: whether all changes are refused, even with a token that allows them.
+        recording: requests that predict the effect of changes to contracts; needs `settings_secret`.
+        customer_secret: the secret that signs customers' links. With such a link a customer sees its own limits at
+            `my-limits`, and nothing else; see `customer_token`. 16 bytes or more; links signed with any of several
+            secrets are accepted. Needs `settings_secret`, because the page shows the contracts at the hub, and
+            `tokens`, because customers cannot pass the authentication of operators.
 
     Raises:
-        InvalidSetting: there is neither a token nor `behind_authentication`, or both are there; a token or the secret
-            is wrong; the agent is none; there is a recording that nothing is predicted by, or a `customer_secret`
-            without what it needs.
+        InvalidSetting: neither a token nor `behind_authentication` is given, or both are; a token or a secret is
+            invalid; `agent` is not an Agent; `recording` or `customer_secret` is given without the settings it needs.
     """
     access = Access(tokens, behind_authentication=behind_authentication, read_only=read_only, clock=_own(agent).clock)
     switches = contracts = customers = None
@@ -129,12 +128,12 @@ def console(
 
 def _own(agent: object) -> Agent:
     if not isinstance(agent, Agent):
-        raise InvalidSetting("agent", agent, "is no Agent; pass the one that your limits are declared with")
+        raise InvalidSetting("agent", agent, "is not an Agent; pass the agent that your limits are declared with")
     return agent
 
 
 def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
-    """Raise InvalidSetting for a page of customers that could show nothing, or that customers could not open."""
+    """Raises InvalidSetting if the customers' page has no contracts to show, or could not be reached by customers."""
     if secret is not None and not contracts:
         raise InvalidSetting(
             "customer_secret",
@@ -145,18 +144,22 @@ def _check_customers(secret: object, *, contracts: bool, behind_authentication: 
         problem = (
             "opens a page for customers, and the authentication of operators lets none of them through; name tokens"
         )
+    if secret is not None and behind_authentication:
+        problem = "opens a page for customers, which cannot pass the authentication of operators; use tokens instead"
         raise InvalidSetting("customer_secret", "***", problem)
 
 
 def _checked(recording: Recording | None) -> Recording | None:
     if recording is not None and len(recording.requests) > RECORDED_MAX:
-        problem = f"has more than {RECORDED_MAX} requests, which would take long to decide; give the last of them"
+        problem = (
+            f"has more than {RECORDED_MAX} requests, which would take too long to decide; give only the last of them"
+        )
         raise InvalidSetting("recording", recording.name, problem)
     return recording
 
 
 class _PathEntry(NamedTuple):
-    """A page or a question that the console serves at one path."""
+    """The method and the function that serve one path, and whether a request there changes something."""
 
     method: str
     serve: Callable[[Request, Visitor], Awaitable[Response]]
@@ -164,7 +167,7 @@ class _PathEntry(NamedTuple):
 
 
 class _Console:
-    """Answers the requests of one mounted console."""
+    """Answers the requests to one mounted console."""
 
     def __init__(
         self,
@@ -205,11 +208,11 @@ class _Console:
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
-        """Lets streams go on while `going_on` returns True; a server that ends returns False."""
+        """Lets streams continue while `going_on` returns True; a server that shuts down returns False."""
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:
-        """Answer any request."""
+        """Returns the response to any request; Problem and HubUnavailable become error responses."""
         try:
             return await self._served(request)
         except Problem as problem:
@@ -219,12 +222,12 @@ class _Console:
             said = f"the hub does not answer ({error.kind})"
             return response_of(Problem(503, said, fields=fields, kind=error.kind, applied=error.applied))
         except ClientDisconnect:
-            return Response(status_code=400)  # it goes nowhere
+            return Response(status_code=400)  # the client has disconnected
 
     async def _served(self, request: Request) -> Response:
         path = route_path(request.scope)
         reads = request.method in ("GET", "HEAD")
-        if path == "" and reads:  # what the page names is relative to its own path, which has to end with a slash
+        if path == "" and reads:  # the page's links are relative to its path, which must end with a slash
             last = request.scope["path"].rstrip("/").rpartition("/")[2]
             return RedirectResponse(f"{last}/" if last else "./", 307)
         if path.lstrip("/") in STATIC and reads:
@@ -244,17 +247,20 @@ class _Console:
             return Response(self._files["console.html"], media_type="text/html")
         place = self._places.get(path)
         if place is None:
-            raise Problem(404, "there is nothing at this path")
+            raise Problem(404, "there is no page at this path")
         if request.method != place.method:
-            raise Problem(405, f"this path takes {place.method}", fields={"Allow": place.method})
+            raise Problem(405, f"this path only accepts {place.method}", fields={"Allow": place.method})
         if place.changes:
             self._access.check_change(request, visitor)
         return await place.serve(request, visitor)
 
     async def _served_to_customer(self, customers: CustomerPage, request: Request, path: str) -> Response:
-        """GET /my-limits?link=... and GET /my-limits.json?link=...: how one customer stands, and nothing else."""
+        """Serves a customer's page and its data: GET /my-limits?link=... and GET /my-limits.json?link=...
+
+        The link selects the customer. The response shows the limits of this customer only.
+        """
         if request.method not in ("GET", "HEAD"):
-            raise Problem(405, "this path takes GET", fields={"Allow": "GET"})
+            raise Problem(405, "this path only accepts GET", fields={"Allow": "GET"})
         try:
             link = customers.opened(request.query_params.getlist(LINK))
         except Problem:
@@ -285,7 +291,7 @@ class _Console:
     # ------------------------------------------------------------ reading
 
     async def session(self, request: Request, visitor: Visitor) -> Response:
-        """GET /session: what this visitor may do."""
+        """GET /session: returns the visitor's name and permissions."""
         query_of(request, ())
         return _json_response(
             {
@@ -299,21 +305,21 @@ class _Console:
         )
 
     async def state(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /state: the fleet as it is."""
+        """GET /state: returns the present state of the fleet."""
         query_of(request, ())
         return _json_response(await self._live.view())
 
     async def stream(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /stream: the fleet as it is, and again once in a second."""
+        """GET /stream: sends the present state of the fleet, and again every second."""
         query_of(request, ())
         return self._streams.begin()
 
     async def key(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /key?limit=...&key=...: how a key stands."""
+        """GET /key?limit=...&key=...: returns the use and the rest of one key."""
         query = query_of(request, ("limit", "key"))
         for name in ("limit", "key"):
             if not query.get(name):
-                raise Problem(400, f"the request names no {name}; add ?limit=...&key=...", parameter=name)
+                raise Problem(400, f"the parameter {name} is missing; add ?limit=...&key=...", parameter=name)
         named = limit_of_quota(query["limit"])
         limits = limits_named(await self._live.nodes(), named)
         if not limits:
@@ -324,13 +330,13 @@ class _Console:
             raise Problem(422, str(error), parameter="key") from None
 
     async def usage(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /usage?period=...&limit=...&identity=...: usage over time."""
+        """GET /usage?period=...&limit=...&identity=...: returns usage over time."""
         query = query_of(request, ("period", "limit", "identity"))
         identity, limit = query.get("identity", ""), query.get("limit", "")
         return _json_response(await self._usage.chart(query.get("period", HOUR), identity=identity, limit=limit))
 
     async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /switches: the published switches."""
+        """GET /switches: returns the published switches."""
         query_of(request, ())
         assert self._switches is not None  # the place is not served without
         return _json_response(await self._switches.read())
@@ -338,8 +344,8 @@ class _Console:
     # ------------------------------------------------------------ changing
 
     async def turn_switch(self, request: Request, visitor: Visitor) -> Response:
-        """POST /switch: publish a switch for all limits, or for one."""
-        assert self._switches is not None  # the place is not served without
+        """POST /switch: publishes a switch for all limits, or for one."""
+        assert self._switches is not None  # the path is not served otherwise
         said = members_of(await json_of(request, bytes_max=BODY_BYTES_MAX), "to", "limit")
         try:
             to = word_of(said.get("to"))
@@ -378,7 +384,7 @@ def _file(name: str) -> bytes:
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    """Answers a bug with status 500, after which Starlette raises it for the server to log."""
+    """Answers an unexpected error with status 500. Starlette then raises the error, and the server logs it."""
     response = response_of(Problem(500, "this is a bug of the console, which the server has logged"))
     response.headers.update(FIELDS)
     return response

@@ -1,4 +1,4 @@
-"""The requests of a console that are about contracts: reads them strictly, and describes their mistakes."""
+"""Serves the console's requests about contracts. It reads them strictly and describes mistakes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 BODY_BYTES_MAX: Final = 65_536
-"""A plan has up to 100 limits, each of an allowance."""
+"""The largest request body: a plan has up to 100 limits, each of which may have several settings."""
 FIND_MAX: Final = 512
 
 
 class ContractRequests:
-    """Answers requests about contracts. Its methods raise Problem and HubUnavailable."""
+    """Answers requests about contracts. The methods raise Problem and HubUnavailable."""
 
     def __init__(self, pages: ContractPages) -> None:
         self._pages = pages
 
     async def overview(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /contracts?find=...: plans, and customers with that in their names."""
+        """GET /contracts?find=...: returns the plans, and the customers whose names contain the text."""
         find = query_of(request, ("find",)).get("find", "")
         return _json_response(await _tried(self._pages.overview(find[:FIND_MAX])))
 
     async def customer(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /customer?identity=...: how a customer stands with its contract."""
+        """GET /customer?identity=...: returns a customer's contract and its present use."""
         identity = _named(request, "identity")
         try:
             check_identity(identity)
@@ -51,21 +51,21 @@ class ContractRequests:
         return _json_response(await _tried(self._pages.customer(identity)))
 
     async def plan(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /plan?name=...: a plan."""
+        """GET /plan?name=...: returns one plan."""
         return _json_response(await _tried(self._pages.plan(_named(request, "name"))))
 
     async def history(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /history: the last changes."""
+        """GET /history: returns the last changes."""
         query_of(request, ())
         return _json_response({"changes": await _tried(self._pages.history())})
 
     async def predict(self, request: Request, _visitor: Visitor) -> Response:
-        """POST /predict: what a change would do. It changes nothing, so visitors may ask that may only read."""
+        """POST /predict: returns the effect of a change without making it, so visitors with the role "read" may ask."""
         asked = await _asked(request)
         return _json_response(await _tried(self._pages.predict(asked), asked))
 
     async def change(self, request: Request, visitor: Visitor) -> Response:
-        """POST /change: make a change for the version that was looked at."""
+        """POST /change: makes a change, if the contracts still have the version that the visitor has seen."""
         asked = await _asked(request)
         version = await _tried(self._pages.change(asked, author=visitor.name), asked)
         about = "a contract" if asked.plan is None else f"the plan {asked.plan!r}"
@@ -87,7 +87,7 @@ async def _tried(work: Awaitable[T], asked: ProposedChange | None = None) -> T:
 def _named(request: Request, name: str) -> str:
     value = query_of(request, (name,)).get(name, "")
     if not value:
-        raise Problem(400, f"the request names no {name}; add ?{name}=...", parameter=name)
+        raise Problem(400, f"the parameter {name} is missing; add ?{name}=...", parameter=name)
     return value
 
 

@@ -1,16 +1,16 @@
-"""Pages of contracts: how a customer stands, what a change would do, and which author has made it."""
+"""Reads and changes contracts for the console: a customer's use, the effect of a change, and the authors of changes."""
 
 # Theory of operation.
 #
-# The console keeps no contracts: each question reads those at the hub, and a change goes through the same book as the
-# command `reconverge contracts` and the API do. A change is made for the version that its author has looked at, and no
-# other, so that one of two operators hears that the contracts have changed since.
+# The console stores no contracts: each request reads them from the hub, and a change goes through the same `HubBook` as
+# those of the command `reconverge contracts` and of the API. A change is made only if the contracts still have the
+# version that its author has seen, so one of two operators learns that the contracts have changed since.
 #
-# A change is predicted before it is made, by the same code that makes it: what the document would say otherwise, how
-# the customer would stand at this moment by what all nodes have used, and, with a recording of requests, which of them
-# would be newly refused or admitted, as `reconverge contracts plan` has it. Nothing of this charges anything.
+# A change is predicted before it is made, by the same code that makes it: the differences in the document, the
+# customer's state at this moment by the use on all nodes, and, with a recording of requests, how many of them would be
+# newly refused or admitted, as `reconverge contracts plan` reports. No prediction charges anything.
 #
-# Predicting may take seconds of a processor, so it is done in a thread, for one visitor at a time.
+# A prediction may take seconds of processor time, so it runs in a thread, for one visitor at a time.
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ CHANGES_SHOWN: Final = 50
 DIFFERENCES_SHOWN_MAX: Final = 20
 EFFECTS_SHOWN_MAX: Final = 10
 RECORDED_MAX: Final = 200_000
-"""Requests of a recording; deciding each of them twice takes some seconds."""
+"""The most requests of a recording; deciding each of them twice takes some seconds."""
 NOT_KEPT: Final = "no contracts are kept at this hub"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Requests by which changes of contracts are predicted, in the order of their moments."""
+    """Recorded requests that predict the effect of changes to contracts, in order of time."""
 
     name: str
     requests: Sequence[CustomerRequest]
@@ -61,21 +61,22 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChange:
-    """A change that a visitor asks for, or asks about."""
+    """A change that a visitor wants to make or to predict."""
 
     customer: str | None
-    """Whose contract it is about; None if it is about a plan."""
+    """The customer whose contract changes; None if a plan changes."""
     plan: str | None
     said: Any
     """The new text of the contract or the plan; None ends a contract."""
     version: int
-    """Of the contracts that the visitor has looked at."""
+    """The version of the contracts that the visitor has seen."""
 
 
 class ContractPages:
     """Reads, predicts and makes changes of the contracts at the hub of an agent.
 
-    Its methods raise HubUnavailable, UnverifiedDocument, InvalidContracts, and Problem for what cannot be shown.
+    The methods raise HubUnavailable, UnverifiedDocument, InvalidContracts, and Problem for a result that cannot be
+    shown.
     """
 
     def __init__(self, agent: Agent, secrets: Secrets, clock: Clock, recording: Recording | None) -> None:
@@ -84,11 +85,11 @@ class ContractPages:
         self._clock = clock
         self._recording = recording
         self._book: tuple[Hub, HubBook] | None = None
-        """With what it has read of the hub that it belongs to."""
+        """The hub, and the book of its contracts, which caches what it has read."""
         self._predicting = asyncio.Lock()
 
     async def overview(self, find: str) -> dict[str, Any]:
-        """All plans, and the first customers whose names have a text in them."""
+        """Returns all plans, and the first customers whose names contain the text `find`."""
         version, document = await self._read()
         table = table_of(Document(document.plans, unknown=document.unknown))
         on_plan = Counter(customer.plan for customer in document.customers.values())
@@ -109,7 +110,7 @@ class ContractPages:
         }
 
     async def customer(self, identity: str) -> dict[str, Any]:
-        """The contract of a customer, how it stands by what all nodes have used, and which plans there are."""
+        """Returns a customer's contract, its present use on all nodes, and all plans."""
         version, document = await self._read()
         table = table_of(Document(document.plans, unknown=document.unknown))
         customer = document.customers.get(identity)
@@ -125,7 +126,7 @@ class ContractPages:
         }
 
     async def own_limits(self, identity: str) -> dict[str, Any]:
-        """How a customer stands with its own limits by the contracts in force, and how many others there are."""
+        """Returns the limits that count only this customer, with their present use, and the number of the others."""
         _, document = await self._read()
         others = terms_of(document, identity, self._now_s()).terms
 
@@ -153,11 +154,11 @@ class ContractPages:
         }
 
     async def history(self) -> list[dict[str, Any]]:
-        """The last changes, the newest first, each with its author and its moment."""
+        """Returns the last changes, the newest first, each with its author and its time."""
         return [table_of_change(each) for each in await self._ask(lambda book: book.history(most=CHANGES_SHOWN))]
 
     async def predict(self, asked: ProposedChange) -> dict[str, Any]:
-        """Describes the effect of a change without making it. Raises VersionConflict, too."""
+        """Returns the effect of a change without making it. Also raises VersionConflict."""
         version, document = await self._read()
         if version != asked.version:
             raise VersionConflict(asked.version, version)
@@ -182,7 +183,7 @@ class ContractPages:
         }
 
     async def change(self, asked: ProposedChange, *, author: str) -> int:
-        """Make a change, and return the version since. Raises VersionConflict, too."""
+        """Makes a change and returns the new version of the contracts. Also raises VersionConflict."""
         if asked.customer is not None:
             identity = asked.customer
             return await self._ask(
@@ -217,7 +218,7 @@ class ContractPages:
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
-        """How a customer stands by a document; none where that is not known, and the reason, in a sentence."""
+        """Returns a customer's present use by a document; or None and the reason in a sentence."""
 
         async def ask(hub: Hub) -> dict[str, Any]:
             explainer = HubExplainer(
@@ -233,9 +234,12 @@ class ContractPages:
         try:
             return await self._agent.ask_hub(ask), ""
         except MissingFact as error:
-            return None, f"limit {error.limit!r} counts by {error.fact!r}, so each of these stands for itself"
+            return (
+                None,
+                f"limit {error.limit!r} counts each {error.fact!r} separately, so the customer has no common count",
+            )
         except HubUnavailable as error:
-            return None, f"the hub does not tell what was used ({error.kind})"
+            return None, f"the hub did not answer with the use ({error.kind})"
         except InvalidKey as error:
             return None, str(error)
 
@@ -256,7 +260,7 @@ class ContractPages:
 
 
 def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Document:
-    """The contracts as they would be. Raises InvalidContracts."""
+    """Returns the contracts with a change applied. Raises InvalidContracts."""
     if asked.customer is not None:
         return with_customer(document, asked.customer, asked.said, now_s=now_s)
     table = table_of(document)
@@ -267,7 +271,7 @@ def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Docum
 
 
 def _limits_of(said: Mapping[str, Any]) -> dict[str, str]:
-    """The limits of a plan, each as the text that says how much it admits."""
+    """Returns the limits of a plan by name, each as its limit string."""
     return {
         name: each if isinstance(each, str) else str(each.get("limit", "")) for name, each in said["limits"].items()
     }

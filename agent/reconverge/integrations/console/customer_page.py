@@ -1,4 +1,4 @@
-"""The page on which a customer sees its own limits, by a signed link: its use, the rest, and until when."""
+"""The page on which a customer sees its own limits, by a signed link: their use, the rest, and the reset."""
 
 # Theory of operation.
 #
@@ -26,22 +26,22 @@ logger = logging.getLogger("reconverge")
 
 DATA: Final = f"{PAGE}.json"
 LINK: Final = "link"
-"""The parameter that carries the link."""
+"""The query parameter that carries the link."""
 NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."
-"""The answer to every link that is none, for whatever reason."""
+"""The response to every invalid link, whatever the reason."""
 NOT_NOW: Final = "How your limits stand cannot be shown at this moment."
 KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000
 READ_AT_ONCE_MAX: Final = 8
 SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "refill_s", "wait_s", "allowed", "former")
-"""The part of each limit that its customer may see."""
+"""The properties of each limit that its customer may see."""
 
 Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""How a customer stands with the limits that count it alone, as `ContractPages.own_limits` has it."""
+"""Returns the present use of the limits that count a customer alone, as `ContractPages.own_limits` does."""
 
 
 class CustomerPage:
-    """Answers what pages of customers ask."""
+    """Answers the requests of customers' pages."""
 
     def __init__(self, links: CustomerLinks, standing: Standing, clock: Clock) -> None:
         self._links = links
@@ -49,14 +49,14 @@ class CustomerPage:
         self._clock = clock
         self._reading = 0
         self._kept: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
-        """Recent readings, by customer, with the moment until which each holds; the oldest first."""
+        """The recent readings by customer, the oldest first, each with the monotonic time at which it expires."""
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
-        """An identity is erased; see `Agent.on_forget`."""
+        """Drops all readings, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
-        """The customer of the one link of a request. Raises Problem (403), the same for all that is wrong."""
+        """Returns the customer of a request's link. Raises Problem (403), with one text for all reasons."""
         link = self._links.opened(links[0]) if len(links) == 1 else None
         if link is None:
             raise Problem(403, NO_LINK)

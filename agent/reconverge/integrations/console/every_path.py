@@ -1,4 +1,4 @@
-"""The one route of an application that has a table of its own of its paths."""
+"""The only route of an application that has its own table of paths."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ except ModuleNotFoundError as error:
 
 
 class EveryPath(BaseRoute):
-    """Has `answer` answer every request, of any path and any method.
+    """A route that passes every HTTP request, of any path and any method, to `answer`.
 
-    `fields` are of every response that does not say them otherwise. A request with HEAD gets a response without a body.
+    `fields` are added to every response that does not have them. The response to a HEAD request gets no body.
     """
 
     def __init__(self, answer: Callable[[Request], Awaitable[Response]], fields: Mapping[str, str]) -> None:
@@ -26,7 +26,7 @@ class EveryPath(BaseRoute):
         self._fields = fields
 
     def matches(self, scope: Any) -> tuple[Match, Any]:
-        """Matches any path of HTTP, and nothing else."""
+        """Matches every HTTP request, and no other connections."""
         return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
@@ -38,5 +38,5 @@ class EveryPath(BaseRoute):
         await response(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Raises NoMatchFound, as no path has a name."""
+        """Raises NoMatchFound, because no path has a name."""
         raise NoMatchFound(name, path_params)

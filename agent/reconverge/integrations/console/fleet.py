@@ -1,22 +1,21 @@
-"""Pages of a fleet, made of the snapshots of its nodes: nodes, limits, keys and denials."""
+"""Builds the console's pages about the fleet from the snapshots of its nodes: nodes, limits, keys and refusals."""
 
 # Theory of operation.
 #
-# Live exposure. A limit has a declared bound on what a window may admit beyond it, for one key and all nodes together.
-# How much of that is possible at this moment depends on which nodes may go beyond their allowances now:
+# Exposure. A limit has a declared bound on what a window may admit beyond it, for one key and all nodes together. How
+# much of that is possible at this moment depends on which nodes may go beyond their allowances now:
 #
-#     policy      declared bound      possible at this moment
-#     strict      0                   0
-#     balanced    s*C + N*c           s*C + F*c, as overdrafts are granted to all nodes together; 0 if F is 0
-#     available   (N-1)*C             the same: a node that is cut off goes on
+#     policy      declared bound      possible at this moment     strict      0                   0     balanced    s*C
+# + N*c           s*C + F*c, as overdrafts are granted to all nodes together; 0 if F is 0     available   (N-1)*C
+# the same: a node that is cut off continues to admit
 #
 # with the capacity C, the overshoot s of the policy, the largest cost c of a request, N nodes that have the limit, and
-# F of them that have heard of the hub within three intervals. A node that has left no snapshot for a while counts among
-# N and not among F: the hub that it does not reach is the one that would have granted it something. A limit that a node
-# has switched off or to shadow has no bound, which is shown as none.
+# F of them that have had an answer from the hub within three intervals. A node that has left no snapshot for a while
+# counts among N and not among F: its overdraft would come from the hub, which it does not reach. If a node has switched
+# the limit off or to shadow, the limit has no bound, and the page shows none.
 #
-# New keys are beside this, as they are in the table of bounds: until the hub's first answer about a key each node goes
-# by its `cold_allowance`.
+# New keys are not included, as in the table of bounds: until the hub's first answer about a key, each node admits by
+# its `cold_allowance`.
 
 from __future__ import annotations
 
@@ -36,17 +35,19 @@ LIMITS_SHOWN_MAX: Final = 500
 KEYS_SHOWN_MAX: Final = 50
 DENIALS_SHOWN_MAX: Final = 50
 SILENT: Final = "silent"
-"""The state of a node that has left no snapshot for a while: it is cut off from the hub, or gone."""
+"""The state of a node that has left no snapshot for a while: it is cut off from the hub, or has ended."""
 
 
 Node: TypeAlias = Seen[NodeSnapshot]
-"""How a node stands, and when a console has heard of it."""
+"""A node's snapshots, and how long the node has been silent."""
 
 
 def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
-    """How much may be admitted beyond a limit: at this moment, and at all. None where nothing bounds it.
+    """Returns how much may be admitted beyond a limit: at this moment, and the declared bound.
 
-    `limits` are the nodes' snapshots of the limit, each with whether it is of this moment.
+    None means without bound.
+
+    `limits` holds each node's snapshot of the limit, with whether the snapshot is current.
     """
     if any(each.switch != ON for each, _ in limits):
         return None, None
@@ -64,7 +65,7 @@ def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None
 
 
 def view_of(nodes: Sequence[Node]) -> dict[str, Any]:
-    """All that the pages of a fleet show, as JSON."""
+    """Returns the data of all pages about the fleet, as JSON."""
     nodes = sorted(nodes, key=lambda node: (node.newest.host, node.newest.pid, node.name))[:NODES_SHOWN_MAX]
     return {
         "nodes": [_table_of_node(node) for node in nodes],
@@ -101,11 +102,11 @@ def _table_of_node(node: Node) -> dict[str, Any]:
 
 
 def _silence(silent_s: float) -> str:
-    return f"nothing has been heard of it for {silent_s:.0f} s: it is cut off from the hub, or has ended"
+    return f"the node has left no snapshot for {silent_s:.0f} s: it is cut off from the hub, or has ended"
 
 
 def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
-    """How many requests were admitted and refused per second between two snapshots; of one limit, or of all."""
+    """Returns the requests admitted and refused per second between a node's two snapshots, of one limit or of all."""
     before, newest, passed_s = node.before, node.newest, node.passed_s
     if before is None or not passed_s:
         return 0.0, 0.0
@@ -155,7 +156,7 @@ def _table_of_limit(name: str, declared_at: Sequence[tuple[LimitSnapshot, Node]]
 
 
 def _in_use(declared_at: Sequence[tuple[LimitSnapshot, Node]]) -> int | None:
-    """How much is in progress on all nodes that are heard of; None of a limit on a rate."""
+    """Returns how many slots are in use on all nodes that are not silent; None for a limit on a rate."""
     slots = [each.in_use for each, node in declared_at if each.in_use is not None and not node.silent_s]
     return sum(slots) if slots else None
 
@@ -165,7 +166,10 @@ def _most_common(words: Iterable[str]) -> str:
 
 
 def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """The keys that have used most, each as the node knows it that knows of most use."""
+    """Returns the keys that have used the largest part of their capacity.
+
+    Of each key, the largest use on a node counts.
+    """
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
         for each in node.newest.top if not node.silent_s else ():
@@ -179,7 +183,7 @@ def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """The newest denials on all nodes, the newest first."""
+    """Returns the latest refusals on all nodes, the newest first."""
     found: list[dict[str, Any]] = [
         {"at": each.at, "limit": each.limit, "count": each.count, "keys": list(each.keys), "node": node.name}
         for node in nodes
@@ -189,9 +193,9 @@ def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
-    """The quotas of a limit, by name, as most nodes declare them; none if no node has reported it.
+    """Returns the quotas of a limit by name, as most nodes declare them; empty if no snapshot has the limit.
 
-    A declaration that makes no limit is left out: it comes from a snapshot, which each client of the hub can write.
+    An invalid declaration is left out: it comes from a snapshot, and any client of the hub can write one.
     """
     declared: dict[str, list[LimitSnapshot]] = {}
     for node in nodes:

@@ -1,4 +1,4 @@
-"""How one key stands with each quota of a limit, on all nodes together, in numbers and in a sentence."""
+"""Describes the use of one key for each quota of a limit, on all nodes together, in numbers and in a sentence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from reconverge.limiter.faces.limiter import Limiter
 
 
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
-    """How a key stands with quotas that nodes declare. Raises InvalidKey.
+    """Returns the use of a key for each quota that nodes declare. Raises InvalidKey.
 
-    Of what several plans of contracts say of one limit, that is shown which holds for the key: it has one count. The
-    hub is asked; where that does not answer, it is as far as this process knows, if the limit is one of its own.
+    If several plans of contracts have the limit, the key has one count, and only the quota that applies to it is
+    returned. The hub is asked. If it does not answer, the result is this process's own knowledge, if it has the limit.
     """
 
     async def read(hub: Hub) -> dict[str, FleetUsage]:
@@ -30,7 +30,7 @@ async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key
     try:
         usages = await agent.ask_hub(read)
     except HubUnavailable as error:
-        problem = f"the hub cannot be asked ({error.kind}); this is what this process knows"
+        problem = f"the hub does not answer ({error.kind}); the figures are those of this process"
         limiter = _limiter_here(agent, name, key)
         if limiter is not None:
             usages = await agent.fleet_usages(limiter, key)
@@ -52,10 +52,10 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Of quotas of plans that share a count, the one that holds for the key.
+    """Returns one quota for each shared count: if several plans share a count, the quota that applies to the key.
 
-    A hub answers with the smaller of the capacity that it is asked about and that of the key. So the key's own quota is
-    the smallest one of those with the largest answer.
+    The hub's answer has the smaller of the capacity in the question and the capacity of the key. So the key's own quota
+    is the smallest one among those with the largest answer.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):
@@ -89,10 +89,10 @@ def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
 
 
 def sentence_of(usage: FleetUsage) -> str:
-    """Why a request is refused now, or how much is left, and when the next one fits."""
+    """Returns a sentence: why requests are refused now, or how much is left, and when the next request fits."""
     if usage.learning > 0:
         return (
-            f"The hub has lost data and grants nothing more of this key for {_written(usage.learning)}: nodes have the"
+            f"The hub has lost data and grants nothing of this key for {_written(usage.learning)}: nodes keep the"
             " allowances that they had."
         )
     if usage.left <= 0:
@@ -108,7 +108,7 @@ def sentence_of(usage: FleetUsage) -> str:
 
 
 def _written(seconds: float) -> str:
-    """A duration as a person reads it, with two digits or more."""
+    """Returns a duration as text for a person, with two digits or more."""
     for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {word}"

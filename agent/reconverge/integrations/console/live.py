@@ -1,4 +1,4 @@
-"""Asks nodes for snapshots, and reads them once for all viewers."""
+"""Makes nodes leave snapshots, and reads these once for all viewers of the console."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from reconverge.integrations.console.loads import view_of_loads
 from reconverge.integrations.console.seen import SnapshotMemory
 
 LOOK_NS: Final = SECOND_NS
-"""How often snapshots are read at most, however many pages are open."""
+"""The shortest time between two readings of the snapshots, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
-"""How often the console marks itself as open; a third of the time for which it does."""
+"""How often the console renews its mark at the hub that it is open; the mark lasts three times as long."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 
 
 class Live:
-    """The fleet of one agent, as far as its nodes have reported."""
+    """The fleet of one agent, from the snapshots of its nodes."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -38,13 +38,13 @@ class Live:
         self._nodes: SnapshotMemory[NodeSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
         self._loads: SnapshotMemory[LoadSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
         self.problem = ""
-        """Why the fleet cannot be shown, in a sentence; empty if it is."""
+        """The reason in a sentence why the fleet cannot be shown; empty if it can."""
         self.scope = FLEET
         self._view: tuple[int | None, dict[str, Any]] | None = None
-        """The data of the pages, with the moment of the look that they were made of: made once for all viewers."""
+        """The time of a reading, and the data of the pages made from it, once for all viewers."""
 
     async def nodes(self) -> list[Node]:
-        """All nodes that are known, those that have fallen silent among them."""
+        """Returns all known nodes, silent ones included."""
         async with self._lock:
             now_ns = self._clock.monotonic_ns()
             if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_NS:
@@ -66,7 +66,10 @@ class Live:
         return {"at": wall_s, "scope": self.scope, "problem": self.problem, **self._view[1]}
 
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
-        """The snapshots that are at the hub; of this process alone, under the empty name, if none can be."""
+        """Returns the snapshots at the hub by node.
+
+        If the hub keeps none, returns an empty name with None, which means this process.
+        """
         renews = self._renewed_ns is None or now_ns - self._renewed_ns >= RENEW_NS
 
         async def read(hub: Hub) -> dict[str, bytes | None] | None:
@@ -88,12 +91,12 @@ class Live:
             self.scope, self.problem = (PROCESS, "") if found is None else (FLEET, "")
             self._renewed_ns = now_ns if renews else self._renewed_ns
         if self.scope == PROCESS:
-            self.problem = "this hub keeps no snapshots of nodes, so this process is shown, and no other"
+            self.problem = "this hub keeps no snapshots of nodes, so only this process is shown"
             return {"": None}
         return found or {}
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
-        """Returns the snapshots that can be read, by node: its limits, and its load."""
+        """Returns the readable snapshots by node: those of its limits, and those of its load."""
         snapshots: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:

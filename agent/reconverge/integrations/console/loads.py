@@ -1,4 +1,4 @@
-"""Pages of stacks: how much all processes admit and shed, by class and layer, and their slots."""
+"""Builds the page about load shedding: what all processes admit and shed, by class and layer, and their slots."""
 
 # Theory of operation.
 #
@@ -22,24 +22,24 @@ from reconverge.agent.snapshots.load_snapshot import LoadSnapshot, StackLoad
 from reconverge.integrations.console.seen import Seen
 
 Process: TypeAlias = Seen[LoadSnapshot]
-"""A process's load, and when a console has heard of it."""
+"""The load snapshots of a process, and how long the process has been silent."""
 STACKS_SHOWN_MAX: Final = 50
 PROCESSES_SHOWN_MAX: Final = 200
-"""Of one stack, those that shed most."""
+"""The most processes shown for one stack: those that shed most."""
 LIMIT, IN_FLIGHT, PRESSURE, REJECTED = "limit", "in_flight", "pressure", "rejected_fraction"
 KNOWN: Final = frozenset({LIMIT, IN_FLIGHT, PRESSURE, REJECTED})
 
 
 @dataclass(slots=True)
 class _Rates:
-    """Requests per second, by class or by layer and class."""
+    """Requests per second, by class, or by layer and class."""
 
     admitted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     refused: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     would_refuse: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, now: StackLoad, before: StackLoad | None, passed_s: float) -> None:
-        """Add what a stack has done between two snapshots; nothing if there is only one."""
+        """Adds the rates of a stack between two snapshots; nothing if there is only one."""
         if before is None or not passed_s:
             return
         for place, name in enumerate(now.classes):
@@ -58,7 +58,7 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
         for number, stack in enumerate(process.newest.stacks):
             by_shape.setdefault(_shape(stack), []).append((process, number))
     tables = [_table_of_stack(found) for _, found in sorted(by_shape.items())]
-    # Those that shed most, in an order that does not change from second to second.
+    # The stacks that shed most, in an order that does not change every second.
     shown = sorted(tables, key=lambda each: -each["refused_per_s"])[:STACKS_SHOWN_MAX]
     waiting: Counter[str] = Counter()
     for process in processes:
@@ -87,7 +87,7 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """The same stack in the snapshot before."""
+    """Returns the same stack in the process's snapshot before; None if there is none of the same shape."""
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):
         return None

@@ -1,4 +1,4 @@
-"""The two newest snapshots of each node, and for how long it has been silent."""
+"""Remembers the two newest snapshots of each node, and how long the node has been silent."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final, Generic, Protocol, TypeVar
 from reconverge.clock import SECOND_NS
 
 REMEMBERED_S: Final = 60.0
-"""For so long a node is shown that leaves no snapshots any more, unless there are too many nodes."""
+"""The seconds for which a silent node is still shown, unless there are too many nodes."""
 
 
 class SeenSnapshot(Protocol):
-    """A snapshot."""
+    """A snapshot that has a time."""
 
     @property
     def at(self) -> float:
-        """When it was made, in seconds since 1970 by the node's clock."""
+        """Returns when the snapshot was made, in seconds since 1970 by the node's clock."""
         ...
 
 
@@ -26,37 +26,37 @@ T = TypeVar("T", bound=SeenSnapshot)
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """A node, and when a console has heard of it."""
+    """A node with its two newest snapshots, and how long it has been silent."""
 
     name: str
     newest: T
     before: T | None = None
-    """The snapshot before that, if it is another one."""
+    """The snapshot before the newest, if it differs."""
     silent_s: float = 0.0
-    """For how long no snapshot has been there; 0 while there is one."""
+    """The seconds since the node's snapshot was last at the hub; 0 while it is there."""
 
     @property
     def passed_s(self) -> float:
-        """The seconds between the two snapshots, by which rates are computed; 0 if there is no rate of this moment."""
+        """Returns the seconds between the two snapshots, for computing rates; 0 if there is no current rate."""
         if self.before is None or self.silent_s:
             return 0.0
         return max(0.0, self.newest.at - self.before.at)
 
 
 class SnapshotMemory(Generic[T]):
-    """All that was heard of, until it has been silent for long."""
+    """The snapshots of all nodes that were seen lately; a long silent node is forgotten."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: dict[str, tuple[Seen[T], int]] = {}
-        """By name, with the moment at which a snapshot was last there."""
+        """The nodes by name, each with the monotonic time at which its snapshot was last at the hub."""
 
     def all(self) -> list[Seen[T]]:
-        """Those that have fallen silent among them."""
+        """Returns all remembered nodes, silent ones included."""
         return [seen for seen, _ in self._seen.values()]
 
     def take(self, found: Mapping[str, T], now_ns: int) -> None:
-        """Take in snapshots, and forget nodes that have been silent for long."""
+        """Stores new snapshots, and forgets nodes that have been silent for long."""
         for name, snapshot in found.items():
             known = self._seen.get(name)
             before = None if known is None else known[0].newest

@@ -1,7 +1,7 @@
-"""Streams of events with which pages follow the fleet, no more at once than `STREAMS_MAX`."""
+"""Streams of server-sent events by which pages follow the fleet, at most `STREAMS_MAX` at a time."""
 
-# A stream counts from the step in which it is asked for until its response is over, however that ends: a client may be
-# gone before the first event, and then no generator of events would begin, or end.
+# A stream is counted from the request until its response is over, however that ends: if the client has disconnected
+# before the first event, the generator of events never begins, so it could not count the end.
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from starlette.responses import StreamingResponse
 from reconverge.integrations.contracts.problems import Problem
 
 STREAM_S: Final = 1.0
-"""Between two events of a stream."""
+"""The seconds between two events of a stream."""
 STREAMS_MAX: Final = 100
-"""Pages that are followed at once; a further one has to ask now and then instead."""
+"""The most pages that follow the fleet at a time; a further page has to poll instead."""
 STREAM_EVENTS_MAX: Final = 15
-"""After so many events a stream ends, and the page begins another one, for which it has to be let in again; so a server
-that waits for responses before it ends does not wait for long."""
+"""The most events of a stream. Then the page opens another one, and its token is checked again.
+
+So a server that waits for open responses at shutdown does not wait for long.
+"""
 STREAM_AGAIN: Final = b"retry: 250\n"
-"""How soon a browser begins another one, in milliseconds."""
+"""The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 
 View = Callable[[], Awaitable[dict[str, Any]]]
-"""Makes the content of one event."""
+"""Returns the content of one event."""
 
 
 class Streams:
-    """The streams of one console."""
+    """Counts and serves the streams of one console."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self.open = 0
-        """How many there are."""
+        """The number of open streams."""
         self.going_on: Callable[[], bool] = lambda: True
-        """Whether they go on."""
+        """Whether streams continue; False when the server shuts down."""
 
     def begin(self) -> StreamingResponse:
-        """The response of one more, which has to be sent. Raises Problem (503) if there are too many."""
+        """Returns the response of a new stream, which must be sent. Raises Problem (503) if there are too many."""
         if self.open >= STREAMS_MAX:
             raise Problem(
                 503,
@@ -65,7 +67,7 @@ class Streams:
 
 
 class _Stream(StreamingResponse):
-    """A stream of one message, that it is over."""
+    """A streaming response that calls `end` when it is over, however it ends."""
 
     def __init__(self, events: AsyncIterator[bytes], end: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")

@@ -1,7 +1,7 @@
-"""Switches of the fleet, as a console turns them: through settings that are published and signed."""
+"""Reads and turns the switches of the fleet for a console, through published and signed settings."""
 
-# Consoles and commands leave a log of the switches that they turn at the hub. A console shows it, and what it has
-# turned itself, too: a hub may keep no log, may have lost it, or may not have taken the last line.
+# Consoles and commands write a log of the switches that they turn to the hub. A console shows this log together with
+# its own: a hub may keep no log, may have lost it, or may not have stored the last line.
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.published.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
-"""A switch that is the first publication holds for so long; later ones keep its end."""
+"""The seconds for which the first published switch is valid; later ones keep its end."""
 TURNED_MAX: Final = 50
-"""So many turned switches are shown."""
+"""The most log lines that are shown."""
 EXTENDED_S: Final = 3600
-"""Switches that end sooner than this are kept for so long."""
+"""If the published settings end sooner than this, a turned switch extends them to so many seconds."""
 
 
 class UnknownSwitch(ReconvergeError):
-    """Raised for a limit that no node has, such as a misspelt one: its switch would do nothing."""
+    """Raised for a limit that no node has, for example a misspelt name: its switch would have no effect."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no node has a limit {name[:100]!r}, so this would switch nothing; look at its name")
+        super().__init__(f"no node has a limit {name[:100]!r}, so the switch would have no effect; check the name")
 
 
 class FleetSwitches:
-    """Reads and turns the switches that are published for the fleet of an agent. Raises what `publish` does."""
+    """Reads and turns the published switches for the fleet of an agent. The methods raise the errors of `publish`."""
 
     def __init__(self, agent: Agent, secrets: Secrets, clock: Clock) -> None:
         self._agent = agent
@@ -59,11 +59,11 @@ class FleetSwitches:
     async def turn(
         self, to: Word | None, limit: str | None, *, author: str, reported: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Publish a switch for all limits, or for one; None leaves it to each node again.
+        """Publishes a switch for all limits, or for one, and returns the switches with their log.
 
-        `reported` are the names of quotas that snapshots of nodes carry, beside those that nodes reported to the hub.
-
-        Raises UnknownLimit, HubUnavailable, UnverifiedDocument, InvalidSetting and InvalidDocument.
+        If `to` is None, the switch is left to each node.
+        `reported` holds the names of quotas in nodes' snapshots; names at the hub are added.
+        Raises UnknownSwitch, HubUnavailable, UnverifiedDocument, InvalidSetting and InvalidDocument.
         """
 
         async def turn(hub: Hub) -> tuple[FleetSettings, list[Turned] | None]:
@@ -82,7 +82,7 @@ class FleetSwitches:
         return self._answer(*await self._agent.ask_hub(turn))
 
     async def _log(self, hub: Hub) -> list[Turned] | None:
-        """The log that the hub keeps; None if it cannot be read, which keeps no switch from being shown or turned."""
+        """Returns the hub's log; None if it cannot be read, so that switches can be shown and turned without it."""
         try:
             return await read_log(hub, self._agent.namespace, self._secrets)
         except HubUnavailable:
@@ -105,7 +105,7 @@ class FleetSwitches:
 
 
 def word_of(said: object) -> Word | None:
-    """Returns the word for the switch that a request asks for. Raises ValueError."""
+    """Returns the switch that a request names; None leaves it to each node. Raises ValueError for any other text."""
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:

@@ -1,13 +1,13 @@
-"""Pages of usage: the last minutes, hours, days or months, by limit and customer, and the largest."""
+"""Reads usage for the console's charts: of the last minutes, hours, days or months, by limit and customer."""
 
 # Theory of operation.
 #
-# What was used is added up at the hub, in pages of a period and a shard. A console reads it over the connections of its
-# agent, on the loop that exchanges; so each page is a question of its own, and exchanges come in between.
+# Usage is added up at the hub, in pages of one period and shard. A console reads it over the connections of its agent,
+# on the event loop that exchanges, so each page is a separate question, and exchanges run in between.
 #
-# A chart is of some dozens of periods, and a period of all customers has sixteen pages a shard. What is over hardly
-# changes any more, so sums of it are kept for a while, and the present period for a few seconds; one chart is read at a
-# time. Sums by limit and the largest customers of each are kept, never all customers.
+# A chart has some dozens of periods, and a period of all customers has sixteen pages a shard. Usage of past periods
+# hardly changes, so their sums are cached for a minute, and those of the present period for a few seconds; one chart is
+# read at a time. The cache holds sums by limit and the largest customers of each, never all customers.
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from reconverge.usage.periods import period_at, period_name
 from reconverge.usage.reading import totals
 
 SHOWN: Final[Mapping[str, int]] = {MINUTE: 30, HOUR: 24, DAY: 30, MONTH: 12}
-"""So many periods of each kind are in a chart, all of which hubs keep."""
+"""The number of periods in a chart, by kind; hubs keep all of these."""
 TOP: Final = 10
 LIMITS_MAX: Final = 100
-"""Of one period, those of which most was used; the others are in the sum of all."""
+"""The most limits of one period: those with the largest use. The others are only in the sum of all."""
 KEPT_MAX: Final = 200
-"""Periods whose sums are kept."""
+"""The most periods whose sums are cached."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""For how long sums hold of a period that is over: nodes that were cut off report late."""
+"""How long the sums of a past period are cached; nodes that were cut off may still report for it."""
 PRESENT_NS: Final = 5 * SECOND_NS
 READ_S: Final = 20.0
-"""How long reading one chart may take."""
-UNSUPPORTED: Final = "usage is not added up at this hub, or nowhere that nodes meet"
+"""The longest time in which one chart is read."""
+UNSUPPORTED: Final = "usage is not added up at this hub, or only within each process"
 ALL: Final = ""
-"""Stands for all limits together."""
+"""The name that stands for all limits together."""
 
 
 class Sums(NamedTuple):
@@ -53,7 +53,7 @@ class Sums(NamedTuple):
 
 
 class _PageLinks:
-    """The usage at the hub of an agent, each page of it asked for by itself. See `UsageLedger.totals`."""
+    """Reads the usage at an agent's hub; each page is a separate question. See `UsageLedger.totals`."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent
@@ -64,22 +64,22 @@ class _PageLinks:
 
 
 class UsagePages:
-    """Reads usage for charts. Raises HubUnavailable, and Problem for a period that cannot be shown."""
+    """Reads usage for charts. The methods raise HubUnavailable, and Problem for a period that cannot be shown."""
 
     def __init__(self, agent: Agent, clock: Clock) -> None:
         self._agent = agent
         self._clock = clock
         self._reading = asyncio.Lock()
         self._kept: OrderedDict[tuple[Period, str], tuple[Sums, int]] = OrderedDict()
-        """By period and customer, with the moment until which it holds."""
+        """The cached sums by period and customer, each with the monotonic time at which it expires."""
         agent.on_forget(self.forget)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
-        """An identity is erased; see `Agent.on_forget`."""
+        """Drops the cached sums, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
-        """The last periods of a kind, the newest last: of one customer and one limit, or of all."""
+        """Returns the usage of the last periods of a kind, the newest last, of one customer and limit or of all."""
         if kind not in SHOWN:
             raise Problem(422, f"must be one of {', '.join(SHOWN)}", parameter="period")
         last = period_at(kind, self._clock.wall_ns() / SECOND_NS)
@@ -114,10 +114,10 @@ class UsagePages:
         known = self._kept.get(place)
         if known is not None and now_ns < known[1]:
             return known[0]
-        ledger = cast("UsageLedger", pages)  # of which only what it has is used
+        ledger = cast("UsageLedger", pages)  # only `shards` and `totals` of it are used
         try:
             found = await totals(ledger, period, by=("identity", "limit"), identity=identity or None)
-        except InvalidSetting as error:  # no name of a customer
+        except InvalidSetting as error:  # the name is not one of a customer
             raise Problem(422, str(error), parameter="identity") from None
         rows = [(key.identity, key.limit, counts) for key, counts in found.items()]
         sums = await asyncio.to_thread(_summed, rows)
@@ -155,7 +155,10 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """The usage at a hub, or at the first of two; nodes tell it to no fallback."""
+    """Returns the usage at a hub.
+
+    With a fallback, it is that of the first hub, because nodes report no usage to a fallback.
+    """
     first: object = hubs_in(hub)[0]
     if not isinstance(first, UsageHub):
         raise HubUnavailable("unsupported", UNSUPPORTED, applied=False)

@@ -1,17 +1,17 @@
-"""An API over HTTP for reading and changing contracts, as an ASGI application to be mounted.
+"""The contracts API: an ASGI application, to be mounted, that reads and changes contracts over HTTP.
 
 app = contracts_api(book, tokens=["console: ..., write"], contracts=contracts)
 """
 
 # Theory of operation.
 #
-# The API is a thin shell around a `Book`: it reads a request strictly (`reading.py`), finds out whether its token may
-# do that (`tokens.py`), calls the book once, and writes down what the book has answered. It holds no contracts of its
-# own, so any number of workers may serve it, and what one changes the others read.
+# The API is a thin layer around a `Book`: it reads a request strictly (`reading.py`), checks that its token allows the
+# operation (`tokens.py`), calls the book once, and returns the book's answer. It stores no contracts itself, so any
+# number of workers may serve it, and all read what one has changed.
 #
-# FastAPI routes requests, reads their parameters, and describes it all as OpenAPI. What it would do too late or too
-# leniently is done before: no body is read for a client without a token, none further than it may be long, and none is
-# checked on the event loop, which belongs to the application as well (`door.py`).
+# FastAPI routes requests, reads their parameters, and generates the OpenAPI document. Checks that FastAPI makes too
+# late or too leniently are made before (`door.py`): a body is read only for a client with a token, and only up to its
+# maximal length; and it is checked in a thread, because the event loop belongs to the application as well.
 #
 # No request ends in an error of the server. A mistake in a request is answered with its place, a fault of the hub
 # with 503, and a bug with 500 without a word of the inside, while the server logs it.
@@ -70,33 +70,36 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
 
 API_VERSION: Final = "1"
-"""Rises when a client of the API has to change."""
+"""The version of the API; it rises when clients have to change."""
 PAGE: Final = 100
 PAGE_MAX: Final = 1000
-"""Contracts of one page of the list. Each is a kilobyte or less, as a rule."""
+"""The most contracts on one page of the list. Each has a kilobyte or less, as a rule."""
 CHANGES: Final = 20
 CHANGES_MAX: Final = 200
-"""Of one answer about history. A change of the whole document shows it twice, before and after."""
+"""The most changes in one response about history.
+
+A change of the whole document contains it twice, before and after.
+"""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
-"""A contract with all former limits that it may have is a fifth of that."""
+"""The longest body with a contract; a contract with all the former limits that it may have is a fifth of that."""
 DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024
-"""About thirty thousand customers. To check them takes a second or two of a thread."""
+"""The longest body with a document: about thirty thousand customers. Checking it takes a second or two of a thread."""
 SMALL_BYTES_MAX: Final = 64 * 1024
-"""Bodies that name a version or facts."""
+"""The longest body with a version or with facts."""
 USE_STAYS: Final = Forgotten(
-    0, 0, 0, "what was used stays, as no contracts are in force beside this API: erase it with `reconverge forget`"
+    0, 0, 0, "the use is kept, because this API has no contracts in force: erase it with `reconverge forget`"
 )
-"""The answer of an API that has no contracts in force, and so no agent with which use could be erased."""
+"""The answer of an API without contracts in force, which has no agent that could erase the use."""
 
 
 @runtime_checkable
 class CustomerEraser(Protocol):
-    """Erases what a customer has used, on all nodes; `Contracts` is one."""
+    """Erases the use of a customer on all nodes; `Contracts` is one implementation."""
 
     async def forget(self, customer: str) -> Forgotten:
-        """Erases a customer, as `Contracts.forget` does.
+        """Erases the use of a customer, as `Contracts.forget` does, and returns how much was erased.
 
-        Raises HubUnavailable, and InvalidKey for what can be no key.
+        Raises HubUnavailable, and InvalidKey if the name cannot be a key.
         """
         ...
 
@@ -106,22 +109,23 @@ def contracts_api(
     *,
     tokens: Tokens | None = None,
     contracts: Explainer | None = None,
-    open: bool = False,  # noqa: A002  # the word of the setting
+    open: bool = False,  # noqa: A002  # the setting's name
     clock: Clock | None = None,
 ) -> FastAPI:
-    """Make the application that serves a fleet's contracts over HTTP; mount it under any prefix.
+    """Makes the application that serves a fleet's contracts over HTTP; mount it under any prefix.
 
     Args:
-        book: where the contracts are kept.
-        tokens: what programs send to be let in: a mapping of tokens to "read" or "write", or a list of `Token` or of
-            text as "name: token, role". The names stand in the history of changes. A token has 16 bytes or more.
-        contracts: the contracts in force on this node. With them the API explains how customers stand, and resets
-            what they have used; without, it has no such routes.
+        book: where the contracts are stored.
+        tokens: the secrets that programs send: a mapping of tokens to "read" or "write", or a list of `Token` or of
+            text as "name: token, role". The history of changes shows the names. A token has 16 bytes or more.
+        contracts: the contracts in force on this node. With them the API explains how much customers have used, and
+            resets that; without them, it has no such routes.
         open: whether all clients may read and write, without tokens.
-        clock: by which log messages are thinned out.
+        clock: the time by which repeated log messages are limited.
 
     Raises:
-        InvalidSetting: a token is wrong, or there is none and the API is not open, or both.
+        InvalidSetting: a token is invalid; or there is neither a token nor `open`, or both; or `book` or `contracts`
+            lacks a method that the API needs.
     """
     table = TokenTable(tokens, is_open=open)
     if not isinstance(book, Book):
@@ -132,7 +136,7 @@ def contracts_api(
         title="Contracts",
         description="What customers may use: plans, contracts, their history, and how a customer stands.",
         version=API_VERSION,
-        openapi_url=None,  # it is served as all else is
+        openapi_url=None,  # it is served by a route of our own
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -146,7 +150,7 @@ def contracts_api(
 
 
 class _Api:
-    """Answers requests out of a book, and of contracts in force."""
+    """Answers requests from a book and, if given, from contracts in force."""
 
     def __init__(
         self,
@@ -164,10 +168,10 @@ class _Api:
         self._is_open = is_open
         self._changes = LongWork()
         self._sorted: tuple[int, list[str]] = (0, [])
-        """The identities of one version in order, for pages of that version."""
+        """A version of the document and its identities in order, for the pages of the list."""
 
     def routes(self) -> list[DoorRoute]:
-        """The operations, each with its path."""
+        """Returns the API's operations, each with its path."""
         door, one, stands = self._door, f"/contracts/{IDENTITY}", f"/customers/{IDENTITY}"
         changes: dict[str, Any] = {"role": "write", "model": parts.Version, "versioned": True}
         routes = [
@@ -206,7 +210,7 @@ class _Api:
     async def list_contracts(
         self, conditions: OnCondition, limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE, after: InQuery = None
     ) -> Response:
-        """The contracts of customers, page by page, by identity."""
+        """Returns the contracts of customers by identity, page by page."""
         version, document = await self._read(conditions)
         if conditions.is_known(version):
             return unchanged(version)
@@ -223,7 +227,7 @@ class _Api:
         return json_response({"version": version, "contracts": said, "next": following}, version)
 
     async def read_contract(self, identity: InPath, conditions: OnCondition) -> Response:
-        """The contract of one customer."""
+        """Returns the contract of one customer."""
         version, document = await self._read(conditions, identity)
         if identity not in document.customers:
             raise no_contract(identity)
@@ -232,7 +236,7 @@ class _Api:
         return json_response(table_of_customer(document.customers[identity]), version)
 
     async def list_plans(self, conditions: OnCondition) -> Response:
-        """All plans."""
+        """Returns all plans."""
         version, document = await self._read(conditions)
         if conditions.is_known(version):
             return unchanged(version)
@@ -244,7 +248,7 @@ class _Api:
         return bytes_response(await self._door.work.written("plans", version, write), version)
 
     async def read_document(self, conditions: OnCondition) -> Response:
-        """The whole document."""
+        """Returns the whole document."""
         version, document = await self._read(conditions)
         if conditions.is_known(version):
             return unchanged(version)
@@ -254,19 +258,22 @@ class _Api:
     async def read_history(
         self, most: Annotated[int, Query(ge=1, le=CHANGES_MAX)] = CHANGES, identity: InQuery = None
     ) -> Response:
-        """The last changes, the newest first; of one customer, or of all."""
+        """Returns the last changes, the newest first, of one customer or of all."""
         changes = await self._book.history(most=most, identity=identity)
         return await self._door.work.do(lambda: json_response({"changes": [table_of_change(each) for each in changes]}))
 
     async def read_openapi(self, request: Request) -> Response:
-        """This document."""
+        """Returns this OpenAPI document."""
         server = request.scope.get("root_path") or "/"
         return json_response(openapi_of(self._app, server=server, is_open=self._is_open))
 
     async def _read(
         self, conditions: Conditions, identity: str | None = None, *, reads: bool = True
     ) -> tuple[int, Document]:
-        """The contracts as they are, for a request that is meant for this version. Raises Problem (412)."""
+        """Returns the current contracts and their version.
+
+        Raises Problem (412) if the request asks for another version.
+        """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers
         conditions.check_match(version, exists=exists, reads=reads)
@@ -281,14 +288,14 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Contract], Body(examples=[parts.EXAMPLES["Contract"]])],
     ) -> Response:
-        """Give a customer this contract, or the plan of that name."""
+        """Gives a customer this contract, or the plan of this name."""
         version, document = await self._read(conditions, identity, reads=False)
         expected = version if conditions.are_there else None
         after = await self._book.set_customer(identity, said, author=author, expected=expected)
         return changed(after, 200 if identity in document.customers else 201)
 
     async def end_contract(self, identity: InPath, author: Author, conditions: OnCondition) -> Response:
-        """End the contract of one customer."""
+        """Ends the contract of one customer."""
         version, document = await self._read(conditions, identity, reads=False)
         if identity not in document.customers:
             raise no_contract(identity)
@@ -301,7 +308,7 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Document], Body(examples=[parts.EXAMPLES["Document"]])],
     ) -> Response:
-        """Replace the whole document by this one."""
+        """Replaces the whole document by this one."""
         expected = None
         if conditions.are_there:
             expected, _ = await self._read(conditions, reads=False)
@@ -311,7 +318,7 @@ class _Api:
     async def rollback(
         self, author: Author, to: Annotated[parts.Rollback, Body(examples=[parts.EXAMPLES["Rollback"]])]
     ) -> Response:
-        """Bring back the contracts of a former version; the version rises."""
+        """Restores the contracts of an earlier version, under a new version number."""
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:
@@ -322,9 +329,9 @@ class _Api:
     # ------------------------------------------------------------ how customers stand
 
     async def explain_customer(self, identity: InPath, request: Request) -> Response:
-        """Whether a customer may go on now, why not, and when; facts of the request are parameters."""
+        """Returns whether a customer is admitted now, why not, and when. Facts of the request are query parameters."""
         contracts = self._contracts
-        assert contracts is not None  # the route is not there without
+        assert contracts is not None  # the route does not exist otherwise
         facts = facts_in(request)
         check_facts(facts, contracts)
         try:
@@ -334,7 +341,7 @@ class _Api:
                 explanation = contracts.explain(identity, **facts)
             return json_response(table_of_explanation(explanation))
         except MissingFact as error:
-            advice = f"which the request does not name; add ?{error.fact}=..."
+            advice = f"which the request does not give; add ?{error.fact}=..."
             raise Problem(400, str(MissingFact(error.limit, error.fact, advice)), parameter=error.fact) from None
         except InvalidKey as error:
             raise Problem(422, str(error)) from None
@@ -344,9 +351,9 @@ class _Api:
         identity: InPath,
         said: Annotated[parts.Reset | None, Body(examples=[parts.EXAMPLES["Reset"]])] = None,
     ) -> Response:
-        """Forget what a customer has used of its own limits."""
+        """Erases the use of a customer's own limits."""
         contracts = self._contracts
-        assert contracts is not None  # the route is not there without
+        assert contracts is not None  # the route does not exist otherwise
         try:
             if isinstance(contracts, Contracts):
                 await contracts.meet(identity)
@@ -356,9 +363,9 @@ class _Api:
         return Response(status_code=204)
 
     async def forget_customer(self, identity: InPath, author: Author) -> Response:
-        """Erase a customer from the contracts and all their versions, and with them in force what it has used.
+        """Erases a customer from the contracts and all their versions, and, with contracts in force, its use.
 
-        It is erased on all nodes and at the hub. This cannot be undone.
+        The use is erased on all nodes and at the hub. This cannot be undone.
         """
         version = await self._book.forget(identity, author=author)
         if version is None:
@@ -373,7 +380,7 @@ class _Api:
         return json_response({"version": version, "complete": done.complete, **asdict(done)}, version)
 
     async def read_status(self) -> Response:
-        """Which contracts this node obeys, and what it has refused to obey."""
+        """Returns the version of the contracts in force on this node, and how many it has accepted and rejected."""
         contracts = self._contracts
         reader = contracts.reader if isinstance(contracts, Contracts) else None
         stats = ContractsStats() if reader is None else reader.stats()

@@ -1,13 +1,13 @@
-"""A request to the API passes this before FastAPI looks at it, and every response gets its fields here."""
+"""Checks each request to the contracts API before FastAPI reads it, and adds fields to each response."""
 
 # Theory of operation.
 #
-# FastAPI reads the body of a request before it asks for anything else, however long it is, and leniently. Here a
-# request shows its token first; then its query is read strictly, and its body no further than it may be long, on a
-# thread if it takes long. FastAPI finds a body that was read already.
+# FastAPI reads the body of a request before it checks anything else, however long it is, and leniently. Here the token
+# of a request is checked first. Then its query is read strictly, and its body only up to its maximal length, in a
+# thread if that takes long. FastAPI gets a body that has been read already.
 #
-# Identities of customers may have slashes, line feeds and all else that text has, where the patterns of Starlette stop
-# at some of these. So an identity in a path is whatever stands there.
+# Identities of customers may contain slashes, line feeds and all other characters, and Starlette's patterns stop at
+# some of these. So an identity in a path is any text.
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
 
 AUTHOR: Final = "reconverge.author"
-"""Where in a request's scope the name of its token is."""
+"""The key in a request's scope under which the name of its token is stored."""
 PRIVATE: Final = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
-"""Of every response: caches ask each time whether the version is still the same, and no browser guesses at types."""
+"""Fields of every response: caches ask each time whether the version has changed, and browsers guess no types."""
 IDENTITY: Final = "{identity:reconverge_identity}"
-"""An identity in the path of a route."""
+"""The parameter for an identity in the path of a route."""
 
 
 class _AnyText(Convertor[str]):
@@ -84,7 +84,10 @@ def _conditions(
     if_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
     if_none_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
 ) -> Conditions:
-    """Of which versions a request is meant. Each field may be there several times, so all of them are looked at."""
+    """Returns the versions that a request is meant for, from all fields of these names.
+
+    FastAPI would read one of each.
+    """
     del if_match, if_none_match
     return conditions_of(request)
 
@@ -95,7 +98,7 @@ def _author(request: Request) -> str:
 
 
 Author = Annotated[str, Depends(_author)]
-"""The name of the token."""
+"""The name of the request's token, which the history of changes shows."""
 OnCondition = Annotated[Conditions, Depends(_conditions)]
 InPath = Annotated[written.Identity, Path(description="Percent-encoded, slashes included (%2F).", examples=["acme"])]
 InQuery = Annotated[written.Identity | None, Query()]
@@ -103,7 +106,7 @@ InQuery = Annotated[written.Identity | None, Query()]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Lets requests in that may come in."""
+    """Checks which requests are let in."""
 
     tokens: TokenTable
     work: LongWork
@@ -113,14 +116,18 @@ class DoorRoute(APIRoute):
     """One operation of the API.
 
     Args:
-        door: lets requests in.
-        role: the role that a token needs; None: no token is asked for.
-        model: what is answered.
-        bytes_max: how long its body may be; 0 if it takes none.
-        body_required: whether the body must be there.
-        versioned: whether it takes conditions about the version.
-        absent: whether what it is about may not be there.
-        any_query: whether the query has parameters of any name.
+        door: checks requests.
+        method: the HTTP method.
+        path: the path of the operation.
+        endpoint: the function that serves it.
+        role: the role that the token needs; None if no token is needed.
+        model: the model of the response's body.
+        status: the status of a successful response.
+        bytes_max: the longest body; 0 if there may be none.
+        body_required: whether the body is required.
+        versioned: whether requests may have conditions about the version.
+        absent: whether the thing that the path names may be missing (404).
+        any_query: whether query parameters of any name are allowed.
     """
 
     def __init__(
@@ -164,7 +171,7 @@ class DoorRoute(APIRoute):
         )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Let requests in, each before FastAPI serves it."""
+        """Returns FastAPI's handler, with the checks before it."""
         serve = super().get_route_handler()
 
         async def let_in(request: Request) -> Response:
@@ -173,16 +180,16 @@ class DoorRoute(APIRoute):
         return let_in
 
     def is_at(self, scope: Any) -> bool:
-        """Whether it is at the path of a request, whatever the method."""
+        """Whether the route matches the path of a request, regardless of the method."""
         return self.matches(scope)[0] is not Match.NONE
 
     async def _let_in(self, request: Request) -> Request:
-        """The request, as far as it was read. Raises Problem."""
+        """Returns the request with its body, if any, read already. Raises Problem if a check fails."""
         request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
         if not self.versioned and conditions_of(request).are_there:
-            raise Problem(400, f"{request.method} {request.url.path} takes no If-Match and no If-None-Match")
+            raise Problem(400, f"{request.method} {request.url.path} accepts neither If-Match nor If-None-Match")
         if not self.bytes_max:
             return request
         said = await json_of(request, bytes_max=self.bytes_max, required=self.body_required, do=self.door.work.do)
@@ -190,29 +197,29 @@ class DoorRoute(APIRoute):
 
 
 class _Read(Request):
-    """A request whose body was read already."""
+    """A request whose body has been read already."""
 
     def __init__(self, request: Request, said: Any) -> None:
         super().__init__(request.scope)
         self._said = said
 
     async def body(self) -> bytes:
-        """Whether there is any."""
+        """Returns some bytes if the request has a body, and none if not: FastAPI only tests that."""
         return b"" if self._said is None else b"{}"
 
     async def json(self) -> Any:
-        """The value that was read."""
+        """Returns the value that was read."""
         return self._said
 
 
 class OuterDoor:
-    """Has every response have certain fields, and answers HEAD as GET, without a body."""
+    """A middleware that adds fields to every response, and answers HEAD as GET without a body."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One connection, as ASGI has it."""
+        """Serves one connection: the interface of an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -236,7 +243,7 @@ class OuterDoor:
 
 
 def facts_in(request: Request) -> dict[str, str]:
-    """The facts of a request that its query names. Raises Problem (400)."""
+    """Returns the facts of a request in its query. Raises Problem (400)."""
     try:
         return _FACTS.validate_python(dict(request.query_params))
     except ValidationError as error:
@@ -245,7 +252,7 @@ def facts_in(request: Request) -> dict[str, str]:
 
 
 def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
-    """Raise Problem (400) for a fact by which no limit of any plan counts: its name may be misspelt."""
+    """Raises Problem (400) for a fact that no limit of any plan counts by: its name may be misspelt."""
     if not facts or not isinstance(contracts, Contracts):
         return
     limits = [limit for plan in contracts.document.plans.values() for limit in plan.limits.values()]
@@ -260,7 +267,7 @@ def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
 
 
 def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
-    """The problem with a parameter, of a mistake that pydantic has found there; a body or a path is 422."""
+    """Returns the problem for pydantic's error about a parameter: 422 for a body or a path, else 400."""
     problem = written.problem_of(mistake)
     if where == "body":
         return wrong_field(422, problem, [each for each in path if each != "[key]"])

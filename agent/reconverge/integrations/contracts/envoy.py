@@ -1,28 +1,25 @@
-"""Contracts from a descriptor file of Envoy's rate limit service."""
+"""Imports contracts from a descriptor file of Envoy's rate limit service."""
 
 # Theory of operation.
 #
-# To Envoy a request is several descriptors, each a list of keys with values, and of each it looks for the one rule that
-# fits best: level by level the child with the value, else a pattern that the value fits, else the child without a
-# value. To reconverge a request has a customer and other facts, the customer is on one plan, and all its limits must
-# hold. The mapping:
+# To Envoy, a request has several descriptors, each a list of keys with values. For each of them Envoy looks for the one
+# rule that fits best: level by level the child with the value, else a pattern that matches the value, else the child
+# without a value. To reconverge, a request has a customer and other facts, the customer is on one plan, and all limits
+# of the plan must admit it. The mapping:
 #
-#   keys             facts of a request; a limit counts `by` all keys of its descriptor
-#   one of the keys  is the customer: the one that is named, or else the only one that has no value
-#   its values       customers, each with limits of its own where the file says something else for it than for others
-#   other values     plans: `tier: gold` above `user` is the plan tier_gold, which customers are put onto
-#   rate_limit       a limit of a fixed window by the clock, as Envoy counts
-#   unlimited, or a  a limit that is switched off
-#   leaf without it
-#   0 per unit       a bucket that begins empty and takes ten years for one token
-#   shadow_mode      a limit in shadow
-#   replaces         the replaced limit is left out of a plan, if the one that replaces it holds wherever it would
+#   keys             facts of a request; a limit counts `by` all keys of its descriptor   one of the keys  is the
+# customer: the one that the caller names, or else the only one without a value   its values       customers, each with
+# limits of its own where the file has other rules for it than for the rest   other values     plans: `tier: gold` above
+# `user` becomes the plan tier_gold, on which customers are put   rate_limit       a limit of a fixed window by the
+# clock, as Envoy counts   unlimited, or a  a limit that is switched off   leaf without it   0 per unit       a bucket
+# that begins empty and takes ten years for one token   shadow_mode      a limit in shadow   replaces         the
+# replaced limit is left out of a plan if the replacing one applies wherever it would
 #
-# In each plan Envoy's own search finds the rule of each list of keys, with the values that the plan stands for. So
-# a rule without values is in all plans, and the more special one takes its place where there is one. Requests that fit
-# no rule are admitted, so unknown customers are on the plan `default`.
+# In each plan, Envoy's own search finds the rule for each list of keys, with the values of the plan. So a rule without
+# values is in all plans, and a more special one replaces it where there is one. Requests that match no rule are
+# admitted, so unknown customers are on the plan `default`.
 #
-# What comes out otherwise is a remark, and what cannot be said an error; nothing is left out silently.
+# A difference in behaviour becomes a remark, and a rule that cannot be expressed an error; nothing is dropped silently.
 
 from __future__ import annotations
 
@@ -40,21 +37,21 @@ from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX, TOKEN_BUCKET
 
 DEFAULT: Final = "default"
 NOTHING: Final = {"limit": "1 per 3660 days", "algorithm": TOKEN_BUCKET, "initial": 0}
-"""Admits no request for ten years after the first one, which is as long as a window can be."""
+"""A limit that admits no request for ten years after the first one; no window can be longer."""
 EVERYTHING: Final = f"{QUOTA_MAX}/second"
 PLANS_MAX: Final = 200
-"""Each is searched for each list of keys, and no file by hand has so many."""
+"""The most plans: each is searched for each list of keys, and no file written by hand has so many."""
 
 Values = dict[str, str]
 Way = tuple[Descriptor, ...]
-"""From the top to a rule."""
+"""The descriptors from the top level down to a rule."""
 
 
 def imported_from_envoy(source: Source, customer_key: str | None = None) -> Imported:
-    """The contracts that a descriptor file stands for; `customer_key` names the key whose values are customers.
+    """Returns the contracts equivalent to a descriptor file; `customer_key` is the key whose values are customers.
 
-    Raises InvalidConfiguration, with line and field, if the file is none, or says what contracts cannot; and
-    InvalidSetting if it does not follow from the file which key the customer is.
+    Raises InvalidConfiguration, with line and field, if the file is invalid or has a rule that contracts cannot
+    express; and InvalidSetting if the file does not determine which key is the customer.
     """
     file = EnvoyFile(source)
     top = file.descriptors()
@@ -64,13 +61,17 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
     mapping = _Mapping(file, top, ways, _customer_key(ways, customer_key))
     if customer_key is None:
         file.remark(
-            f"the values of {mapping.customer!r} are customers; no other key stands without a value", ("descriptors",)
+            f"the values of {mapping.customer!r} are customers, because no other key is written without a value",
+            ("descriptors",),
         )
     return imported(source.name, mapping.table(), file.remarks)
 
 
 def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
-    """The ways to all rules; a leaf without a rate limit is one, too: what fits it is admitted."""
+    """Returns the paths to all rules.
+
+    A leaf without a rate limit is a rule, too: requests that match it are admitted.
+    """
     ways: list[Way] = []
     for each in descriptors:
         way = (*above, each)
@@ -85,42 +86,44 @@ def _customer_key(ways: Sequence[Way], named: str | None) -> str:
     if named is not None:
         if named not in keys:
             known = ", ".join(keys)
-            raise InvalidSetting("customer", named, f"is no key of the file; known: {known}{asked(named, keys)}")
+            raise InvalidSetting(
+                "customer", named, f"is not a key of the file; its keys are: {known}{asked(named, keys)}"
+            )
         return named
     candidates = list(dict.fromkeys(each.key for way in ways for each in way if each.value is None)) or keys
     if len(candidates) > 1:
-        problem = f"any of {', '.join(candidates)} could be the customer; say which"
+        problem = f"any of {', '.join(candidates)} could be the customer; name one of them"
         raise InvalidSetting("customer", None, problem)
     return candidates[0]
 
 
 @dataclass(slots=True)
 class _Mapping:
-    """Makes the contracts of one file."""
+    """Converts one file to contracts."""
 
     file: EnvoyFile
     top: tuple[Descriptor, ...]
     ways: list[Way]
     customer: str
-    """The key of it."""
+    """The key whose values are customers."""
     plan_names: Names = field(default_factory=Names)
     limit_names: Names = field(default_factory=Names)
     facts: dict[str, str] = field(default_factory=dict[str, str])
-    """The fact for each key."""
+    """The name of the fact for each key."""
     plans: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     customers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     replaced: set[tuple[Descriptor, str]] = field(default_factory=set[tuple[Descriptor, str]])
 
     def table(self) -> dict[str, Any]:
-        """The document."""
+        """Returns the document of contracts. Raises InvalidConfiguration."""
         self._name_facts()
         first = dict[tuple[tuple[str, str], ...], Way]()
         for way in self.ways:
             first.setdefault(tuple(self._others(way).items()), way)
         if len(first) > PLANS_MAX:
-            problem = f"has values for {len(first)} plans; {PLANS_MAX} are possible; name another key as the customer"
+            problem = f"makes {len(first)} plans, more than the {PLANS_MAX} allowed; name another key as the customer"
             raise self.file.wrong(problem, ("descriptors",))
-        for way in sorted(first.values(), key=lambda way: bool(self._others(way))):  # what holds for all comes first
+        for way in sorted(first.values(), key=lambda way: bool(self._others(way))):  # the plan for all comes first
             self._add_plan(self._others(way), way)
         if DEFAULT not in self.plans:
             self.plans = {DEFAULT: {"limits": {"unlimited": {"limit": EVERYTHING, "switch": "off"}}}, **self.plans}
@@ -129,24 +132,28 @@ class _Mapping:
         return {"unknown": DEFAULT, "plans": self.plans, "customers": self.customers}
 
     def _name_facts(self) -> None:
-        """Give each key a name that a fact can have."""
+        """Gives each key a name that a fact can have. Raises InvalidConfiguration if two keys would get one name."""
         for way in self.ways:
             keys = [each.key for each in way]
             if len(set(keys)) < len(keys):
-                raise self.file.wrong("stands below a descriptor of the same key; a fact has one value", way[-1].path)
+                raise self.file.wrong(
+                    "is nested below a descriptor of the same key, but a fact has only one value", way[-1].path
+                )
             for each in way:
                 fact = CUSTOMER if each.key == self.customer else re.sub(r"\W", "_", f"{each.key}")
                 fact = fact if fact.isidentifier() else f"_{fact}"
                 if each.key not in self.facts:
                     if fact in self.facts.values():
                         other = next(key for key, taken in self.facts.items() if taken == fact)
-                        raise self.file.wrong(f"is the fact {fact}, and so is {other!r}; rename one", each.path)
+                        raise self.file.wrong(
+                            f"would become the fact {fact}, as would {other!r}; rename one of them", each.path
+                        )
                     self.facts[each.key] = fact
                     if fact != each.key:
-                        self.file.remark(f"the key {each.key!r} is the fact {fact}", each.path)
+                        self.file.remark(f"the key {each.key!r} becomes the fact {fact}", each.path)
 
     def _others(self, way: Way) -> Values:
-        """The values on a way that stand for a plan: those of other keys, and patterns of customers."""
+        """Returns the values on a path that define a plan: those of other keys, and patterns of customers."""
         return {
             each.key: each.value
             for each in way
@@ -155,7 +162,7 @@ class _Mapping:
 
     def _add_plan(self, values: Values, way: Way) -> None:
         limits = self._limits(values, None)
-        if not limits:  # all of it is about single customers
+        if not limits:  # all rules are about single customers
             return
         name = self._plan_name(values)
         self.plans[name] = {"limits": {limit: _said(each[-1]) for limit, (each, _) in limits.items()}}
@@ -164,13 +171,15 @@ class _Mapping:
                 self.plans[name]["limits"][limit]["by"] = list(by)
         if values:
             meant = " and ".join(f"{key}={value}" for key, value in values.items())
-            self.file.remark(f"{meant} is the plan {name}: put customers onto it; each is on one plan", way[-1].path)
+            self.file.remark(
+                f"{meant} becomes the plan {name}: put customers on it; each customer is on one plan", way[-1].path
+            )
 
     def _plan_name(self, values: Values) -> str:
         return self.plan_names.of(".".join(f"{key}_{value}" for key, value in values.items())) if values else DEFAULT
 
     def _limits(self, values: Values, identity: str | None) -> dict[str, tuple[Way, tuple[str, ...]]]:
-        """The rules that hold for a plan, or for a customer on it, by the name of their limit; by what each counts."""
+        """Returns the rules of a plan, or of a customer on it, by limit name, each with the facts that it counts by."""
         found: dict[str, tuple[Way, tuple[str, ...]]] = {}
         for keys in dict.fromkeys(tuple(each.key for each in way) for way in self.ways):
             way = self._found(keys, values, identity)
@@ -179,7 +188,7 @@ class _Mapping:
         return self._without_replaced(found)
 
     def _found(self, keys: Sequence[str], values: Values, identity: str | None) -> Way | None:
-        """Returns the way to the descriptor that Envoy finds for these keys."""
+        """Returns the path to the descriptor that Envoy finds for these keys; None if there is none."""
         way: list[Descriptor] = []
         level = self.top
         for key in keys:
@@ -197,7 +206,7 @@ class _Mapping:
         return tuple(way) if way[-1].rate is not None or not way[-1].below else None
 
     def _limit_name(self, way: Way) -> str:
-        """The keys and the values that plans stand for, as Envoy writes them in its metrics."""
+        """Returns the name of a rule's limit: its keys, and the values that define a plan, as in Envoy's metrics."""
         values = self._others(way)
         return self.limit_names.of(
             ".".join(f"{each.key}_{values[each.key]}" if each.key in values else each.key for each in way)
@@ -206,7 +215,7 @@ class _Mapping:
     def _by(self, way: Way) -> tuple[str, ...]:
         by = tuple(self.facts[each.key] for each in way if not each.shared)
         if not by:
-            problem = "leaves nothing to count by: all requests would have one count; nest it below another key"
+            problem = "leaves no key to count by: all requests would have one count; nest it below another key"
             raise self.file.wrong(problem, (*way[-1].path, "share_threshold"))
         return by
 
@@ -228,9 +237,7 @@ class _Mapping:
             rate = way[-1].rate
             for name in () if rate is None else rate.replaces:
                 if (way[-1], name) not in self.replaced:
-                    text = (
-                        f"{name!r} is not replaced: no plan has both, or it holds for requests for which this does not"
-                    )
+                    text = f"{name!r} is not replaced: no plan has both, or it also applies where this rule does not"
                     self.file.remark(text, (*way[-1].path, "rate_limit", "replaces"))
 
     def _add_customers(self) -> None:
@@ -244,14 +251,16 @@ class _Mapping:
             if len(plans) > 1:
                 way = list(plans.values())[-1][1]
                 problem = (
-                    f"the customer {shown(identity)} has limits of its own in the plans {', '.join(plans)}, and can"
+                    f"the customer {shown(identity)} has limits of its own in the plans {', '.join(plans)}, but can"
                 )
-                raise self.file.wrong(f"{problem} be on one alone; choose another key for the customer", way[-1].path)
+                raise self.file.wrong(
+                    f"{problem} be on one plan only; choose another key for the customer", way[-1].path
+                )
             ((name, (values, _)),) = plans.items()
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """A customer on the plan, with limits of its own; or on a plan of its own where that says it exactly."""
+        """Returns a customer on the plan with limits of its own, or on a plan of its own if only that is equivalent."""
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():
@@ -260,7 +269,7 @@ class _Mapping:
             if way == usual[limit][0]:
                 continue
             before, after = (_said(each[-1]) for each in (usual[limit][0], way))
-            if "switch" in before:  # which would hold for the customer as well
+            if "switch" in before:  # the switch would apply to the customer as well
                 break
             if "switch" in after:
                 said["switches"][limit] = after.pop("switch")
@@ -283,7 +292,7 @@ class _Mapping:
 
 
 def _said(descriptor: Descriptor) -> dict[str, Any]:
-    """Writes one limit as a contract does."""
+    """Returns the table of one limit, as contracts write it."""
     rate = descriptor.rate
     if rate is None or not rate.unit:
         return {"limit": EVERYTHING, "switch": "off"}
@@ -294,7 +303,7 @@ def _said(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def _fits(value: str, pattern: str) -> bool:
-    """Whether a value fits a pattern; one that is a pattern itself fits none but itself."""
+    """Whether a value matches a pattern. A value that is a pattern itself matches no pattern."""
     if ANY in value:
         return False
     return re.fullmatch(".*".join(map(re.escape, pattern.split(ANY))), value, re.DOTALL) is not None

@@ -1,4 +1,4 @@
-"""A descriptor file of Envoy's rate limit service, read as that service reads it: https://github.com/envoyproxy/ratelimit."""
+"""Reads a file of descriptors as Envoy's rate limit service does: https://github.com/envoyproxy/ratelimit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS: Final = {
     "month": "month",  # 30 days in both
     "year": "P365D",
 }
-"""The window of a limit string for each unit of Envoy's."""
+"""The window, as limit strings write it, for each unit of Envoy's."""
 REQUESTS_MAX: Final = 2**32 - 1
 ANY: Final = "*"
 ROOT_FIELDS: Final = ("domain", "descriptors")
@@ -41,18 +41,18 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate that a descriptor admits."""
+    """The rate that a descriptor allows."""
 
     requests: int = 0
     unit: str = ""
-    """Empty if it admits everything."""
+    """A unit of `UNITS`; empty if all requests are admitted."""
     name: str = ""
     replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descriptor:
-    """A key, its value if only that one is meant, and its limit, and the descriptors below it."""
+    """A descriptor: a key, the value that it matches (None for any), its limit, and the descriptors nested below it."""
 
     path: Path
     key: str = ""
@@ -60,42 +60,42 @@ class Descriptor:
     rate: Rate | None = None
     shadow: bool = False
     shared: bool = False
-    """Whether all values that match a pattern have one count."""
+    """Whether all values that match the pattern have one count together."""
     below: tuple[Descriptor, ...] = ()
 
     @property
     def is_pattern(self) -> bool:
-        """Whether its value stands for many."""
+        """Whether the value is a pattern, which matches several values."""
         return self.value is not None and ANY in self.value
 
 
 @dataclass(slots=True)
 class EnvoyFile:
-    """Reads an Envoy file. Raises InvalidConfiguration, with line and field."""
+    """Reads an Envoy file. The methods raise InvalidConfiguration, with line and field."""
 
     source: Source
     remarks: list[str] = field(default_factory=list[str])
-    """Parts of the file that a contract cannot express."""
+    """Remarks on parts of the file that a contract cannot express."""
 
     def descriptors(self) -> tuple[Descriptor, ...]:
-        """Those at the top."""
+        """Returns the descriptors at the top level. Raises InvalidConfiguration."""
         table = self._table(self.source.said, ROOT_FIELDS, ())
         domain = self._text(table, "domain", ())
         if not domain:
-            raise self.wrong("is missing; Envoy wants one, too", ("domain",))
+            raise self.wrong("is missing; Envoy requires one, too", ("domain",))
         self.remark(
-            f"{shown(domain)} is no part of contracts; agents tell domains apart by their namespace", ("domain",)
+            f"{shown(domain)} is not part of contracts; agents separate domains by their namespace", ("domain",)
         )
         return self._descriptors(table, ())
 
     def wrong(self, problem: str, path: Path) -> InvalidConfiguration:
-        """Returns the error that names a problem, its line and its field."""
+        """Returns an error with a problem, its line and its field."""
         return InvalidConfiguration(
             self.source.name, problem, line=self.source.line_of(path) or 1, field=field_at(path)
         )
 
     def remark(self, text: str, path: Path) -> None:
-        """Note what an operator must know of a field."""
+        """Adds a remark on a field, which the operator will read."""
         line = self.source.line_of(path) or 1
         self.remarks.append(f"{self.source.name}, line {line}: {field_at(path)}: {text}")
 
@@ -107,9 +107,7 @@ class EnvoyFile:
         seen = set[tuple[str, str | None]]()
         for each in found:
             if (each.key, each.value) in seen:
-                raise self.wrong(
-                    f"{each.key!r} with the value {each.value!r} stands there twice; leave one out", each.path
-                )
+                raise self.wrong(f"{each.key!r} with the value {each.value!r} is written twice; remove one", each.path)
             seen.add((each.key, each.value))
         return found
 
@@ -117,7 +115,7 @@ class EnvoyFile:
         table = self._table(said, DESCRIPTOR_FIELDS, path)
         key, value = self._text(table, "key", path), self._text(table, "value", path)
         if not key:
-            raise self.wrong("is missing; each descriptor has one", (*path, "key"))
+            raise self.wrong("is missing; each descriptor must have one", (*path, "key"))
         found = Descriptor(
             path,
             key,
@@ -128,7 +126,7 @@ class EnvoyFile:
             self._descriptors(table, path),
         )
         if found.shared and not found.is_pattern:
-            raise self.wrong(f"goes with a value that has a {ANY}, not with {value!r}", (*path, "share_threshold"))
+            raise self.wrong(f"needs a value that contains {ANY}, not {value!r}", (*path, "share_threshold"))
         for name in ("detailed_metric", "value_to_metric"):
             if self._truth(table, name, path):
                 self.remark("is left out: it is about the names of Envoy's metrics", (*path, name))
@@ -145,7 +143,7 @@ class EnvoyFile:
         replaces = self._replaces(table.get("replaces") or [], name, (*path, "replaces"))
         if self._truth(table, "unlimited", path):
             if unit:
-                raise self.wrong("does not go with unlimited", (*path, "unit"))
+                raise self.wrong("cannot be combined with unlimited", (*path, "unit"))
             return Rate(name=name, replaces=replaces)
         if unit not in UNITS:
             raise self.wrong(f"must be one of {', '.join(UNITS)}, not {unit!r}{asked(unit, UNITS)}", (*path, "unit"))
@@ -188,7 +186,7 @@ class EnvoyFile:
             self.remark(f"{said} is read as the text '{said}'", (*path, name))
             return str(said)
         if not isinstance(said, str):
-            raise self.wrong(f"must be text, not {shown(said)}; put it into quotes", (*path, name))
+            raise self.wrong(f"must be text, not {shown(said)}; write it in quotes", (*path, name))
         return said
 
     def _truth(self, table: Mapping[str, Any], name: str, path: Path) -> bool:

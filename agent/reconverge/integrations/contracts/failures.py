@@ -1,4 +1,4 @@
-"""The API answers each kind of failure with problem details."""
+"""Answers each kind of failure in the contracts API with problem details."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 QUIET_NS: Final = 60 * SECOND_NS
-"""A hub that is away is logged once in so long, however many requests find it so."""
+"""An unreachable hub is logged once in this time, however many requests fail because of it."""
 UNUSABLE: Final = "unusable"
-"""The kind of a failure of a book that is none of reaching its hub."""
+"""The kind of a failure of the book other than an unreachable hub."""
 
 
 class ApiFailures:
-    """Answers for all that an application may raise."""
+    """Registers handlers for all errors that the API may raise."""
 
     def __init__(self, app: FastAPI, clock: Clock) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class ApiFailures:
             HTTPException: self._nothing_there,
             InvalidContracts: _wrong_contracts,
             VersionConflict: _other_version,
-            ReconvergeError: self._no_hub,  # contracts that are signed with another secret, too
+            ReconvergeError: self._no_hub,  # also contracts that are signed with another secret
             ClientDisconnect: _gone,
             Exception: _bug,
         }
@@ -54,18 +54,18 @@ class ApiFailures:
 
     async def _nothing_there(self, request: Request, error: HTTPException) -> Problem:
         if error.status_code != 405:
-            return Problem(404, "there is nothing at this path; GET /openapi.json tells what there is")
+            return Problem(404, "the API has no such path; GET /openapi.json lists all paths")
         here = [route for route in self._app.routes if isinstance(route, DoorRoute) and route.is_at(request.scope)]
         methods = sorted(method for route in here for method in route.methods or ())
         allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
-        return Problem(405, f"this path takes {allowed}", fields={"Allow": allowed})
+        return Problem(405, f"this path only accepts {allowed}", fields={"Allow": allowed})
 
     async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
-        """Answers for a hub that fails: the kind alone, as the rest may name hosts and users."""
+        """Returns the problem of a failed hub: only the kind of failure, because the rest may name hosts and users."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)
-            logger.warning("reconverge: the API of contracts cannot use what its hub has: %s", error)
+            logger.warning("reconverge: the API of contracts cannot use the contracts at its hub: %s", error)
         away = error if isinstance(error, HubUnavailable) else None
         kind = UNUSABLE if away is None else away.kind
         applied = False if away is None or request.method == "GET" else away.applied
@@ -104,9 +104,9 @@ async def _other_version(request: Request, error: VersionConflict) -> Problem:
 
 
 async def _gone(_request: Request, _error: ClientDisconnect) -> Problem:
-    return Problem(400, "the client has gone")  # which it does not hear
+    return Problem(400, "the client has disconnected")  # the client does not receive this
 
 
 async def _bug(_request: Request, _error: Exception) -> Problem:
-    """Answers for a bug, after which Starlette raises it for the server to log."""
+    """Returns the problem of a bug. Starlette then raises the error, and the server logs it."""
     return Problem(500, "this is a bug of the server, which has logged it")

@@ -19,33 +19,33 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9_./-]")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Contracts, and what an operator must know of them."""
+    """Imported contracts, and remarks that an operator must read."""
 
     document: Document
     remarks: tuple[str, ...] = ()
-    """Where the contracts differ from the file, leave something out, or expect something.
+    """Remarks on differences between the contracts and the file, on parts left out, and on steps that remain.
 
-    Each begins with its place.
+    Each remark begins with its place in the file.
     """
 
 
 def imported(source: str, table: Mapping[str, Any], remarks: list[str]) -> Imported:
-    """The contracts that an import has written as a table. Raises InvalidConfiguration if they make no sense."""
+    """Returns the contracts that an import has built as a table. Raises InvalidConfiguration if they are invalid."""
     try:
         return Imported(checked(table), tuple(remarks))
     except InvalidContracts as error:
-        problem = f"cannot be said in contracts: {field_at(error.path)}: {error.problem}"
+        problem = f"cannot be expressed in contracts: {field_at(error.path)}: {error.problem}"
         raise InvalidConfiguration(source, problem, line=1) from None
 
 
 class Names:
-    """Names of plans or of limits, one for each text, of any length and any characters."""
+    """Makes names of plans or limits for texts of any length and any characters, a different name for each text."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
 
     def of(self, text: str) -> str:
-        """The name for a text: the text itself if that can be a name and is none yet."""
+        """Returns the name for a text: the text itself if it is a valid name and not taken yet."""
         if text not in self._names:
             name = _UNFIT.sub("-", text)
             if name != text or len(name) > NAME_LENGTH_MAX or name in self._names.values():

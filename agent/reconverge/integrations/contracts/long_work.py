@@ -1,13 +1,13 @@
-"""Has the API's long work done on a thread, one piece at a time, so that neither its host nor its readers wait long."""
+"""Runs the API's long work in a thread, one piece at a time, so that neither the application nor readers wait long."""
 
 # Theory of operation.
 #
-# A document of two megabytes takes seconds to be read, checked or written, and the API shares an event loop with the
-# application that it is mounted in. So such work goes to a thread, where it competes for the interpreter only; one
-# piece at a time, as more of them at once would only slow down each other and the application. A few may wait. Further
-# ones are refused, and may come again: what waits holds its body.
+# Reading, checking or writing a document of two megabytes takes seconds, and the API shares an event loop with the
+# application that it is mounted in. So such work runs in a thread, where it competes for the interpreter only; one
+# piece at a time, because several at once would only slow down each other and the application. A few requests may wait.
+# Further ones are refused and may retry, because each waiting request holds its body in memory.
 #
-# A document that is read again and again is written once for each version.
+# A document that is read repeatedly is serialized once for each version.
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from reconverge.runtime.owner import Owned
 T = TypeVar("T")
 
 WAITING_MAX: Final = 16
-"""So many pieces of work wait at most, each with a body of two megabytes."""
+"""The most requests that wait for their work, each with a body of up to two megabytes."""
 
 
 class LongWork:
-    """Does one piece at a time, for the event loop that asks."""
+    """Runs one piece of work at a time for the current event loop."""
 
     def __init__(self) -> None:
         self._turn = Owned(asyncio.Lock)
         self._waiting = 0
         self._written: dict[str, tuple[int, bytes]] = {}
-        """By what it is, the version that was written last."""
+        """The serialized bytes by name, with the version that they belong to."""
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Has a thread do the work and returns its result. Raises Problem (503) if too much waits."""
+        """Runs the work in a thread and returns its result. Raises Problem (503) if too many requests wait."""
         return await self.alone(lambda: asyncio.to_thread(work))
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The same of work that finds a thread itself."""
+        """Does the same as `do`, for an awaitable that starts a thread itself."""
         if self._waiting >= WAITING_MAX:
             retry = {"Retry-After": str(RETRY_AFTER_S)}
-            raise Problem(503, f"{WAITING_MAX} requests wait for work that takes long; come again", fields=retry)
+            raise Problem(503, f"{WAITING_MAX} requests are waiting for long work already; retry later", fields=retry)
         self._waiting += 1
         try:
             async with self._turn.get():
@@ -50,10 +50,10 @@ class LongWork:
             self._waiting -= 1
 
     async def written(self, name: str, version: int, write: Callable[[], bytes]) -> bytes:
-        """The bytes of something at a version, written once for as long as no other version is asked for."""
+        """Returns a thing's serialized bytes at a version. They are cached until another version is asked for."""
         known = self._written.get(name)
         if known is None or known[0] != version:
-            # A request that has waited for another one finds it written.
+            # A request that has waited for another one finds the bytes cached.
             known = await self.do(lambda: self._once(name, version, write))
         return known[1]
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, which FastAPI makes of its routes, and the answers of each operation."""
+"""Completes the OpenAPI document that FastAPI generates, and declares the error responses of each operation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FIELDS: Final[dict[int, dict[str, Any]]] = {
 
 
 def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, creates: bool) -> dict[int | str, Any]:
-    """The answers of an operation, beside that of success."""
+    """Returns the responses of an operation besides the successful one, by status."""
     problems = [400, 422, 503] if role else []
     problems += [401] if role else []
     problems += [403, 409] if role == "write" else []
@@ -61,7 +61,7 @@ def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, cre
 
 
 def openapi_of(app: FastAPI, *, server: str, is_open: bool) -> dict[str, Any]:
-    """The document of an API that is mounted at `server`; `is_open`: it asks for no tokens."""
+    """Returns the OpenAPI document of an API mounted at `server`. `is_open` means that the API needs no tokens."""
     if app.openapi_schema is None:
         document = app.openapi()
         for operation in (each for path in document["paths"].values() for each in path.values()):

@@ -1,4 +1,4 @@
-"""The API takes and gives these parts, and contracts as `contracts/format.py` has them."""
+"""The models of the API's requests and responses; those of contracts themselves are in `contracts/format.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "pydantic", "api") from error
 
 FACTS_GIVEN_MAX: Final = 32
-"""Facts of a request that may be given: those of several limits."""
+"""The most facts of a request; several limits may each need some."""
 FACT_LENGTH_MAX: Final = 512
-"""In characters, of the value of one fact."""
+"""The longest value of a fact, in characters."""
 NOT_FACTS: Final = ("customer", "self")
-"""No names of facts: facts are handed on as arguments by their names, beside these two."""
+"""Names that no fact may have: facts are passed as keyword arguments, beside these two."""
 
 EXAMPLES: Final[dict[str, Any]] = {
     "Contract": {"plan": "pro", "limits": {"burst": "800/second"}, "note": "until the fair is over"},
@@ -38,12 +38,12 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Rollback": {"version": 1},
     "Reset": {"facts": {"user": "ada"}},
 }
-"""Of bodies. All of them are answered as done, in an order in which they go together."""
+"""Examples of bodies. Sent in this order, all of them succeed."""
 
 
 def _fact_name(name: str) -> str:
     if name in NOT_FACTS:
-        raise written.wrong(f"{name!r} is no fact to be given: the customer is named by the path")
+        raise written.wrong(f"{name!r} cannot be given as a fact: the path names the customer")
     return name
 
 
@@ -60,7 +60,7 @@ VersionNumber = Annotated[int, Field(ge=0, le=VERSION_MAX)]
 
 
 class Part(BaseModel):
-    """An object with these members and no others."""
+    """An object with exactly the declared members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +78,7 @@ class Rollback(Part):
 
 
 class Reset(Part):
-    """Facts of a request by which limits count."""
+    """Facts of a request, by which limits count."""
 
     facts: Facts = Field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Contracts(Part):
 
 
 class Plans(Part):
-    """All plans."""
+    """All plans, with the version of the contracts."""
 
     version: VersionNumber
     unknown: str
@@ -107,7 +107,7 @@ class Plans(Part):
 
 
 class KeptDocument(written.Document):
-    """All contracts; before anything was written, there is no plan."""
+    """All contracts; a document that was never written has no plans."""
 
     plans: Annotated[dict[written.Name, written.Plan], Field(max_length=PLANS_MAX)]
 
@@ -130,7 +130,7 @@ class History(Part):
 
 
 class Forgotten(Part):
-    """The traces of a customer that were erased."""
+    """The data of a customer that were erased."""
 
     version: VersionNumber
     complete: bool = Field(description="Whether nothing is left of it, as far as it could be looked for.")
@@ -141,7 +141,7 @@ class Forgotten(Part):
 
 
 class Status(Part):
-    """One node's knowledge of the contracts of its fleet."""
+    """One node's state: the contracts in force on it, and its dealings with the hub."""
 
     version: VersionNumber | None = Field(description="Of the contracts that it obeys; null if unknown.")
     follows: bool = Field(description="Whether it obeys those that the hub keeps.")
@@ -162,7 +162,7 @@ class WrongField(Part):
 
 
 class ProblemDetails(Part):
-    """A problem, as RFC 9457 has it."""
+    """A problem, in the form of RFC 9457."""
 
     type: str
     title: str

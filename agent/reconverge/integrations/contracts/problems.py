@@ -17,15 +17,15 @@ except ModuleNotFoundError as error:
 
 PROBLEM_JSON: Final = "application/problem+json"
 UNSPECIFIC: Final = "about:blank"
-"""The type of all problems: the status and the members say what a program needs."""
+"""The type of all problems; programs read the status and the other members instead."""
 DETAIL_CHARACTERS_MAX: Final = 1000
-"""Of a problem's sentence. It may show what a client has sent, and more of that is cut off."""
+"""The longest detail of a problem, in characters. It may contain text of the client, whose rest is cut off."""
 RETRY_AFTER_S: Final = 2
-"""When to come again while the hub does not answer: a hub that restarts takes about as long."""
+"""The seconds until a client should retry while the hub does not answer; a restart of a hub takes about as long."""
 
 
 class Problem(ReconvergeError):
-    """Raised for a request that is not served. `members` are what problem details say beside the usual."""
+    """Raised for a request that is not served. `members` are added to the standard members of the problem details."""
 
     def __init__(self, status: int, detail: str, *, fields: Mapping[str, str] | None = None, **members: object) -> None:
         self.status = status
@@ -36,27 +36,30 @@ class Problem(ReconvergeError):
 
 
 def wrong_field(status: int, problem: str, path: Sequence[str | int]) -> Problem:
-    """Returns the problem of one field of a body, which `path` leads to."""
+    """Returns a problem with one field of a body; `path` leads to the field."""
     return Problem(status, problem, errors=[{"pointer": pointer_of(path), "detail": problem[:DETAIL_CHARACTERS_MAX]}])
 
 
 def pointer_of(path: Sequence[str | int]) -> str:
-    """The JSON Pointer (RFC 6901) that leads along a path."""
+    """Returns the JSON Pointer (RFC 6901) for a path of names and numbers."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
 def of_contracts(error: InvalidContracts, identity: str | None = None) -> Problem:
-    """The problem with contracts that make no sense; with `identity`, the body is that customer's contract alone."""
+    """Returns the problem for invalid contracts.
+
+    With `identity`, the request's body is that customer's contract, and the pointer leads into it.
+    """
     path = error.path
     if identity is not None:
-        if path[:2] != ("customers", identity):  # it is about the identity, or about another part of the contracts
+        if path[:2] != ("customers", identity):  # the mistake is in the identity, or in another part of the contracts
             return Problem(422, str(error))
         path = path[2:]
     return wrong_field(422, error.problem, path)
 
 
 def response_of(problem: Problem) -> Response:
-    """The response with a problem. It is ASCII, so that it is valid with any text of the client."""
+    """Returns the response for a problem. It is ASCII, so it is valid whatever text the client has sent."""
     said: dict[str, Any] = {
         "type": UNSPECIFIC,
         "title": HTTPStatus(problem.status).phrase,

@@ -1,15 +1,15 @@
-"""Reading a request of the API strictly: its path, its query, its conditions and its body."""
+"""Reads the parts of a request to the API strictly: its path, its query, its conditions and its body."""
 
 # Theory of operation.
 #
-# Each part of a request is understood as it was meant, or refused with its place. So nothing is read
-# leniently here: bytes that are no UTF-8, a member of an object that is there twice, a number that no float holds, NaN,
-# half of a surrogate pair, and a parameter without effect are refused, where common readers replace, forget or guess.
-# Everything that a client can make large has a bound, and a body is not read further than that.
+# Each part of a request is either unambiguous or refused, with its place. So nothing is read leniently here: bytes that
+# are not UTF-8, a repeated member of an object, a number too large for a float, NaN, half of a surrogate pair, and a
+# parameter without effect are refused, where common parsers replace, drop or guess. Everything that a client can make
+# large has a bound, and a body is not read further than that.
 #
-# Versions are entity tags: version 7 of the contracts is `"7"`, of every resource, so that a client can read one
-# customer and write it back on condition that nothing has changed. Conditions are judged against what was just read,
-# and the change is made for that version and no other; a change that comes in between is a conflict.
+# Versions are entity tags: version 7 of the contracts is `"7"`, for every resource. So a client can read one customer
+# and write it back on condition that nothing has changed. Conditions are checked against the version that was just
+# read, and the change is made for that version only; a change in between is a conflict.
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
 
 Do: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Has long work done elsewhere."""
+"""Runs long work elsewhere, such as in a thread, and returns its result."""
 JSON: Final = "application/json"
 VERSION_MAX: Final = 2**53
-"""The largest whole number that every reader of JSON keeps."""
+"""The largest whole number that all JSON parsers keep exactly."""
 NESTING_MAX: Final = 16
-"""A contracts document is nested eight deep; readers of JSON end at their stack."""
+"""The deepest nesting of a body. A contracts document has eight levels; JSON parsers fail when their stack is full."""
 SHORT_BYTES: Final = 4096
-"""A body up to that is read in less time than it takes to hand it to a thread and back."""
+"""A body up to this length is parsed faster than it could be passed to a thread and back."""
 PARAMETERS_MAX: Final = 64
-"""Of a query."""
+"""The most parameters of a query."""
 CONDITION_LENGTH_MAX: Final = 1000
-"""Of an `If-Match` field, in characters; a client knows one version or a few."""
+"""The longest `If-Match` field, in characters; a client knows one version or a few."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""Of a surrogate in JSON. Emoji are written as two of them, too, so what it finds may be right."""
+"""Finds an escaped surrogate in JSON. Emoji are written as two surrogates, so a match may still be valid text."""
 _TAG: Final = '(W/)?"[!#-~]*"'
 CONDITION_PATTERN: Final = rf"^(\*|{_TAG}( *, *{_TAG})*)$"
 _CONDITION: Final = re.compile(CONDITION_PATTERN)
@@ -53,28 +53,31 @@ _VERSION_TAG: Final = re.compile(r'(W/)?"(0|[1-9][0-9]{0,17})"')
 
 
 def route_path(scope: Mapping[str, Any]) -> str:
-    """The path of a request below the prefix under which the API is mounted. Raises Problem if it is no UTF-8."""
+    """Returns a request's path below the prefix of the mounted API. Raises Problem if the path is not UTF-8."""
     raw = scope.get("raw_path")
     if raw is not None:
         try:
             unquote_to_bytes(raw).decode("utf-8")
         except UnicodeDecodeError:
-            raise Problem(400, "the path is not UTF-8, percent-encoded") from None
+            raise Problem(400, "the path is not percent-encoded UTF-8") from None
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
-    """The query, each parameter once; `known` are those that there are, None if they may have any name."""
+    """Returns the query's parameters, each of which occurs once. Raises Problem.
+
+    `known` lists the allowed names; None allows all.
+    """
     try:
         text = request.scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
     except ValueError:
-        raise Problem(400, f"the query is not UTF-8, percent-encoded, of at most {PARAMETERS_MAX} parameters") from None
+        raise Problem(400, f"the query is not percent-encoded UTF-8 with at most {PARAMETERS_MAX} parameters") from None
     query = dict(pairs)
     if len(query) < len(pairs):
-        raise Problem(400, "the query has a parameter twice")
+        raise Problem(400, "the query has a parameter twice; send each once")
     for name in query:
         if known is not None and name not in known:
             there_is = ", ".join(known) or "none"
@@ -87,7 +90,10 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The versions that a request is meant for. None: it names none; empty: no version that there is."""
+    """The versions that a request is meant for, by its conditional fields.
+
+    None means that the field is absent; an empty set means that the field names no existing version.
+    """
 
     match: frozenset[int] | None
     any_match: bool
@@ -100,36 +106,39 @@ class Conditions:
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
-        """Raise Problem (412) if a request is meant for another version than this.
+        """Raises Problem (412) if a request is meant for another version than this.
 
-        To a client that reads, If-None-Match names the version that it knows; see `is_known`.
+        If the request reads, If-None-Match names the version that the client has already; see `is_known`.
         """
         if self.any_match and not exists:
             raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
         if self.match is not None and version not in self.match:
-            raise _failed(f"the contracts are at version {version}, and If-Match names another", version)
+            raise _failed(f"the contracts are at version {version}, but If-Match names another one", version)
         if not reads and exists and self.is_known(version):
             raise _failed("If-None-Match excludes the version that is there", version)
 
     def is_known(self, version: int) -> bool:
-        """Whether the client that reads has this version already."""
+        """Whether a client that reads has this version already."""
         return self.none_any or (self.none_match is not None and version in self.none_match)
 
 
 def conditions_of(request: Request) -> Conditions:
-    """The fields `If-Match` and `If-None-Match`. Raises Problem if they cannot be read."""
+    """Returns the conditions of the fields `If-Match` and `If-None-Match`. Raises Problem if they are malformed."""
     match, any_match = _tags(request, "if-match", weak=False)
     none_match, none_any = _tags(request, "if-none-match", weak=True)
     return Conditions(match, any_match, none_match, none_any)
 
 
 def tag_of(version: int) -> str:
-    """A version as an entity tag."""
+    """Returns a version as an entity tag."""
     return f'"{version}"'
 
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
-    """The versions that a field names, and whether it names any at all; `weak`: weak tags count, too."""
+    """Returns the versions in a field, None if it is absent, and whether the field is `*`.
+
+    `weak` means that weak tags count, too.
+    """
     said = request.headers.getlist(field)
     if not said:
         return None, False
@@ -143,25 +152,28 @@ def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] |
 
 
 def _failed(problem: str, version: int) -> Problem:
-    return Problem(412, f"{problem}; look at them again", fields={"ETag": tag_of(version)}, version=version)
+    return Problem(412, f"{problem}; read them again", fields={"ETag": tag_of(version)}, version=version)
 
 
 # ---------------------------------------------------------------- bodies
 
 
 async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[str, str]:
-    """The fields of a form that a browser has sent, the last of each name. Raises Problem (400, 413)."""
+    """Returns the fields of a form that a browser has sent; of a repeated name, the last one.
+
+    Raises Problem (400, 413).
+    """
     raw = await _body(request, bytes_max)
     try:
         return dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=fields_max))
-    except ValueError:  # which `parse_qsl` raises for no other reason, as wrong bytes are replaced
+    except ValueError:  # the only reason for this error, because wrong bytes are replaced
         raise Problem(400, f"the form has more than {fields_max} fields") from None
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
-    """The body of a request, read as JSON; None if there is none and none is required. Raises Problem.
+    """Returns the body of a request, read as JSON; None if it is empty and not required. Raises Problem.
 
-    A long one is read where `do` has such work done, if it is given.
+    `do`, if given, runs the parsing of a long body, for example in a thread.
     """
     raw = await _body(request, bytes_max)
     if not raw and not required:
@@ -171,26 +183,26 @@ async def json_of(request: Request, *, bytes_max: int, required: bool = True, do
 
 
 def _read(raw: bytes) -> Any:
-    """A body as JSON. Raises Problem."""
+    """Returns a body parsed as JSON. Raises Problem."""
     try:
         text = raw.decode("utf-8")
         said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8, from byte {error.start} on") from None
     except JSONDecodeError as error:
-        raise Problem(400, f"the body is no JSON: {error.msg}, in line {error.lineno}, column {error.colno}") from None
+        raise Problem(400, f"the body is not JSON: {error.msg}, in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise Problem(400, f"the body is nested more than {NESTING_MAX} deep") from None
-    except ValueError:  # of a whole number with thousands of digits
+    except ValueError:  # raised for a whole number with thousands of digits
         raise Problem(400, "the body has a number that is too long") from None
     _check_nesting(said)
-    if _SURROGATE_ESCAPE.search(text):  # there are no others in UTF-8
+    if _SURROGATE_ESCAPE.search(text):  # in UTF-8, only an escape can make a surrogate
         _check_text(said)
     return said
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
-    """The body, if it is no longer than allowed; what comes after that is not read."""
+    """Returns the body. Raises Problem (413) if it is longer than allowed, without reading the rest."""
     too_large = Problem(413, f"the body is longer than {bytes_max} bytes")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
@@ -206,7 +218,7 @@ async def _body(request: Request, bytes_max: int) -> bytes:
 
 def _check_type(request: Request) -> None:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "the body is compressed; send it as it is", fields={"Accept-Encoding": "identity"})
+        raise Problem(415, "the body is compressed; send it uncompressed", fields={"Accept-Encoding": "identity"})
     kind, *parameters = request.headers.get("content-type", "").lower().split(";")
     charset = [each.partition("=")[2].strip(' "') for each in parameters if each.strip().startswith("charset=")]
     if kind.strip() != JSON or (charset and charset != ["utf-8"]):
@@ -223,7 +235,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> Any:
-    raise Problem(400, f"the body has {name}, which is no number in JSON")
+    raise Problem(400, f"the body has {name}, which is not a number in JSON")
 
 
 def _finite(text: str) -> float:
@@ -234,7 +246,7 @@ def _finite(text: str) -> float:
 
 
 def _check_nesting(said: Any) -> None:
-    """Raise Problem if a body is nested too deeply. Level by level, so that it takes no stack itself."""
+    """Raises Problem if a body is nested too deeply. It goes level by level, to need no stack itself."""
     level = [said] if isinstance(said, dict | list) else []
     for _ in range(NESTING_MAX):
         level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]
@@ -247,12 +259,12 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def _check_text(said: Any) -> None:
-    """Raise Problem if a body has text that is no Unicode, at the place where it is."""
+    """Raises Problem if a text in the body is not valid Unicode; the problem points to its place."""
     ahead: list[tuple[tuple[str | int, ...], Any]] = [((), said)]
     while ahead:
         path, value = ahead.pop()
         if isinstance(value, str) and _SURROGATE.search(value):
-            raise wrong_field(422, "has half of a surrogate pair, which is no character", path)
+            raise wrong_field(422, "has half of a surrogate pair, which is not a character", path)
         if isinstance(value, dict):
             if any(map(_SURROGATE.search, value)):
                 raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")
@@ -262,7 +274,7 @@ def _check_text(said: Any) -> None:
 
 
 def members_of(said: Any, *known: str) -> dict[str, Any]:
-    """A body that is an object with no members but those. Raises Problem (422)."""
+    """Returns a body that is an object with only the members `known`. Raises Problem (422) for any other body."""
     if not isinstance(said, dict):
         raise wrong_field(422, f"must be an object with {', '.join(known)}", ())
     for name in said:

@@ -1,22 +1,20 @@
-"""Contracts from XML: `<Contract>` with an `<Identifier>` and a `<RefillPolicy>` for each limit."""
+"""Imports contracts from XML: `<Contract>` with an `<Identifier>` and a `<RefillPolicy>` for each limit."""
 
 # Theory of operation.
 #
-# A refill policy says "how many" in "what time", and nothing else (M. Šnuderl, Rate limiting in API management, 2018,
+# A refill policy states "how many" in "what time", and nothing else (M. Šnuderl, Rate limiting in API management, 2018,
 # listings 6.1 and 6.2).
 #
-#     <Contract>
-#       <Identifier>User1235</Identifier>
-#       <RefillPolicy><Capacity>20</Capacity><SamplingPeriod>HOUR</SamplingPeriod></RefillPolicy>
-#       <RefillPolicy><Capacity>1000</Capacity><SamplingPeriod>DAY</SamplingPeriod></RefillPolicy>
-#     </Contract>
+#     <Contract>       <Identifier>User1235</Identifier>
+# <RefillPolicy><Capacity>20</Capacity><SamplingPeriod>HOUR</SamplingPeriod></RefillPolicy>
+# <RefillPolicy><Capacity>1000</Capacity><SamplingPeriod>DAY</SamplingPeriod></RefillPolicy>     </Contract>
 #
-# A contract is a customer, its policies are the limits of a plan, each named after its period, and customers with the
-# same policies share a plan. Several contracts stand in `<Contracts>`. A `<RefillPolicy>` by itself is bound to no
-# customer: it is the plan of unknown customers, whose requests are refused otherwise.
+# A contract becomes a customer. Its policies become the limits of a plan, each named after its period, and customers
+# with the same policies share a plan. Several contracts are written in `<Contracts>`. A `<RefillPolicy>` by itself
+# belongs to no customer: it becomes the plan of unknown customers, whose requests are refused otherwise.
 #
-# XML can name files and addresses to be read, and stand for much more than it looks like, both by declarations of
-# entities. Those need a DOCTYPE, so a file that has one is refused before anything of it is read.
+# XML can refer to files and addresses to be read, and can expand to much more than its own length, both by entity
+# declarations. These need a DOCTYPE, so a file with a DOCTYPE is refused before any of it is read.
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ from reconverge.limit.limit import Limit
 
 BYTES_MAX: Final = 1 << 24
 DEPTH_MAX: Final = 8
-"""Of elements in each other; contracts have four."""
+"""The deepest nesting of elements; contracts have four levels."""
 DEFAULT: Final = "default"
 INEXACT: Final = {"month": "30 days", "months": "30 days", "mo": "30 days"} | dict.fromkeys(
     ("year", "years", "y"), "360 days"
 )
-"""Periods that are of no one length, and what they are read as."""
+"""Periods without a fixed length, and the length that is used for them."""
 CONTRACTS, CONTRACT, IDENTIFIER, POLICY, CAPACITY, PERIOD = (
     "Contracts",
     "Contract",
@@ -61,13 +59,13 @@ class Element:
 
 
 def imported_from_xml(path: Path) -> Imported:
-    """The contracts that an XML file stands for. Raises InvalidConfiguration, with line and field."""
+    """Returns the contracts equivalent to an XML file. Raises InvalidConfiguration, with line and field."""
     return _Import(path.name).contracts(_root(path))
 
 
 @dataclass(slots=True)
 class _Import:
-    """Makes the contracts of one file."""
+    """Converts one file to contracts."""
 
     source: str
     remarks: list[str] = field(default_factory=list[str])
@@ -80,7 +78,7 @@ class _Import:
         if root.name == POLICY:
             name, limit = self._limit(root)
             plans[DEFAULT] = {"limits": {name: limit}}
-            self._remark(root, f"is bound to no customer, so it is the plan {DEFAULT} of unknown customers")
+            self._remark(root, f"belongs to no customer, so it becomes the plan {DEFAULT} of unknown customers")
             return imported(self.source, table | {"unknown": DEFAULT}, self.remarks)
         for contract in [root] if root.name == CONTRACT else self._parts(root, CONTRACTS, (CONTRACT,)):
             parts = self._parts(contract, CONTRACT, (IDENTIFIER, POLICY))
@@ -88,29 +86,29 @@ class _Import:
             if not identity.text:
                 raise self._wrong(identity, "is empty")
             if identity.text in customers:
-                raise self._wrong(identity, f"{shown(identity.text)} has a contract above already")
+                raise self._wrong(identity, f"{shown(identity.text)} already has a contract above; remove one")
             limits = self._limits(contract, [part for part in parts if part.name == POLICY])
             plan = self.names.of("_".join(f"{each.partition('/')[0]}-{name}" for name, each in limits.items()))
             plans[plan] = {"limits": limits}
             customers[identity.text] = {"plan": plan}
         if not customers:
             raise self._wrong(root, f"has no {CONTRACT}")
-        self._remark(root, "says nothing of other customers, so their requests are refused")
+        self._remark(root, "has no plan for other customers, so their requests are refused")
         return imported(self.source, table, self.remarks)
 
     def _limits(self, contract: Element, policies: Sequence[Element]) -> dict[str, str]:
         limits: dict[str, str] = {}
         if not policies:
-            raise self._wrong(contract, f"has no {POLICY}; a contract without would admit everything")
+            raise self._wrong(contract, f"has no {POLICY}; a contract without one would admit everything")
         for policy in policies:
             name, limit = self._limit(policy)
             if name in limits:
-                raise self._wrong(policy, f"is the second one for {name}; the smaller one of both suffices")
+                raise self._wrong(policy, f"is the second one for {name}; keep only the smaller of the two")
             limits[name] = limit
         return limits
 
     def _limit(self, policy: Element) -> tuple[str, str]:
-        """The name of a limit, and its limit string."""
+        """Returns the name of a limit, and its limit string. Raises InvalidConfiguration."""
         parts = self._parts(policy, POLICY, (CAPACITY, PERIOD))
         capacity, period = (self._only(policy, parts, name) for name in (CAPACITY, PERIOD))
         if not (capacity.text.isascii() and capacity.text.isdecimal()):
@@ -121,19 +119,19 @@ class _Import:
             Limit.parse(f"1/{name}")
         except InvalidLimit as error:
             raise self._wrong(
-                period, f"{shown(period.text)} is no period: {error.problem}{asked(name, UNITS_S)}"
+                period, f"{shown(period.text)} is not a period: {error.problem}{asked(name, UNITS_S)}"
             ) from None
         try:
             Limit.parse(text)
         except InvalidLimit as error:
             raise self._wrong(capacity, error.problem) from None
         if name in INEXACT:
-            self._remark(period, f"{period.text} is {INEXACT[name]}")
+            self._remark(period, f"{period.text} is read as {INEXACT[name]}")
         return name.replace(" ", "-"), text
 
     def _parts(self, element: Element, name: str, known: Sequence[str]) -> list[Element]:
         if element.name != name:
-            raise self._wrong(element, f"is no <{name}>; a file begins with <{CONTRACT}>, <{CONTRACTS}> or <{POLICY}>")
+            raise self._wrong(element, f"is not <{name}>; a file begins with <{CONTRACT}>, <{CONTRACTS}> or <{POLICY}>")
         if element.text:
             raise self._wrong(element, f"has text of its own: {shown(element.text)}")
         for part in element.below:
@@ -144,9 +142,9 @@ class _Import:
     def _only(self, element: Element, parts: Sequence[Element], name: str) -> Element:
         found = [part for part in parts if part.name == name]
         if len(found) != 1:
-            raise self._wrong(element, f"has {len(found)} <{name}> where one is wanted")
+            raise self._wrong(element, f"must contain one <{name}>, and has {len(found)}")
         if found[0].below:
-            raise self._wrong(found[0], "has elements where text is wanted")
+            raise self._wrong(found[0], "must contain text, and has elements")
         return found[0]
 
     def _wrong(self, element: Element, problem: str) -> InvalidConfiguration:
@@ -157,7 +155,7 @@ class _Import:
 
 
 def _root(path: Path) -> Element:
-    """The outermost element of a file. Raises InvalidConfiguration."""
+    """Returns the outermost element of a file. Raises InvalidConfiguration."""
     parser = expat.ParserCreate()
     above = [Element("", 0)]
 
@@ -166,9 +164,9 @@ def _root(path: Path) -> Element:
 
     def begin(name: str, attributes: dict[str, str]) -> None:
         if attributes:
-            raise wrong(f"<{shown(name)}> has attributes, which say nothing in a contract; leave them out")
+            raise wrong(f"<{shown(name)}> has attributes, which have no meaning in a contract; remove them")
         if len(above) > DEPTH_MAX:
-            raise wrong(f"has more than {DEPTH_MAX} elements in each other")
+            raise wrong(f"has more than {DEPTH_MAX} levels of nested elements")
         element = Element(name, parser.CurrentLineNumber)
         above[-1].below.append(element)
         above.append(element)
@@ -181,16 +179,16 @@ def _root(path: Path) -> Element:
         above[-1].text += text
 
     def refuse(*_: object) -> None:
-        raise wrong("has a DOCTYPE, by which XML reads other files; leave it out")
+        raise wrong("has a DOCTYPE, which could make XML read other files; remove it")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, end, read
     parser.StartDoctypeDeclHandler = refuse
     parser.buffer_text = True
     try:
-        parser.Parse(_written(path), True)  # noqa: FBT003  # all of it
+        parser.Parse(_written(path), True)  # noqa: FBT003  # it is the whole file
     except expat.ExpatError as error:
         raise wrong(f"is not XML: {expat.ErrorString(error.code)}", error.lineno) from None
-    except (LookupError, ValueError) as error:  # an encoding that there is not, or text that is none in it
+    except (LookupError, ValueError) as error:  # an unknown encoding, or text that is invalid in it
         if isinstance(error, InvalidConfiguration):
             raise
         raise wrong(f"is not XML: {error}", 1) from None
@@ -202,8 +200,8 @@ def _written(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
-                str(path), "cannot be read: it is no regular file; name one"
-            )  # a pipe would be waited for
+                str(path), "cannot be read: it is not a regular file"
+            )  # reading a pipe would wait
         with path.open("rb") as file:
             written = file.read(BYTES_MAX + 1)
     except (OSError, ValueError) as error:
@@ -211,5 +209,5 @@ def _written(path: Path) -> bytes:
             raise
         raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
     if len(written) > BYTES_MAX:
-        raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it")
+        raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it into several files")
     return written

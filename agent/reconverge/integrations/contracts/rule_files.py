@@ -1,4 +1,4 @@
-"""Contracts in files of YAML, JSON and TOML: read with errors that name line and field, and written."""
+"""Reads contracts from files of YAML, JSON and TOML, with errors that name line and field, and writes such files."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ except ImportError as error:
 Language: TypeAlias = Literal["yaml", "json", "toml"]
 LANGUAGES: Final[tuple[Language, ...]] = ("yaml", "json", "toml")
 CHARACTERS_MAX: Final = 1 << 26
-"""Of a file of contracts: a million customers, each in a line."""
+"""The longest file of contracts: a million customers, one in each line."""
 LINE_LENGTH: Final = 100
 _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
-"""Characters that break lines in YAML, or are no part of the text.
+"""Characters that break lines in YAML, or are not part of the text.
 
-The library writes them as they are, with Unicode.
+With `allow_unicode`, PyYAML writes them unescaped.
 """
 
 
 def read_contracts(path: Path) -> Document:
-    """The contracts that a file describes, in the language that its name ends in.
+    """Returns the contracts in a file; the file's extension determines the format.
 
-    Raises InvalidConfiguration, with the line and the field, if it cannot be read, or makes no sense.
+    Raises InvalidConfiguration, with the line and the field, if the file cannot be read or is invalid.
     """
     return checked_source(Source(path, characters_max=CHARACTERS_MAX))
 
 
 def checked_source(source: Source) -> Document:
-    """The contracts that a file describes. Raises InvalidConfiguration, with the line and the field."""
+    """Returns the contracts in a file of settings. Raises InvalidConfiguration, with the line and the field."""
     try:
         return checked(source.said)
     except InvalidContracts as error:
-        line = source.line_of(error.path) or 1  # of what is missing at the top there is no line
+        line = source.line_of(error.path) or 1  # something missing at the top level has no line
         raise InvalidConfiguration(source.name, error.problem, line=line, field=field_at(error.path)) from None
 
 
 def written_contracts(document: Document, language: str) -> str:
-    """The contracts as a file has them; `read_contracts` reads the same from it.
+    """Returns the contracts as the text of a file, from which `read_contracts` returns the same contracts.
 
-    Raises InvalidSetting if there is no such language, or if the language cannot say a name of the document.
+    Raises InvalidSetting for an unknown format, or if the format cannot express a name of the document.
     """
     return written_table(table_of(document), language)
 
 
 def written_table(table: Mapping[str, Any], language: str) -> str:
-    """A table, such as `table_of` makes, in a language. Raises InvalidSetting."""
+    """Returns a table, such as `table_of` makes, as text in a format. Raises InvalidSetting."""
     if language == "json":
         return json.dumps(table, indent=2) + "\n"
     if language == "yaml":
@@ -66,7 +66,7 @@ def written_table(table: Mapping[str, Any], language: str) -> str:
     if language == "toml":
         return _encodable("\n".join(_toml_lines(table, ())).strip("\n") + "\n", language)
     raise InvalidSetting(
-        "to", language, f"is no language of files; known: {', '.join(LANGUAGES)}{asked(language, LANGUAGES)}"
+        "to", language, f"is not a file format; known: {', '.join(LANGUAGES)}{asked(language, LANGUAGES)}"
     )
 
 
@@ -76,17 +76,17 @@ def _yaml_text(table: Mapping[str, Any], *, unicode: bool) -> str:
 
 
 def _encodable(text: str, language: str) -> str:
-    """The text, unless a name in it is no Unicode; JSON alone can say such a name."""
+    """Returns the text. Raises InvalidSetting if a name in it is not valid Unicode, which only JSON can express."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        problem = f"cannot say {shown(text[error.start : error.end])}, which is half a character; write JSON"
+        problem = f"cannot express {shown(text[error.start : error.end])}, which is half a character; use json"
         raise InvalidSetting("to", language, problem) from None
     return text
 
 
 def _toml_lines(table: Mapping[str, Any], path: Sequence[str]) -> list[str]:
-    """A table with its header; values that are no table come first, as TOML wants it."""
+    """Returns the lines of a table with its header; its plain values come before its tables, as TOML requires."""
     plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     lines = [] if not path or (table and not plain) else ["", f"[{'.'.join(map(_toml_key, path))}]"]
     lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in plain.items()]
@@ -109,5 +109,5 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    """Text as TOML and JSON say it alike, but for one control character."""
+    """Returns a quoted string as both TOML and JSON write it, with one control character escaped for TOML."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

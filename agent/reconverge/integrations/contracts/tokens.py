@@ -1,15 +1,15 @@
-"""Bearer tokens of the API, each with a name and a role, and whether a request may do what it asks for."""
+"""Bearer tokens of the API, each with a name and a role, and the check whether a request's token suffices."""
 
 # Theory of operation.
 #
-# A token is a secret that a program sends with each request (RFC 6750). It has a role, `read` or `write`, and `write`
-# may read, too. It has a name, so that the history of the contracts says which program has made a change; the name may
-# be shown, and the secret never is: not in an error, a log, a `repr` or a response. Two tokens of one name are refused,
-# as the history could not tell them apart. What a request may do is the role of the token that it shows, and no name is
-# looked up for that.
+# A token is a secret that a program sends with each request (RFC 6750). It has a role, `read` or `write`; `write`
+# allows reading, too. It has a name, so that the history of the contracts records which program has made a change. The
+# name may be shown, the secret never: not in an error, a log, a `repr` or a response. Two tokens with one name are
+# refused, because the history could not distinguish them. Only the role of its token decides what a request may do,
+# never the name.
 #
-# Tokens are compared by their digests, with all tokens each time, in a time that does not depend on how much of a
-# token was guessed right. A digest has one length, so the time tells nothing of a token's length, either.
+# Tokens are compared by their digests, with all tokens each time, in a time that does not depend on how much of a token
+# was guessed right. All digests have one length, so the time does not reveal a token's length, either.
 
 from __future__ import annotations
 
@@ -27,29 +27,32 @@ from reconverge.integrations.contracts.problems import Problem
 Role: TypeAlias = Literal["read", "write"]
 ROLES: Final[dict[str, Role]] = {"read": "read", "write": "write"}
 SECRET_BYTES_MIN: Final = 16
-"""A shorter token can be guessed: this many random letters have about 90 bits."""
+"""The shortest token; a shorter one can be guessed: this many random letters have about 90 bits."""
 SECRET_BYTES_MAX: Final = 512
-"""Servers take header fields of a few kilobytes; a longer token is a mistake, such as a whole file."""
+"""The longest token.
+
+Servers accept header fields of a few kilobytes; a longer token is a mistake, such as a whole file.
+"""
 NAME_LENGTH_MAX: Final = 100
 TOKENS_MAX: Final = 100
-"""Each request is compared with all of them."""
+"""The most tokens; each request is compared with all of them."""
 ANONYMOUS: Final = "anonymous"
-"""The author of changes in the history, where the API is open to all."""
+"""The author of changes in the history if the API is open to all."""
 REALM: Final = "contracts"
-UNKNOWN_ROLE: Final = "has a role that is neither 'read' nor 'write'; say {token: role}, or 'name: token, role'"
-"""The value is not shown: it is the token, if token and role were exchanged."""
+UNKNOWN_ROLE: Final = "has a role that is neither 'read' nor 'write'; write {token: role}, or 'name: token, role'"
+"""The value is not shown, because it is the token if token and role were swapped."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""The characters that RFC 6750 lets a bearer token consist of."""
+"""The characters that RFC 6750 allows in a bearer token."""
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A secret with a role, "read" or "write", and the name under which history knows it.
+    """A secret with a role, "read" or "write", and the name that the history shows.
 
     Raises:
-        InvalidSetting: the secret has less than 16 bytes, or others than a bearer token may have; the role is unknown;
-            the name is not 1 to 100 printable characters. The secret is not shown.
+        InvalidSetting: the secret has less than 16 bytes, or characters that no bearer token may have; the role is
+            unknown; the name is not 1 to 100 printable characters. The error does not show the secret.
     """
 
     name: str
@@ -58,7 +61,7 @@ class Token:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not 1 <= len(self.name) <= NAME_LENGTH_MAX:
-            problem = f"a token's name has 1 to {NAME_LENGTH_MAX} printable characters"
+            problem = f"is not a name for a token; a name has 1 to {NAME_LENGTH_MAX} printable characters"
             raise InvalidSetting("tokens", self.name, problem)
         if self.role not in ROLES:
             raise InvalidSetting("tokens", _Hidden(self.name), UNKNOWN_ROLE)
@@ -66,11 +69,14 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Read `name: token, role`, as a file or the environment has it. Raises InvalidSetting; it shows no secret."""
+        """Reads `name: token, role`, the form in files and the environment.
+
+        Raises InvalidSetting, which does not show the secret.
+        """
         name, colon, rest = text.partition(":")
         secret, comma, role = rest.rpartition(",")
         if not colon or not comma:
-            raise InvalidSetting("tokens", _Hidden("..."), "is no token; write it as 'name: token, role'")
+            raise InvalidSetting("tokens", _Hidden("..."), "is not a token; write it as 'name: token, role'")
         return cls(name.strip(), secret.strip(), _role(role.strip()))
 
 
@@ -78,9 +84,10 @@ Tokens: TypeAlias = Mapping[str, str] | Iterable[Token | str]
 
 
 class TokenTable:
-    """The tokens of an API; none if it is open to all.
+    """The tokens of an API; empty if the API is open to all.
 
-    Raises InvalidSetting if a token is wrong, a secret or a name is there twice, or if there is no token.
+    Raises InvalidSetting if a token is invalid, a secret or a name occurs twice, or there is no token and the API is
+    not open.
     """
 
     def __init__(self, tokens: Tokens | None, *, is_open: bool) -> None:
@@ -90,38 +97,40 @@ class TokenTable:
                 "open", is_open, "lets all clients write, so it cannot be combined with tokens; leave out one of them"
             )
         if not is_open and not self._tokens:
-            problem = "has no token, so no client could use the API; name some, as tokens={'...': 'write'}"
+            problem = "has no token, so no client could use the API; give some, such as tokens={'...': 'write'}"
             raise InvalidSetting("tokens", tokens, f"{problem}, or set open=True if all clients may write")
 
     def name_of(self, credentials: Sequence[str], role: Role | None) -> str:
-        """The name of the token in the `Authorization` fields of a request, if its role suffices; None needs no token.
+        """Returns the name of the token in the `Authorization` fields of a request.
 
-        Raises Problem: 401 without a token that is known, 403 for one that may only read.
+        If `role` is None, no token is needed.
+
+        Raises Problem: 401 without a known token, 403 if the token may only read and `role` is "write".
         """
         if not self._tokens or role is None:
             return ANONYMOUS
         return self.token_of(credentials, role).name
 
     def token_of(self, credentials: Sequence[str], role: Role) -> Token:
-        """The token itself, which has a role and a name. Raises Problem as `name_of` does."""
+        """Returns the token in the `Authorization` fields of a request. Raises Problem as `name_of` does."""
         if len(credentials) != 1:
             problem = "several Authorization fields" if credentials else "no token; send Authorization: Bearer <token>"
             raise Problem(401, f"the request has {problem}", fields=_challenge())
         found = _CREDENTIALS.fullmatch(credentials[0])
         token = None if found is None else self._find(found[1])
         if token is None:
-            raise Problem(401, "the token is not known here", fields=_challenge(error="invalid_token"))
+            raise Problem(401, "the token is unknown", fields=_challenge(error="invalid_token"))
         if role == "write" and token.role != "write":
-            problem = f"the token {token.name!r} may read, and this needs one that may write"
+            problem = f"the token {token.name!r} may only read; this request needs one that may write"
             raise Problem(403, problem, fields=_challenge(error="insufficient_scope", scope="write"))
         return token
 
     def __iter__(self) -> Iterator[Token]:
-        """The tokens."""
+        """Yields the tokens."""
         return iter(self._tokens.values())
 
     def find(self, secret: str) -> Token | None:
-        """The token with that secret, in a time that does not depend on how much of it is right."""
+        """Returns the token with that secret, or None, in a time that does not depend on how much of it is right."""
         return self._find(secret) if _SECRET.fullmatch(secret) else None
 
     def _find(self, secret: str) -> Token | None:
@@ -134,7 +143,7 @@ class TokenTable:
 
 
 class _Hidden:
-    """A value that an error shows without its secret."""
+    """A stand-in for a value in an error message, which shows a token's name and not its secret."""
 
     def __init__(self, name: object) -> None:
         self._name = name
@@ -144,9 +153,11 @@ class _Hidden:
 
 
 def _read(tokens: Tokens) -> list[Token]:
-    """The tokens in each of the forms in which they may be given."""
+    """Returns the tokens, from any of the accepted forms. Raises InvalidSetting."""
     if isinstance(tokens, str):
-        raise InvalidSetting("tokens", _Hidden("..."), "is text; give a list of 'name: token, role', or a mapping")
+        raise InvalidSetting(
+            "tokens", _Hidden("..."), "is a single text; give a list of 'name: token, role', or a mapping"
+        )
     if isinstance(tokens, Mapping):
         by_secret = cast("Mapping[object, object]", tokens)
         return _named_by_role((secret, _role(role)) for secret, role in by_secret.items())
@@ -159,7 +170,7 @@ def _read(tokens: Tokens) -> list[Token]:
 
 
 def _named_by_role(secrets: Iterable[tuple[object, Role]]) -> list[Token]:
-    """Tokens that were given without names: "read", "read-2" and so on, in the order in which they stand."""
+    """Names the tokens that were given without names: "read", "read-2" and so on, in the given order."""
     seen: Counter[Role] = Counter()
     named = []
     for secret, role in secrets:
@@ -177,16 +188,18 @@ def _role(said: object) -> Role:
 
 def _by_digest(tokens: Sequence[Token]) -> dict[bytes, Token]:
     if len(tokens) > TOKENS_MAX:
-        raise InvalidSetting("tokens", len(tokens), f"more than {TOKENS_MAX} tokens; give programs of one kind one")
+        raise InvalidSetting(
+            "tokens", len(tokens), f"are more than {TOKENS_MAX} tokens; let programs of one kind share one"
+        )
     by_digest: dict[bytes, Token] = {}
     names: set[str] = set()
     for token in tokens:
         other = by_digest.setdefault(_digest(token.secret), token)
         if other is not token:
-            problem = f"has the same secret as {other.name!r}; make one of its own for each"
+            problem = f"has the same secret as {other.name!r}; give each token a secret of its own"
             raise InvalidSetting("tokens", _Hidden(token.name), problem)
         if token.name in names:
-            problem = f"has the name of another token, {token.name!r}, and the history would not tell them apart"
+            problem = f"has the name of another token, {token.name!r}, and the history could not distinguish them"
             raise InvalidSetting("tokens", _Hidden(token.name), f"{problem}; give each a name of its own")
         names.add(token.name)
     return by_digest
@@ -194,10 +207,10 @@ def _by_digest(tokens: Sequence[Token]) -> dict[bytes, Token]:
 
 def _check_secret(name: str, secret: object) -> None:
     if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
-        problem = "has characters that no bearer token has; use letters, digits and -._~+/"
+        problem = "has characters that a bearer token may not have; use letters, digits and -._~+/"
         raise InvalidSetting("tokens", _Hidden(name), problem)
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        problem = f"has {len(secret)} bytes, and {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are needed"
+        problem = f"has {len(secret)} bytes, but must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
         advice = "make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
         raise InvalidSetting("tokens", _Hidden(name), f"{problem}; {advice}")
 

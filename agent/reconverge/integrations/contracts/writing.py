@@ -1,4 +1,4 @@
-"""Writes the API's answers as responses of JSON."""
+"""Makes the API's JSON responses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ except ModuleNotFoundError as error:
 
 
 def no_contract(identity: str) -> Problem:
-    """The problem with a customer that the contracts do not name."""
-    return Problem(404, f"there is no contract of {identity!r}; without one, the plan for unknown customers holds")
+    """Returns the problem (404) for a customer that has no contract."""
+    return Problem(404, f"there is no contract of {identity!r}; the plan for unknown customers applies to it")
 
 
 def json_response(said: Any, version: int | None = None, status: int = 200) -> Response:
@@ -28,7 +28,7 @@ def json_response(said: Any, version: int | None = None, status: int = 200) -> R
 
 
 def written(said: Any) -> bytes:
-    """JSON in ASCII."""
+    """Returns a value as JSON in ASCII."""
     return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -38,17 +38,17 @@ def bytes_response(body: bytes, version: int | None = None, status: int = 200) -
 
 
 def changed(version: int, status: int = 200) -> Response:
-    """The response to a change, with the version since."""
+    """Returns the response to a change, with the new version."""
     return json_response({"version": version}, version, status)
 
 
 def unchanged(version: int) -> Response:
-    """The response to a client that has this version already."""
+    """Returns the response (304) to a client that has this version already."""
     return Response(status_code=304, headers={"ETag": tag_of(version)})
 
 
 def table_of_change(change: Change) -> dict[str, Any]:
-    """A change as JSON."""
+    """Returns a change as a table for JSON."""
     return {
         "version": change.version,
         "by": change.author,

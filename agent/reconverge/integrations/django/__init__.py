@@ -1,4 +1,4 @@
-"""Limits in Django: a middleware, a decorator for views, and a cache that counts."""
+"""Limits in Django: a middleware, a decorator for views, and a cache whose counts all processes share."""
 
 from reconverge.integrations.django.middleware import (
     DjangoRequest,

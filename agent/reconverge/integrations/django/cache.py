@@ -1,18 +1,18 @@
-"""A cache of Django in which whole numbers are counted by all processes together, and all else stays in this one.
+"""A cache for Django whose whole numbers are counts that all processes share; other values stay in one process.
 
-    CACHES = {
-        "default": {...},
-        "ratelimit": {
-            "BACKEND": "reconverge.integrations.django.cache.ReconvergeCache",
-            "LOCATION": "redis://localhost:6379/0",
-            "OPTIONS": {"sync_interval": 0.1},
-        },
-    }
-    RATELIMIT_USE_CACHE = "ratelimit"
+  CACHES = {
+    "default": {...},
+    "ratelimit": {
+      "BACKEND": "reconverge.integrations.django.cache.ReconvergeCache",
+      "LOCATION": "redis://localhost:6379/0",
+      "OPTIONS": {"sync_interval": 0.1},
+    },
+  }
+  RATELIMIT_USE_CACHE = "ratelimit"
 
-It is made for django-ratelimit, which asks with `add` and `incr`. Neither says what the limit is, so nothing can be
-held back for others, as there is with a limit: see `shared_counts`. While processes cannot exchange, each counts alone,
-and a limit is exceeded by up to (N-1) times itself.
+It is made for django-ratelimit, which calls `add` and `incr`. Neither passes the limit, so no node can be granted an
+allowance, as it is with a limit: see `shared_counts`. While processes cannot exchange, each counts alone, and a limit
+is exceeded by up to (N-1) times itself.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from reconverge.integrations.dropin.shared_counts import COUNT_MAX, SharedCounts
 
 NAMESPACE: Final = "django"
 LOCAL: Final = frozenset(("MAX_ENTRIES", "CULL_FREQUENCY"))
-"""Options of every cache; here they are about what stays in this process."""
+"""Options that every Django cache has; here they apply to the values that stay in this process."""
 
 _counts: dict[tuple[str, tuple[tuple[str, object], ...]], SharedCounts] = {}
-"""By place and settings: Django makes a cache for each thread, and they all count together."""
+"""The counts by location and settings: Django makes a cache for each thread, and all threads share them."""
 _locks: dict[str, Any] = {}
-"""Of what stays in this process, likewise."""
+"""The locks of the values that stay in this process, by the same name, shared by all threads."""
 
 
 class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  # Django has no types
-    """Counts whole numbers from 0 to 10**12 with all processes that have the same LOCATION, namespace and KEY_PREFIX.
+    """A cache whose whole numbers from 0 to 10**12 are shared by processes with one LOCATION, namespace and KEY_PREFIX.
 
-    A count lasts from its first increment for the timeout with which it was added or set, in each process by the
-    timeout that it was given there. A process knows a count that it has added or set itself, if only in vain; it does
-    not know what others alone have. Everything else (text, objects, negative numbers) is kept as by `LocMemCache`: in
-    this process, and no further than that.
+    A count lasts from its first increment for the timeout with which it was added or set; each process uses the timeout
+    that it was given itself. A process knows a count that it has added or set itself, even if `add` returned False; it
+    does not know counts that only other processes have. All other values (text, objects, negative numbers) are stored
+    as by `LocMemCache`, in this process only.
 
-    LOCATION is a hub's URL. OPTIONS are settings of `reconverge.Agent`, in small letters, beside Django's own; the
-    `namespace` is "django" by default. Nothing waits for the hub, or fails because of it, and so the asynchronous
-    methods do not need a thread.
+    LOCATION is a hub's URL. OPTIONS are settings of `reconverge.Agent`, in lower case, besides Django's own; the
+    `namespace` is "django" by default. No call waits for the hub or fails because of it, so the asynchronous methods
+    need no thread.
 
     Raises:
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.
@@ -61,15 +61,18 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         options = {name: value for name, value in params.get("OPTIONS", {}).items() if name not in LOCAL}
         options.setdefault("namespace", NAMESPACE)
         place = (location, tuple(sorted(options.items())))
-        super().__init__(repr(place), params)  # what stays in this process is kept under that name, for all threads
-        # Django's own is a plain lock, which a signal handler would wait for in the middle of a request for ever.
+        super().__init__(repr(place), params)  # the local values are stored under that name, for all threads
+        # Django's own is a plain lock: a signal handler that interrupts its holder would wait for ever.
         self._lock = _locks.setdefault(repr(place), new_lock(whole=True))
         if place not in _counts:
             _counts.setdefault(place, SharedCounts(location, options))
         self.counts = _counts[place]
 
     def add(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Keep a value unless there is one; returns whether there was none, here or elsewhere as far as known."""
+        """Stores a value unless the key has one.
+
+        Returns whether it had none, here or in the other processes as far as known.
+        """
         name = self._name(key, version)
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
@@ -77,12 +80,12 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.counts.value(name) is None and bool(super().add(key, value, timeout, version))
 
     def get(self, key: str, default: object = None, version: int | None = None) -> Any:
-        """The value, or the count as of the last exchange."""
+        """Returns the value, or the count as of the last exchange."""
         count = self.counts.value(self._name(key, version))
         return super().get(key, default, version) if count is None else count
 
     def set(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        """Keep a value; a count begins anew, for all processes."""
+        """Stores a value; a count restarts at this value, for all processes."""
         name = self._name(key, version)
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
@@ -93,7 +96,10 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
             super().set(key, value, timeout, version)
 
     def touch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Give a value another timeout; a count begins anew at what it is, and other processes keep the timeout."""
+        """Changes the timeout of a value.
+
+        A count restarts at its present value, and other processes keep their timeout.
+        """
         count = self.counts.value(self._name(key, version))
         if count is None:
             return bool(super().touch(key, timeout, version))
@@ -101,21 +107,24 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return True
 
     def incr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Count up and return the count; down by no more than was counted here. Raises ValueError if it is unknown."""
+        """Adds to a count and returns it. A negative `delta` subtracts no more than this process has counted.
+
+        Raises ValueError if the key is unknown.
+        """
         count = self.counts.change(self._name(key, version), delta)
         return int(super().incr(key, delta, version)) if count is None else count
 
     def has_key(self, key: str, version: int | None = None) -> bool:
-        """Whether there is a value, or a count that this process knows."""
+        """Whether the key has a value, or a count that this process knows."""
         return self.counts.value(self._name(key, version)) is not None or bool(super().has_key(key, version))
 
     def delete(self, key: str, version: int | None = None) -> bool:
-        """Forget a value, or a count for all processes; returns whether it was known here."""
+        """Deletes a value, or a count for all processes. Returns whether this process knew it."""
         dropped = self.counts.drop(self._name(key, version))
         return bool(super().delete(key, version)) or dropped
 
     def clear(self) -> None:
-        """Forget all that this process knows, its counts for all processes."""
+        """Deletes all values of this process, and for all processes the counts that it knows."""
         self.counts.drop_all()
         super().clear()
 
@@ -132,7 +141,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.touch(key, timeout, version)
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Adds in one step, where Django's own takes two."""
+        """Adds in one step; Django's own method takes two."""
         return self.incr(key, delta, version)
 
     async def adelete(self, key: str, version: int | None = None) -> bool:
@@ -142,7 +151,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         self.clear()
 
     def _counted(self, value: object, seconds: float | None) -> TypeGuard[int]:
-        """Whether a value is one that all processes count together; True and False are not."""
+        """Whether a value is counted by all processes together; True and False are not."""
         return (
             isinstance(value, int)
             and not isinstance(value, bool)

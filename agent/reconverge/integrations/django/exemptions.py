@@ -1,4 +1,4 @@
-"""Views of Django that the middleware leaves alone."""
+"""Views of Django that the middleware does not limit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from reconverge.runtime.threads import Latch
 View = TypeVar("View", bound=Callable[..., Any])
 
 EXEMPT: Final = "_reconverge_exempt"
-"""Of a view: the middleware leaves it alone."""
+"""The attribute that marks a view as exempt from the middleware."""
 _used = Latch()
-"""Whether there is any such view, for which it is worth while to look where a request leads."""
+"""Whether any view is exempt; only then the middleware finds out the view of each request."""
 _imported: Final[list[object]] = [None]
-"""The last resolver of a URL: its views are imported, so a look into it finds no exempt view that is new."""
+"""A list with the last URL resolver whose views are all imported, so that no exempt view is still unknown."""
 
 
 def exempt(view: View) -> View:
-    """Leave a view out of all that the middleware limits; a decorator for functions and classes.
+    """Exempts a view from all limits of the middleware; a decorator for functions and classes.
 
-    As Django's `csrf_exempt`, it makes another view and leaves this one as it is. Limits of its own go on. Where any
-    view is exempt, the middleware looks for the view of each request, as Django does after it.
+    Like Django's `csrf_exempt`, it returns a new view and leaves the given one unchanged. Limits on the view itself
+    still apply. If any view is exempt, the middleware resolves the URL of each request, as Django does again later.
     """
     if inspect.isclass(view):
         return cast("View", method_decorator(exempt, name="dispatch")(view))
@@ -44,13 +44,16 @@ def exempt(view: View) -> View:
 
 
 def is_exempt(request: Any) -> bool:
-    """Whether a request leads to such a view. What leads nowhere does not, nor what fails, as it will once more."""
+    """Whether a request leads to an exempt view.
+
+    False if the URL leads nowhere or resolving fails; Django reports that.
+    """
     urlconf = getattr(request, "urlconf", None)
     try:
         resolver = get_resolver(urlconf)
         if resolver is not _imported[0]:
-            _ = resolver.url_patterns  # with these all views are imported, and so it is known whether any is exempt
+            _ = resolver.url_patterns  # reading these imports all views, and so shows whether any is exempt
             _imported[0] = resolver
         return _used.open and bool(getattr(resolve(request.path_info, urlconf).func, EXEMPT, False))
-    except Exception:  # noqa: BLE001  # Django will meet it, too
+    except Exception:  # noqa: BLE001  # Django will get this error, too
         return False

@@ -1,4 +1,4 @@
-"""Limits in Django: a middleware that follows the setting RECONVERGE, and a decorator for views.
+"""Limits in Django: a middleware that reads the setting RECONVERGE, and a decorator for views.
 
 MIDDLEWARE = [..., "reconverge.integrations.django.RateLimitMiddleware"]
 RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute"}
@@ -45,16 +45,16 @@ View = TypeVar("View", bound=Callable[..., Any])
 SERVING: Final = "_reconverge_serving"
 """The attribute of a request that holds its outcomes so far."""
 SERVED: Final = "_reconverge_served"
-"""Of a request: whether the middleware is serving it."""
+"""The attribute of a request that is True while the middleware serves it."""
 LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
-"""The views that `limit` limits in this process."""
+"""The limited views of this process, one object for each use of `limit`."""
 
 
 class RateLimitMiddleware:
     """Limits the requests to a Django project by the setting RECONVERGE, under WSGI and under ASGI.
 
     Raises:
-        ImproperlyConfigured: the setting makes no sense; the message names the part.
+        ImproperlyConfigured: the setting is invalid; the message names the part.
     """
 
     sync_capable = True
@@ -71,10 +71,10 @@ class RateLimitMiddleware:
         configured().check_limits(LIMITED)
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Serve one request, as Django has it."""
+        """Serves one request: the interface of a Django middleware."""
         if self._waits:
             return self._serve_slowly(request)
-        if getattr(request, SERVED, False):  # MIDDLEWARE names it twice: a request is charged once
+        if getattr(request, SERVED, False):  # MIDDLEWARE contains it twice: the request is charged once
             return self.get_response(request)
         setattr(request, SERVED, True)
         serving = ServingRequest(request)
@@ -93,7 +93,7 @@ class RateLimitMiddleware:
 
 
 class ServingRequest:
-    """Holds the outcomes of one request until its response is there."""
+    """Holds the outcomes of one request until it has a response."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -111,7 +111,10 @@ class ServingRequest:
                 outcome.finish(Response(CANCELLED if gone else FAILED))
 
     def check_all(self) -> Any:
-        """As `check`, by the rules of the setting, whose keys are in the environment if that is one of WSGI."""
+        """Does the same as `check`, by the rules in the setting.
+
+        Under WSGI, keys are read from the environment if possible, without a `Request`.
+        """
         known, request = configured(), self._request
         rules, guard, decide = _rules_for(request), known.guard, known.decide
         if decide is None or not rules or guard.filters or not guard.enabled or hasattr(request, "scope"):
@@ -122,12 +125,12 @@ class ServingRequest:
         return self._decided(outcome)
 
     def check(self, rules: Any) -> Any:
-        """The response to a request that may not go on, None if it may."""
+        """Checks the request by these rules. Returns the response to a refused request; None if it may go on."""
         guard = configured().guard
         return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
 
     async def check_slowly(self, rules: Any) -> Any:
-        """Does as `check`, in an event loop."""
+        """Does the same as `check`, in an event loop."""
         guard = configured().guard
         request = DjangoRequest(self._request, guard.addresses, waits=True)
         try:
@@ -147,11 +150,11 @@ class ServingRequest:
         return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)
 
     def answer(self, response: Any) -> Any:
-        """Add the fields to a response, and settle what depends on it once it was sent."""
+        """Adds the fields to a response, and settles the outcomes when it has been sent. Returns the response."""
         if not self.outcomes:
             return response
         headers = response.headers
-        there = {name.lower() for name in headers}  # quicker than to ask the headers, which look up each name in Python
+        there = {name.lower() for name in headers}  # faster than asking `headers`, which looks up each name in Python
         for name, value in fields_for(self.outcomes, refused=RETRY_AFTER.lower() in there):
             if name.lower() not in there:
                 headers[name] = value
@@ -164,7 +167,7 @@ class ServingRequest:
 
 
 class SettlingStream:
-    """An asynchronous body that is streamed as it is, and reports its end when it is closed."""
+    """An asynchronous iterator over a response's body; it counts the bytes and calls `ended` when it is closed."""
 
     def __init__(self, parts: AsyncIterable[bytes], ended: Callable[[int, bool], None]) -> None:
         self._parts = aiter(parts)
@@ -185,24 +188,24 @@ class SettlingStream:
         return part
 
     def close(self) -> None:
-        """Settles the request; Django calls this when the response has ended, whether all of it was sent or not."""
+        """Settles the request. Django calls this when the response has ended, whether it was sent completely or not."""
         self._ended(self._bytes, self._complete)
 
 
 def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
-    """Limit a view: a function, or a class, or with Django's `method_decorator` a method of one; see `Rule`.
+    """Limits a view: a function, a class, or, with Django's `method_decorator`, a method of a class; see `Rule`.
 
-    The limit is named after the view, so each view counts on its own. Several limits of one view are charged together,
-    or none; so is what the middleware has charged.
+    Each limit is named after its view, so each view has its own count. Several limits of one view, together with those
+    of the middleware, are charged all or none.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
-        ImproperlyConfigured: the setting RECONVERGE makes no sense.
+        ImproperlyConfigured: the setting RECONVERGE is invalid.
     """
     limited = _LimitedView(rule_of(limits, settings))
 
     def decorate(view: View) -> View:
-        if not callable(view):  # but a request: it stands in the place of the view
+        if not callable(view):  # a request was passed where a view belongs
             raise InvalidSetting("limits", limits, _misplaced(limits, view))
         if inspect.isclass(view):
             check_methods(limited.rule, view)
@@ -214,13 +217,13 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 
 def _misplaced(limits: object, view: object) -> str:
     if callable(limits) and not isinstance(view, Sequence):
-        return "stands above a view without parentheses; write @limit('5/minute')"
-    what = "what include(...) returns" if isinstance(view, tuple) else shown(view)
-    return f"is put on {what}, which is no view; limit the views, or write RULES with 'PATHS': ['/below/this/*']"
+        return "was used without parentheses; write @limit('5/minute')"
+    what = "the result of include(...)" if isinstance(view, tuple) else shown(view)
+    return f"is applied to {what}, which is not a view; limit the views, or write RULES with 'PATHS': ['/below/this/*']"
 
 
 def guard() -> Guard:
-    """Returns the guard of the setting RECONVERGE, which has statistics and takes request filters."""
+    """Returns the guard of the setting RECONVERGE. It has statistics, and accepts request filters."""
     return configured().guard
 
 
@@ -230,13 +233,13 @@ def _rules_for(request: HttpRequest) -> Sequence[Declared]:
 
 
 def outcome_of(request: HttpRequest) -> Outcome | None:
-    """Returns the last outcome of a request; None if nothing was decided."""
+    """Returns the last outcome of a request; None if no limit has decided about the request."""
     serving = getattr(getattr(request, "_request", request), SERVING, None)
     return serving.outcomes[-1] if isinstance(serving, ServingRequest) and serving.outcomes else None
 
 
 class _LimitedView:
-    """The views that one `limit` limits."""
+    """The views that one use of `limit` limits."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -246,7 +249,7 @@ class _LimitedView:
         LIMITED.add(self)
 
     def around(self, view: Any) -> Any:
-        """A view that is limited. Django makes one anew for each call of a decorated method."""
+        """Returns the limited view. For a decorated method, Django calls this for each request."""
         bound = getattr(getattr(view, "func", view), "__self__", None)
         name = _name_of(view, bound)
         placeholder = getattr(view, "__module__", None) == method_decorator.__module__
@@ -264,7 +267,7 @@ class _LimitedView:
 
             return limited_slowly
         if self.rule.ever_waits and not placeholder:
-            problem = "has a coroutine function, and its view is none, so it is never awaited; make both alike"
+            problem = "has a coroutine function, which its synchronous view cannot await; make both alike"
             raise InvalidSetting("rule", name, problem)
 
         @functools.wraps(view)
@@ -278,7 +281,7 @@ class _LimitedView:
         return limited
 
     def _of(self, name: str) -> Declared:
-        """The rule, declared to the guard of this moment; tests change it."""
+        """Returns the rule as declared to the present guard, which changes if a test changes the setting."""
         guard = configured().guard
         known = self._declared.get(name)
         if known is None or known[0] is not guard:
@@ -288,10 +291,14 @@ class _LimitedView:
 
 @contextmanager
 def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[Any], Any]]]:
-    """The outcomes of a request, and a function that finishes its response: the outermost caller's adds the fields."""
-    request = getattr(request, "_request", request)  # of Django REST framework's
+    """Yields the outcomes of a request, and a function that completes its response.
+
+    Only the function of the outermost limit of the request adds fields and settles; the others return the response as
+    it is.
+    """
+    request = getattr(request, "_request", request)  # the request that Django REST framework wraps
     if not hasattr(request, "META"):
-        raise TypeError("a view takes the request first; limit a method with method_decorator(limit(...))")
+        raise TypeError("a limited view must take the request first; limit a method with method_decorator(limit(...))")
     before = getattr(request, SERVING, None)
     if isinstance(before, ServingRequest):
         yield before, lambda response: response
@@ -301,7 +308,10 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
 
 
 def _name_of(view: Any, bound: object) -> str:
-    """The name of the limit of a view; of a method, also of an inherited one, that of the class it is called for."""
+    """Returns the name of a view's limit.
+
+    For a method, it contains the class of the object, even if it is inherited.
+    """
     if bound is not None:
         own = name_of(type(bound))
         return own if view.__name__ == "dispatch" else f"{own}.{view.__name__}"
@@ -309,9 +319,9 @@ def _name_of(view: Any, bound: object) -> str:
 
 
 def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
-    """Settle when the response has ended; at once, if all of it is there."""
+    """Settles outcomes when the response has ended; at once if the response is complete already."""
 
-    def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+    def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
         headers = {name.lower(): value for name, value in response.items()}
         for outcome in unsettled:
             outcome.finish(Response(response.status_code, headers, bytes_sent, complete, response))
@@ -323,7 +333,8 @@ def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
             close()
             ended(int(response.headers.get("Content-Length", 0)), True)  # noqa: FBT003  # likewise
 
-        response.close = close_and_settle  # the server may send the file itself
+        # Called instead of a stream's end, because the server may send the file itself.
+        response.close = close_and_settle
     elif response.streaming:
         body = SettlingStream if response.is_async else SettlingBody
         response.streaming_content = body(response.streaming_content, ended)

@@ -1,4 +1,4 @@
-"""A request of Django, as guards ask about it."""
+"""A request of Django, in the form that limits read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from reconverge.integrations.web.request.request import HAS
 from reconverge.integrations.wsgi import WsgiRequest
 
 HttpRequest: TypeAlias = Any
-"""Django's own, which has no types."""
+"""Django's own class, which has no type annotations."""
 
 
 class DjangoRequest(WsgiRequest):
-    """A `Request` of Django, under WSGI or ASGI. `raw` is Django's."""
+    """A `Request` made of Django's own request, which is `raw`, under WSGI or ASGI."""
 
     __slots__ = ("_match", "_request", "_user", "_waits")
 
@@ -37,13 +37,13 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns `path_info`, which Django compares with its URLs."""
+        """Returns `path_info`, which Django matches with its URLs; empty if it is the whole path."""
         path: str = self._request.path_info
         return () if path == self._request.path else (path,)
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the view, with and without SCRIPT_NAME, once Django has found the view."""
+        """Returns the template of the view, with and without SCRIPT_NAME; empty until Django has found the view."""
         route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
         script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
         return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
@@ -54,7 +54,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def route(self) -> str:
-        """Returns the name of the view, with its namespaces, or its dotted path where it has no name."""
+        """Returns the view's name with namespaces, or its dotted path; empty if the URL leads nowhere."""
         match = self._resolved()
         return "" if match is None else str(match.view_name)
 
@@ -65,13 +65,19 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def is_at_port(self) -> bool:
-        """Compares with the server's address under ASGI; servers of WSGI do not tell their socket's address."""
+        """Whether the address is the server's own port.
+
+        Servers of WSGI do not pass their socket's address, so it is False.
+        """
         scope: Mapping[str, object] = getattr(self._request, "scope", None) or {}
         return is_port(scope.get("server"))
 
     @property
     def user(self) -> object:
-        """Returns the user that the authentication middleware has left; that middleware must stand above ours."""
+        """Returns the user that the authentication middleware has stored; that middleware must be listed before ours.
+
+        Raises UserNotLoaded if the user must be loaded asynchronously first.
+        """
         user = getattr(self._request, "user", None)
         if not self._waits or not _is_unloaded(user):
             return user or super().user
@@ -80,10 +86,13 @@ class DjangoRequest(WsgiRequest):
         return self._user
 
     def __getattr__(self, name: str) -> Any:
-        """Reads an attribute of Django's own request. Raises AttributeError, which lists what a request has here."""
+        """Returns an attribute of Django's own request.
+
+        Raises AttributeError, which lists the attributes of a request.
+        """
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
-        raise AttributeError(f"the request has no {name!r}; {HAS}, and what Django's has")
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Django's own request")
 
     @property
     def raw(self) -> HttpRequest:
@@ -93,22 +102,22 @@ class DjangoRequest(WsgiRequest):
         scope = getattr(self._request, "scope", None)
         if scope is None:
             return super().header(name)
-        # In META, a field with an underscore in its name passes for the one with a hyphen.
+        # META does not distinguish a field with an underscore in its name from the one with a hyphen.
         wanted = name.lower().encode("latin-1", "replace")
         values: list[bytes] = [value for key, value in scope["headers"] if key == wanted]
         return b", ".join(values).decode("latin-1") if values else None
 
     async def load_user(self, guard: Guard) -> None:
-        """Wait for the user, which may take a question to the database."""
+        """Loads the user, which may query the database. A failure is logged, and the request has no user."""
         user, load = self._request.user, getattr(self._request, "auser", None)
         self._user = None
         try:
             self._user = await (sync_to_async(_loaded)(user) if load is None else load())
-        except Exception as error:  # noqa: BLE001  # a database that is away must not break what needs none
+        except Exception as error:  # noqa: BLE001  # a failing database must not fail rules that need no user
             guard.failed(error, "user")
 
     def _resolved(self) -> Any:
-        """Returns the match of the URL, resolving it if Django has not done so yet; None when it leads nowhere."""
+        """Returns the match of the URL, resolving it if Django has not done so yet; None if the URL leads nowhere."""
         if self._match is empty:
             self._match = self._request.resolver_match
             if self._match is None:
@@ -120,9 +129,9 @@ class DjangoRequest(WsgiRequest):
 
 
 def _is_unloaded(user: object) -> bool:
-    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty  # which does not load it
+    return isinstance(user, LazyObject) and getattr(user, "_wrapped", None) is empty  # this does not load the user
 
 
 def _loaded(user: object) -> object:
-    """A lazy user, loaded."""
+    """Returns a user, if it exists; reading the class of a lazy user loads it."""
     return user if isinstance(user.__class__, type) else None

@@ -1,4 +1,4 @@
-"""Makes a guard and its rules of Django's setting RECONVERGE.
+"""Makes a guard and its rules from Django's setting RECONVERGE.
 
 RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute", "RULES": [{"PATHS": ["/api/*"], ...}]}
 """
@@ -40,25 +40,25 @@ except ModuleNotFoundError as error:
 
 SETTING: Final = "RECONVERGE"
 OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).parameters) - {"IN_DOUBT"}
-"""`IN_DOUBT` belongs to the guard."""
+"""The names of the agent's settings, without `IN_DOUBT`, which is a setting of the guard."""
 OF_GUARD: Final = frozenset(name.upper() for name in GuardSettings.__annotations__) - {"AGENT", "PASSES"}
 OF_RULE: Final = frozenset(name.upper() for name in RuleSettings.__annotations__) | {"LIMITS", "VIEWS"}
 OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
 FUNCTIONS: Final = frozenset(
     {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
 )
-"""Settings that may be the dotted path of a function, or of a meter. Nothing else that these may be looks like one."""
+"""Settings that may be the dotted path of a function or a meter. Their other possible values have no such form."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
-"""Words of errors that differ from the settings' names."""
+"""Names in error messages that differ from the names of the settings."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
-"""The pattern of a view that can be compared with a path: `items/<int:id>/`, or an expression as simple."""
+"""A view's pattern that can be compared with a path: `items/<int:id>/`, or a similarly simple regular expression."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
-"""The beginning of a pattern of a view that can be compared."""
+"""The beginning of a view's pattern that can be compared with a path."""
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised where the user has to be loaded asynchronously; the asynchronous caller loads it and asks again."""
+    """Raised if the user has to be loaded asynchronously first. The asynchronous caller loads it and checks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class Configured:
 
     guard: Guard
     rules: Sequence[Declared]
-    """The rules for all requests, beside those of views."""
+    """The rules for all requests, besides those on views."""
     views: Mapping[str, Sequence[str]]
-    """The names of views that are spoken of, by where that is."""
+    """The names of views in each rule's VIEWS, by the place in the setting."""
     owns_agent: bool
     decide: Decide | None
-    """Decides by the rules in an environment of WSGI; None where a request has to be asked."""
+    """Decides by the rules from a WSGI environment; None if the rules need a `Request`."""
 
     def check_names(self) -> None:
-        """Raises ImproperlyConfigured for a view that the URLs do not have; warns of a path that leads to none."""
+        """Raises ImproperlyConfigured for a view name that no URL has; logs a warning for paths that match no URL."""
         script = str(getattr(settings, "FORCE_SCRIPT_NAME", None) or "")
         unmatched = UnmatchedRules(self.rules, self.guard.failed)
         unmatched.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
@@ -86,37 +86,37 @@ class Configured:
             for name in names:
                 if name not in known:
                     shown = ", ".join(sorted(known)) or "none"
-                    raise ImproperlyConfigured(f"{place}: no view is called {name!r} in the URLs; known: {shown}")
+                    raise ImproperlyConfigured(f"{place}: no URL has a view named {name!r}; known: {shown}")
 
     def check_limits(self, views: Sized) -> None:
-        """Raises ImproperlyConfigured if nothing is limited: neither by a rule, nor by a limit of `views`."""
+        """Raises ImproperlyConfigured if nothing is limited, neither by a rule nor by a limit in `views`."""
         if self.rules or not self.guard.enabled:
             return
         try:
-            list(_names(get_resolver().url_patterns))  # decorates the views
-        except Exception:  # noqa: BLE001  # Django says it better, with the first request
+            list(_names(get_resolver().url_patterns))  # this imports the views, which applies their decorators
+        except Exception:  # noqa: BLE001  # Django reports it better, at the first request
             return
         if not views:
             raise ImproperlyConfigured(
-                f"{SETTING}: the middleware is there, and nothing is limited; write 'LIMITS': '100/minute', or 'RULES',"
+                f"{SETTING}: the middleware is there, but nothing is limited; write 'LIMITS': '100/minute', or 'RULES',"
                 " or limit a view with @limit('5/minute')"
             )
 
     def check_blocking(self) -> None:
-        """Raises ImproperlyConfigured if there is a coroutine function, where nothing can be awaited."""
+        """Raises ImproperlyConfigured if a rule has a coroutine function, which the middleware cannot await here."""
         slow = [declared.name for declared in self.rules if declared.rule.ever_waits]
         if waits(_function("KEY_FUNC", _said().get("KEY_FUNC"), SETTING) or by_ip):
             slow.append("KEY_FUNC")
         if slow:
             raise ImproperlyConfigured(
-                f"{SETTING}: {', '.join(slow)} has a coroutine function, and the middleware works without an event loop"
+                f"{SETTING}: {', '.join(slow)} has a coroutine function, but the middleware runs without an event loop"
                 " here: under WSGI, or because a middleware below it is synchronous only"
             )
 
 
 @cache
 def configured() -> Configured:
-    """Reads the setting, once. Raises ImproperlyConfigured, naming the mistake."""
+    """Reads the setting once and returns its guard and rules. Raises ImproperlyConfigured, which names the mistake."""
     said = _said()
     _check_names(said, OF_AGENT | OF_GUARD | OURS, SETTING)
     agent = _agent(said)
@@ -132,7 +132,7 @@ def configured() -> Configured:
             rules.append(guard.declare(_function("LIMITS", said["LIMITS"], SETTING)))
     several = said.get("RULES", ())
     if isinstance(several, str | Mapping) or not isinstance(several, Sequence):
-        raise ImproperlyConfigured(f"{SETTING}['RULES']: is no list of dictionaries, one for each rule")
+        raise ImproperlyConfigured(f"{SETTING}['RULES']: is not a list of dictionaries, one for each rule")
     for number, each in enumerate(cast("Sequence[object]", several)):
         place = f"{SETTING}['RULES'][{number}]"
         rule, names = _rule(each, place)
@@ -148,14 +148,14 @@ def configured() -> Configured:
 def _said() -> Mapping[str, Any]:
     said = getattr(settings, SETTING, None) or {}
     if not isinstance(said, Mapping):
-        raise ImproperlyConfigured(f"{SETTING}: is no dictionary, such as {{'LIMITS': '100/minute'}}")
+        raise ImproperlyConfigured(f"{SETTING}: is not a dictionary, such as {{'LIMITS': '100/minute'}}")
     return cast("Mapping[str, Any]", said)
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns finders of a rule's key in the `META` of a request under WSGI, which has the keys of an environment.
+    """Returns two finders for a request's `META` under WSGI: of a rule's key, and of the part that its scope adds.
 
-    None if the request has to be asked: its user is Django's.
+    Returns None if the rule needs a `Request`, for example because it counts by Django's user.
     """
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
@@ -167,17 +167,21 @@ def _agent(said: Mapping[str, Any]) -> Agent:
             return Agent(**of_agent)
     if of_agent:
         name = next(iter(of_agent)).upper()
-        raise ImproperlyConfigured(f"{SETTING}[{name!r}]: is a setting of the agent, and there is an 'AGENT' already")
+        raise ImproperlyConfigured(
+            f"{SETTING}[{name!r}]: is a setting of the agent, but 'AGENT' gives an agent already; leave out one of them"
+        )
     agent = said["AGENT"]
     if isinstance(agent, str):
         agent = _imported(agent, f"{SETTING}['AGENT']")
     if not isinstance(agent, Agent):
-        raise ImproperlyConfigured(f"{SETTING}['AGENT']: is neither an Agent nor the dotted path of one; see 'HUB'")
+        raise ImproperlyConfigured(
+            f"{SETTING}['AGENT']: is neither an Agent nor the dotted path of one; or write 'HUB' with a URL instead"
+        )
     return agent
 
 
 def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
-    """A rule, and the names of the views that it is about if it says so."""
+    """Returns a rule, and the names of the views in its VIEWS; none without VIEWS."""
     if isinstance(said, Rule):
         return said, ()
     if not isinstance(said, Mapping):
@@ -190,7 +194,7 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
     views = rule.get("VIEWS")
     if views is not None:
         if isinstance(views, str) or not isinstance(views, Sequence) or not views:
-            raise ImproperlyConfigured(f"{place}['VIEWS']: is no list of names of views")
+            raise ImproperlyConfigured(f"{place}['VIEWS']: is not a list of names of views")
         with _naming(place):
             of_rule["exempt_when"] = _other_than(cast("Sequence[str]", views), of_rule.get("exempt_when"))
     with _naming(place):
@@ -198,7 +202,7 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
 
 
 def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
-    """Whether a request is for another view, or is exempt anyway."""
+    """Returns a function that exempts requests for other views, and those that `exempt_when` exempts."""
     names = frozenset(views)
     exempt = asks(_never if exempt_when is None else exempt_when, "exempt_when")
     if waits(exempt):
@@ -237,7 +241,7 @@ def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> 
 
 @contextmanager
 def _naming(place: str, name: str | None = None) -> Iterator[None]:
-    """Name the setting in each mistake of the block."""
+    """Turns errors of the block into ImproperlyConfigured, with the name of the setting."""
     try:
         yield
     except ReconvergeError as error:
@@ -247,7 +251,7 @@ def _naming(place: str, name: str | None = None) -> Iterator[None]:
 
 
 def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
-    """How Django calls the views behind URL patterns."""
+    """Yields the names of the views behind URL patterns, with their namespaces."""
     for pattern in patterns:
         below = getattr(pattern, "url_patterns", None)
         if below is None:
@@ -257,7 +261,10 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
-    """The routes of all views; what an expression says that is no plain path may be anything below its prefix."""
+    """Yields the routes of all views.
+
+    A regular expression that is not a simple path becomes a wildcard below its fixed beginning.
+    """
     for pattern in patterns:
         types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
         expressions = {name: getattr(each, "regex", None) for name, each in types.items()}
@@ -276,17 +283,17 @@ def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
 
 
 def check_methods(rule: Rule, view: object) -> None:
-    """Raise InvalidSetting if a rule is about no method that a class of views has."""
+    """Raises InvalidSetting if a rule's methods include none that a class-based view accepts."""
     said, there = rule.methods, methods_of(view)
     if said is None or there is None or there & {method.upper() for method in said}:
         return
     name = getattr(view, "__name__", view)
-    problem = f"limits nothing: {name} takes {', '.join(sorted(there))}; write methods= of those"
+    problem = f"limits nothing: {name} only accepts {', '.join(sorted(there))}; choose methods= from these"
     raise InvalidSetting("methods", list(said), problem)
 
 
 def methods_of(view: object) -> frozenset[str] | None:
-    """The methods that a view takes; None where that is not known, as of functions."""
+    """Returns the methods that a view accepts; None if they are unknown, as for function views."""
     of_class: Any = getattr(view, "view_class", None) or getattr(view, "cls", view)
     if not isinstance(of_class, type) or not issubclass(of_class, View):
         return None
@@ -296,7 +303,7 @@ def methods_of(view: object) -> frozenset[str] | None:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """A test has changed the setting: what it said before is over."""
+    """Drops the guard and the rules, because a test has changed the setting; stops the agent if the setting made it."""
     if setting == SETTING and configured.cache_info().currsize:
         before = configured()
         if before.owns_agent:

@@ -1,1 +1,1 @@
-"""Storages for libraries that count on a server today."""
+"""Storages that replace the server-side counters of other rate-limiting libraries."""

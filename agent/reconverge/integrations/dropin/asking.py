@@ -1,4 +1,4 @@
-"""Asking the hub before a quota of a storage is decided about in doubt; its callers are used to wait for a server."""
+"""Asks the hub before a storage decides in doubt; the callers of a storage are used to waiting for a server."""
 
 # Theory of operation.
 #
@@ -10,8 +10,8 @@
 # answer; so where there is room by what the hub has said, a request that was refused waits for its turn, for what is
 # left of its time. No more requests wait for one key than its quota has.
 #
-# Nothing waits on a thread that runs an event loop, which would be held up. Memory decides there; and because it would
-# refuse what lies at the hub, nodes hold rights of a moving window ahead of need again.
+# Nothing waits on a thread that runs an event loop, because that would block the loop. There memory decides. It would
+# refuse the part that is left at the hub, so nodes then hold allowances of a moving window ahead of need again.
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from reconverge.runtime.log_throttle import LoggedOnce
 logger = logging.getLogger("reconverge")
 
 SMALL: Final = 32
-"""The largest quota that a moving window keeps at the hub: each request that it admits costs an exchange."""
+"""The largest quota of a moving window that stays at the hub: each request that it admits costs an exchange."""
 
 
 class StorageAsking:
-    """How the limits of one storage ask in doubt.
+    """Asks the hub in doubt, for the limits of one storage.
 
     Args:
         in_doubt: see `within_s`.
@@ -44,12 +44,12 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """Keeps a small quota of a moving window at the hub. To be called when the limit is declared."""
+        """Makes nodes leave a small quota of a moving window at the hub. Call it when the limit is declared."""
         if self._within_s > 0 and _is_small(limiter):
             leave_spare_at_hub(limiter)
 
     def hit(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """Does as `limiter.hit`; in doubt it asks the hub, and waits for the answer on this thread."""
+        """Does the same as `limiter.hit`, but in doubt asks the hub, and blocks this thread until the answer."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():
@@ -63,7 +63,7 @@ class StorageAsking:
         return limiter.wait_blocking(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     async def hit_async(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """The same without holding up the event loop."""
+        """Does the same as `hit`, without blocking the event loop."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         began_ns = SystemClock.monotonic_ns()
@@ -74,7 +74,10 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """For how long a request that was refused may wait for what others hold; zero if it need not."""
+        """Returns for how many seconds a refused request may wait for allowances that other nodes hold.
+
+        0 if it need not.
+        """
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)
@@ -84,7 +87,7 @@ class StorageAsking:
             leave_spare_at_hub(limiter, leave=False)
         if _is_small(limiter) and self._logged.is_new():
             logger.warning(
-                "reconverge: the limit %r is asked on the thread of an event loop, which must not wait, so in doubt"
+                "reconverge: the limit %r is used on the thread of an event loop, which must not wait, so in doubt"
                 " memory decides, and small quotas may be refused or admitted falsely. Where the library can await its"
                 " storage, write async+reconverge+redis://",
                 limiter.name,
@@ -92,5 +95,8 @@ class StorageAsking:
 
 
 def _is_small(limiter: RateLimiter) -> bool:
-    """Whether nodes may have to ask for each request of a quota; by a clock of one's own a wait may last for ever."""
+    """Whether each request of a limit may need an exchange: the quota is small and there are other nodes.
+
+    With a manual clock the answer is False, because a wait might never end.
+    """
     return limiter.limit.quota <= SMALL and not is_alone(limiter) and not isinstance(limiter.control.clock, ManualClock)

@@ -1,4 +1,4 @@
-"""One agent for each storage URI of a process, with the settings that stand in the URI or beside it."""
+"""One agent for each storage URI of a process, with the settings from the URI and from keyword options."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, scheme_of
 logger = logging.getLogger("reconverge")
 
 NAMESPACE: Final = "limits"
-"""By default; counts of a storage are none of the application's own limits."""
+"""The default namespace; it separates a storage's counts from the application's own limits."""
 KEY_BYTES_MAX: Final = 256
-"""The longest key that is counted under its own name; longer ones go by their hash."""
+"""The longest key that is counted under its own name; a longer one is replaced by its hash."""
 PREFIXES: Final = ("async+", "reconverge+")
 NUMBERS: Final = (
     "sync_interval",
@@ -30,9 +30,9 @@ NUMBERS: Final = (
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
 OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret")
-"""Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
+"""Further settings of an agent that a storage accepts; all mean the same as those of the agent."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret"))
-"""Arguments that cannot stand in a URI, or should not: URIs are printed."""
+"""Arguments that cannot be in a URI, or should not, because URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
 NONE: Final[frozenset[str]] = frozenset()
 CLIENT_OPTIONS: Final = frozenset(
@@ -53,24 +53,24 @@ CLIENT_OPTIONS: Final = frozenset(
         "socket_timeout",
     )
 )
-"""Settings that tune a Redis client. No Redis client works for the storage itself, so they have no effect."""
+"""Settings that tune a Redis client. The storage itself has no Redis client, so they have no effect."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
-"""The agents of this process, which all storages of the same URI and settings decide with."""
+"""The agents of this process, by URI and settings; storages with the same ones share an agent."""
 
 
 def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = NONE) -> tuple[str, dict[str, Any]]:
-    """The hub and the settings that a storage URI such as `reconverge+redis://localhost:6379/0?sync_interval=0.5` says.
+    """Returns the hub and the settings in a storage URI: `reconverge+redis://localhost:6379/0?sync_interval=0.5`.
 
     Args:
-        uri: a hub's URL, behind `reconverge+` or not, with settings of `reconverge.Agent` in its query: `namespace` (by
-            default "limits"), `policy`, `sync_interval`, `max_keys` and the like. The rest of the query is the hub's.
-        options: the same settings, where one would rather write them down there; `key_prefix` is another word for
-            `namespace`.
-        own: further settings, which are the storage's.
+        uri: a hub's URL, with or without `reconverge+` in front. Its query may have settings of `reconverge.Agent`:
+            `namespace` ("limits" by default), `policy`, `sync_interval`, `max_keys` and others. The rest of the query
+            belongs to the hub.
+        options: the same settings as keyword options; `key_prefix` is another name for `namespace`.
+        own: further settings, which belong to the storage itself.
 
     Raises:
-        InvalidSetting: a setting is unknown, is no number, or is said twice; or the URI is none.
+        InvalidSetting: a setting is unknown, not a number, or given twice; or the URI is invalid.
     """
     known = SETTINGS | own
     hub, settings = _parsed(uri, known - NOT_IN_URIS)
@@ -79,9 +79,9 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
         if name in CLIENT_OPTIONS:
             _log_client_option(name)
         elif name not in known:
-            raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(known))}")
+            raise InvalidSetting(name, value, f"is not a setting of a storage; known: {', '.join(sorted(known))}")
         elif name in settings:
-            raise InvalidSetting(name, value, "stands in the URI already; leave one of them out")
+            raise InvalidSetting(name, value, "is in the URI, too; leave out one of them")
         else:
             settings[name] = _read(name, value)
     settings.setdefault("namespace", NAMESPACE)
@@ -89,17 +89,19 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
 
 
 def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
-    """The agent of this process for a hub and settings; callers with the same hub, settings and `apart` share it.
+    """Returns the agent of this process for a hub and settings.
 
-    `own` are further words of the URI, for the message about one that is not known.
+    Callers with the same hub, settings and `apart` share it.
 
-    With one exception: `memory://` without a name is another one each time. Raises what `Agent` does.
+    `own` lists the storage's own settings, for the error about an unknown one.
+
+    `memory://` without a name gets a new agent each time. Raises the errors of `Agent`.
     """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings, own)
     known = (hub, tuple(sorted(settings.items())), apart)
     if known not in _agents:
-        # Without a lock, which a fork might leave locked. Of two that come at once, one is left out before it begins.
+        # No lock, because a fork might leave it locked. Of two agents made at once, one is dropped before it starts.
         _agents.setdefault(known, _new_agent(hub, settings, own))
     return _agents[known]
 
@@ -112,7 +114,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
             raise
         option = error.problem.partition(UNKNOWN_OPTION)[2].strip(": ").partition(";")[0]
         known = sorted((SETTINGS | own) - NOT_IN_URIS)
-        problem = f"{error.problem}; and of a storage: {', '.join(known)}{asked(option, known)}"
+        problem = f"{error.problem}; settings of a storage: {', '.join(known)}{asked(option, known)}"
         raise InvalidSetting("hub", error.value, problem) from None
 
 
@@ -120,7 +122,7 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     """Returns the hub's URL, and the settings that stand in its query."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
-    scheme_of(uri)  # which tells what is wrong with something that is no URL
+    scheme_of(uri)  # raises an error that describes an invalid URL
     parts = urlsplit(uri)
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}
@@ -133,28 +135,28 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
         elif name in known:
             taken.add(said)
             if name in settings:
-                raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
+                raise InvalidSetting(name, value, "is in the URI twice; remove one of them")
             if not value:
-                raise InvalidSetting(name, value, "has no value in the URI; leave it out, or give one")
+                raise InvalidSetting(name, value, "has no value in the URI; remove it, or give it a value")
             settings[name] = _read(name, value)
     rest = urlencode([pair for pair in query if pair[0] not in taken])
     if len(rest) == len(urlencode(query)):
         return uri, settings
-    # Not urlunsplit alone: it would drop the slashes of a URL that names no host.
+    # Not urlunsplit alone: it would drop the slashes of a URL without a host.
     hub = urlunsplit(("", parts.netloc, parts.path, rest, "")).removeprefix("//")
     return f"{parts.scheme}://{hub}", settings
 
 
 def _log_client_option(name: str) -> None:
-    logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
+    logger.warning("reconverge: the setting %s is for a Redis client, which is not used here, and has no effect", name)
 
 
 def _read(name: str, value: object) -> object:
-    """The value of a setting, which in a query or an environment variable is text. Raises InvalidSetting."""
+    """Returns the value of a setting, converted from text to a number if necessary. Raises InvalidSetting."""
     if name not in (*NUMBERS, *WHOLE_NUMBERS) or not isinstance(value, str):
         return value
     try:
-        if value != value.strip() or "_" in value:  # which Python would take for nothing
+        if value != value.strip() or "_" in value:  # Python would ignore these characters
             raise ValueError
         return int(value) if name in WHOLE_NUMBERS else float(value)
     except ValueError:
@@ -162,7 +164,7 @@ def _read(name: str, value: object) -> object:
 
 
 def key_of(key: str) -> str:
-    """`key` as an agent from here can count under it: itself, or its hash if it is too long, empty or not Unicode."""
+    """Returns `key`, or a hash of it if an agent cannot count under it: it is too long, empty or not valid Unicode."""
     if key.isascii() and 0 < len(key) <= KEY_BYTES_MAX and key[0] != "\x00":
         return key
     text = key.encode(errors="surrogatepass")

@@ -1,6 +1,6 @@
-"""Whole numbers that all processes count together, each under a key and for a time, with no limit to them.
+"""Counts that all processes share, each under a key and for a time, without a limit.
 
-A count is what this process has counted, and what the others had counted at the last exchange. A count never refuses a
+A count is the sum of this process's own part and the parts of the others at the last exchange. It never refuses a
 request; an application that compares it with a limit is as exact as the last merged total.
 """
 
@@ -25,9 +25,9 @@ logger = logging.getLogger("reconverge")
 
 COUNT_MAX: Final = QUOTA_MAX
 COUNTS_MAX: Final = 100_000
-"""So many keys are known at a time; the oldest is forgotten here first, and goes on counting when it is begun again."""
+"""The most keys known at a time. The oldest is forgotten here first; it continues if it is begun again."""
 WINDOWS_MAX: Final = 100
-"""So many different times to live are counted by; each is a limit of its own at the hub."""
+"""The most different lifetimes of counts; each is a limit of its own at the hub."""
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
 
 
@@ -36,13 +36,13 @@ class KnownCount(NamedTuple):
 
     limiter: RateLimiter
     ends_ns: int
-    """On the monotonic clock, as this process reckons."""
+    """When the count expires, on the monotonic clock, by this process's own estimate."""
     new: bool = True
-    """Whether nothing was counted before, as far as was known."""
+    """Whether the key had no count before, as far as this process knew."""
 
 
 class SharedCounts(Unbreakable):
-    """The counts of one place, shared by all parts of this process that count there.
+    """The counts at one hub and namespace, shared by all users in this process.
 
     Args:
         uri, options: see `shared_agent.settings_at`.
@@ -58,22 +58,26 @@ class SharedCounts(Unbreakable):
         self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:
-        """Whether counts of such a lifetime can be kept; there may be 100 different ones."""
+        """Whether counts of a lifetime can be stored; there may be 100 different lifetimes."""
         return _window_s(lifetime_s) in self._limiters or len(self._limiters) < WINDOWS_MAX
 
     @goes_on(answer=True)
     def begin(self, key: str, value: int, lifetime_s: float | None) -> bool:
-        """Begin a count, unless it has begun: here, or elsewhere as far as known. Returns whether it is new."""
+        """Begins a count unless it exists, here or elsewhere as far as known. Returns whether it is new."""
         self._end(key)
         known = self._new(lifetime_s)
-        # Of several threads that begin the same count one does, and the others count on after it. A decision that
-        # interrupts another (in a signal handler) does not wait for a thread, which may be waiting for that decision.
+        # If several threads begin the same count, one begins it, and the others find it. A decision that interrupts
+        # another (in a signal handler) does not wait for a thread, because that thread may wait for the interrupted
+        # decision.
         new = self._beginning.run(partial(self._begin, key, value, known), waits=not in_a_decision())
         self._stay_small()
         return new
 
     def _begin(self, key: str, value: int, known: KnownCount) -> bool:
-        """Begin a count; a signal handler or a finalizer may begin it, too, before this is done."""
+        """Begins a count. Returns whether it is new.
+
+        A signal handler or a finalizer may begin the same count before this returns.
+        """
         if key in self._known:
             return False
         limiter = known.limiter
@@ -81,7 +85,7 @@ class SharedCounts(Unbreakable):
         decision = limiter.hit(key, value) if new and value > 0 else None
         charged = decision is not None and decision.allowed
         if value and not charged:
-            new = False  # it was counted before, or cannot be counted in the middle of another decision
+            new = False  # it existed before, or this call interrupts another decision and cannot charge
         known = known._replace(new=new)
         begun = self._known.setdefault(key, known)
         if begun is known:
@@ -91,19 +95,19 @@ class SharedCounts(Unbreakable):
         if begun.new or COUNT_MAX - decision.remaining > value:  # it was counted before this charge
             limiter.refund(key, value)
             return False
-        return True  # the other one has found what was charged here, or could not charge anything
+        return True  # the other call has found this charge, or could not charge
 
     @goes_on(None)
     def value(self, key: str) -> int | None:
-        """The count; None if this process has not begun it, or its time is over."""
+        """Returns the count; None if this process has not begun it, or it has expired."""
         known = self._end(key)
         return None if known is None else known.limiter.usage(key).total
 
     @goes_on(0)
     def change(self, key: str, difference: int) -> int | None:
-        """Count up or down and return the count; None as for `value`.
+        """Adds to a count, or subtracts, and returns the count; None as for `value`.
 
-        Counts down by what this process has counted at most; what other processes have counted stays.
+        A negative `difference` subtracts no more than this process has counted; the parts of other processes stay.
         """
         known = self._end(key)
         if known is None:
@@ -115,7 +119,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(None)
     def put(self, key: str, value: int, lifetime_s: float | None) -> None:
-        """Begin a count anew, for all processes; of two that do so at once, the last one has its way."""
+        """Restarts a count at a value, for all processes. If two processes do so at once, the later one wins."""
         self.drop(key)
         known = self._new(lifetime_s)
         self._known[key] = known
@@ -126,22 +130,22 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=False)
     def drop(self, key: str) -> bool:
-        """Forget a count, here at once, elsewhere with the next exchange; returns whether it was known here."""
+        """Drops a count, here at once and elsewhere with the next exchange. Returns whether this process knew it."""
         known = self._known.pop(key, None)
         if known is not None:
             known.limiter.reset(key)
         return known is not None and self._clock.monotonic_ns() < known.ends_ns
 
     def drop_all(self) -> None:
-        """Forget all that are known here."""
+        """Drops all counts that this process knows."""
         for key in list(self._known):
             self.drop(key)
 
     def _end(self, key: str) -> KnownCount | None:
-        """The count if it goes on; one whose time is over is forgotten."""
+        """Returns the count, or None if it is unknown or expired; an expired one is forgotten."""
         known = self._known.get(key)
         if known is not None and self._clock.monotonic_ns() >= known.ends_ns:
-            # Without a lock, for the sake of signal handlers: what was begun anew meanwhile is put back.
+            # No lock, because of signal handlers: a count that was begun anew meanwhile is put back.
             dropped = self._known.pop(key, known) if self._known.get(key) is known else known
             if dropped is not known:
                 self._known.setdefault(key, dropped)
@@ -152,7 +156,7 @@ class SharedCounts(Unbreakable):
         window_s = _window_s(lifetime_s)
         limiter = self._limiters.get(window_s)
         if limiter is None:
-            # A count has its time from when it begins, and not from when the clock strikes.
+            # The window of a count begins with its first hit, not at a multiple of its length.
             limit = Limit(COUNT_MAX, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT)
             name = f"counted/{ceil(window_s * SECOND_NS / MILLISECOND_NS)}ms"
             limiter = self._limiters[window_s] = self.agent.limit(name, limit, policy="available")
@@ -164,7 +168,7 @@ class SharedCounts(Unbreakable):
 
 
 def _window_s(lifetime_s: float | None) -> float:
-    """The window to count in: whole milliseconds, and ten years for what is never over."""
+    """Returns the window to count in, in whole milliseconds; ten years for a count that never expires."""
     if lifetime_s is None:
         return WINDOW_MAX_S
     return min(ceil(lifetime_s * 1000) / 1000, WINDOW_MAX_S)

@@ -1,8 +1,8 @@
-"""Which of our limits stands for one of the library `limits`, and its answers in that library's words.
+"""Maps limits of the library `limits` to limits of reconverge, and answers in that library's terms.
 
-That library hands a storage the strings that it would write into Redis, such as `LIMITER/ada/login/5/1/minute`: the
-identifiers, and then the amount, the multiples and the granularity of the limit. The last three say which limit it is,
-even if nothing else does; the part before them is the key.
+The library passes a storage the strings that it would write into Redis, such as `LIMITER/ada/login/5/1/minute`: the
+identifiers, then the amount, the multiples and the granularity of the limit. The last three identify the limit, and the
+part before them is the key.
 """
 
 from __future__ import annotations
@@ -44,41 +44,44 @@ logger = logging.getLogger("reconverge")
 FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
-"""The strategies, as the library calls them."""
+"""The strategies, by the library's names."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
     *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
     *("mqtt", "mqtts", "embedded", "memory"),
 )
-"""Of the hubs that a storage can meet others at; each is a storage's scheme behind `reconverge+`."""
+"""The URL schemes of hubs that a storage supports; each becomes a storage's scheme after `reconverge+`."""
 LIMITS_MAX: Final = 1000
-"""So many limits of one storage are counted as they are; applications that make up limits may come to more."""
+"""The most limits of one storage that are counted exactly; applications that generate limits may have more."""
 OWN: Final = frozenset(("align", "in_doubt"))
-"""Settings of a storage that are none of the agent's."""
+"""Settings of a storage that are not settings of an agent."""
 SLICES: Final = 100
-"""Of a moving window whose quota is too large for a log: it is exact to a hundredth of the window."""
+"""The slices of a moving window whose quota is too large for a log; it is exact to a hundredth of the window."""
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
 NEAR_S: Final = 0.002
-"""RESETS. Flask-Limiter cuts a reset time to whole seconds, twice, before it announces when to come again: a client
-that gets a moment within a second may come up to a second before it. So reset times are whole seconds, rounded up
-and a moment more; what ends within so much of a whole second ends with it, as windows of the clock do."""
+"""RESETS. Flask-Limiter truncates a reset time to whole seconds, twice, before it sends Retry-After.
+
+A client that gets a time within a second could come up to a second too early. So reset times are returned as whole
+seconds, rounded up, plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that
+second, as windows of the clock do.
+"""
 CHECK_S_MAX: Final = 1.0
-"""How long `check` waits for a hub that was not asked before."""
+"""The seconds for which `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
 
 
 class Until(float):
-    """Seconds until something stops to count, of which the library takes the remainder by the window for just that.
+    """The seconds until a part of a sliding window's count expires, unchanged by the library's modulo operation.
 
-    Of a sliding window some may go on counting for longer than a window; the remainder would tell clients to come
-    again too early.
+    The library computes that time as the remainder by the window. A part may count for longer than a window, and then
+    the remainder would let clients come back too early.
     """
 
     __slots__ = ()
 
     def __mod__(self, window: float) -> float:
-        """All of it."""
+        """Returns the whole number, not the remainder."""
         return float(self)
 
 
@@ -86,72 +89,73 @@ class StorageEntry(NamedTuple):
     """A limit of the library, and the limiter that decides about it."""
 
     limiter: RateLimiter | None
-    """None if nothing is ever admitted."""
+    """The limiter; None if the limit admits nothing."""
     amount: int
-    """The library's quota; ours is no larger."""
+    """The library's quota; the limiter's is no larger."""
     expiry: int
-    """The window in seconds, as the library has it."""
+    """The window in seconds, by the library."""
     shared: bool = False
-    """Whether other limits are counted by the same, and only whole keys tell them apart."""
+    """Whether other limits share this limiter, so that only whole keys separate them."""
 
 
 class StorageLimits(Unbreakable):
-    """The limits that one storage has been asked about, each declared with the first question about it.
+    """The limits that one storage was asked about; each is declared at its first use.
 
-    All methods take the strings that the library would write into Redis. `check` waits for the hub, and what decides
-    does so in doubt, for as long as `in_doubt` says; see `reconverge.integrations.dropin.asking`.
+    All methods take the strings that the library would write into Redis. `check` waits for the hub. The deciding
+    methods wait in doubt, for as long as `in_doubt` allows; see `reconverge.integrations.dropin.asking`.
 
     Args:
-        uri, options: see `shared_agent.settings_at`. In addition, `align` says where fixed windows begin: at multiples
-            of their length ("clock", by default), or each with its first hit ("first-hit"), as in the library's own
-            storages; which costs about fifteen times as much for each key of an exchange. `in_doubt` says for how long
-            a request may wait for the hub's word where memory cannot tell whether a quota has room ("ask:25ms",
-            by default), or that it must not ("refuse").
+        uri, options: see `shared_agent.settings_at`. In addition, `align` sets where fixed windows begin: at multiples
+            of their length ("clock", the default), or with the first hit ("first-hit"), as in the library's own
+            storages; the latter costs about fifteen times as much for each key of an exchange. `in_doubt` sets for
+            how long a request may wait for the hub's answer if memory cannot know whether a quota has room
+            ("ask:25ms", the default), or that it does not wait ("refuse").
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
         hub, settings = settings_at(uri, options, own=OWN)
         self._align = _checked(settings.pop("align", CLOCK))
         in_doubt = settings.pop("in_doubt", ASK)
-        # What one storage leaves at the hub, one that asks nothing would refuse on the same node.
+        # Storages with different `in_doubt` need separate agents: one would refuse the part that another leaves at the
+        # hub.
         self.agent = agent_at(hub, settings, apart=within_s(in_doubt), own=OWN)
         self._asking = StorageAsking(in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], StorageEntry] = {}
-        """By strategy, amount, multiples and granularity, as keys end."""
+        """The limits by strategy, amount, multiples and granularity, for keys that end with these."""
         self._odd: dict[tuple[str, int | None, int], StorageEntry] = {}
-        """By strategy, amount and expiry: of keys that do not end so. None is the amount of what only counts."""
+        """The limits by strategy, amount and expiry, for other keys. The amount is None for pure counts."""
         self._logged = LoggedOnce()
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Returns the time in seconds since 1970."""
         return seconds(self._clock.wall_ns())
 
     @goes_on(0)
     def count(self, key: str, expiry: int, cost: int) -> int:
-        """Charge `cost` if the fixed window has room, and return the count; one above the amount says that it had not.
+        """Charges `cost` if the fixed window has room, and returns the count; a count above the amount means refused.
 
-        What is refused is not charged. A key that names no limit is counted without one, as of the last exchange.
+        A refused cost is not charged. A key that names no limit has a count without a limit, as of the last exchange.
         """
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
-        if limiter is None or cost > limiter.limit.quota:  # which is never admitted, however little is used
+        if limiter is None or cost > limiter.limit.quota:  # such a cost is never admitted
             return cost + amount - (0 if limiter is None else limiter.test(name).remaining)
         return self._count_of(self._asking.hit(limiter, name, cost), amount, cost)
 
     @goes_on(0)
     async def count_async(self, key: str, expiry: int, cost: int) -> int:
-        """Does as `count`, without holding up the event loop."""
+        """Does the same as `count`, without blocking the event loop."""
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
-        if limiter is None or cost > limiter.limit.quota:  # which is never admitted, however little is used
+        if limiter is None or cost > limiter.limit.quota:  # such a cost is never admitted
             return cost + amount - (0 if limiter is None else limiter.test(name).remaining)
         return self._count_of(await self._asking.hit_async(limiter, name, cost), amount, cost)
 
     @goes_on(answer=True)
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """Whether `cost` may be used now; if so it is charged."""
+        """Whether `cost` is admitted now; if so, it is charged."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -160,7 +164,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=True)
     async def admits_async(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """Does as `admits`, without holding up the event loop."""
+        """Does the same as `admits`, without blocking the event loop."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -169,12 +173,12 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """Returns the known count of the fixed window on all nodes; the amount if nothing would be admitted."""
+        """Returns the known count of the fixed window on all nodes; the amount if the limit admits nothing."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
     def resets_in(self, key: str) -> float:
-        """Seconds until the fixed window ends; 0 if none is open."""
+        """Returns the seconds until the fixed window ends; 0 if none is open."""
         waits = [
             max(decision.reset_after, decision.retry_after)
             for entry, name in self._places(FIXED, key)
@@ -185,7 +189,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
-        """Returns the count now, as `used` does, and seconds until some of it expires; 0 if nothing counts."""
+        """Returns the count now, as `used` does, and the seconds until some of it expires; 0 if nothing counts."""
         if amount is None:
             places = self._places(strategy, key, expiry)
         else:
@@ -194,23 +198,26 @@ class StorageLimits(Unbreakable):
         return used, self._whole_s(wait_s)
 
     def moving_window(self, key: str, amount: int, expiry: int) -> tuple[float, int]:
-        """When that was charged which stops to count next, in seconds since 1970, and what counts."""
+        """Returns when the charge that expires next was made, in seconds since 1970, and the count.
+
+        If nothing counts, the time is now.
+        """
         used, wait_s = self.window(MOVING, key, expiry, amount)
         return self.now() - (expiry - wait_s if used else 0.0), used
 
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Two counts with the seconds for which they go on counting: all of what counts is said to be in the second.
+        """Returns two counts, each with the seconds until it expires; the whole count is returned as the second one.
 
-        The library takes the second time modulo the window for when some of it stops to count.
+        The library takes the second time modulo the window as the time until some of the count expires.
         """
         used, wait_s = self.window(SLIDING, key, expiry)
         return (0, 0.0, used, Until(wait_s)) if used else (0, 0.0, 0, 0.0)
 
     @goes_on(None)
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
-        """Forget what a key has used: here at once, on all other nodes with their next exchange.
+        """Resets a key, here at once, on all other nodes with their next exchange.
 
-        By those of the strategies that have counted such keys in this process; by all of them, if none has.
+        Only the strategies that have counted such keys in this process are reset; if none has, all are.
         """
         tail = tuple(key.rsplit("/", 3)[1:])
         at_work = [strategy for strategy in strategies if (strategy, *tail) in self._entries]
@@ -221,7 +228,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def forget_all(self) -> int:
-        """Forget all keys that this process knows, likewise; returns how many had used something."""
+        """Resets all keys that this process knows, as `forget` does. Returns how many of them had a count."""
         forgotten = 0
         for entry in {*self._entries.values(), *self._odd.values()}:
             if entry.limiter is None:
@@ -233,9 +240,9 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=False)
     def check(self) -> bool:
-        """Whether the hub answers; waits up to a second if it was never asked. Without a hub: True."""
+        """Whether the hub answers; waits up to a second if it was never asked. Without a hub, returns True."""
         self.agent.start()
-        paused = threading.Event()  # fork: this call alone knows it
+        paused = threading.Event()  # fork: this call alone uses the event
         for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
             if self.agent.ready or any(shard.failures for shard in self.agent.stats().exchanges):
                 break
@@ -243,7 +250,7 @@ class StorageLimits(Unbreakable):
         return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
 
     def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[StorageEntry, str]:
-        """The limit that the end of `key` names, and the key without it."""
+        """Returns the limit that the last parts of `key` name, and the key without these parts."""
         tail = key.rsplit("/", 3)
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
@@ -254,7 +261,7 @@ class StorageLimits(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
-        """The limits and keys by which `key` may have been counted, if the caller does not name the limit."""
+        """Returns the limits and keys under which `key` may have been counted, if the caller names no limit."""
         places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -270,7 +277,7 @@ class StorageLimits(Unbreakable):
         return places
 
     def _declare_tail(self, strategy: str, tail: list[str]) -> StorageEntry | None:
-        """The limit that a key's last parts say; None if they say none."""
+        """Returns the limit that the last parts of a key name; None if they name none."""
         _, amount, multiples, granularity = tail
         item = GRANULARITIES.get(granularity)
         if item is None or not amount.isdecimal() or not multiples.isdecimal():
@@ -281,7 +288,7 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> StorageEntry:
-        """The limit of a key that does not end with one; without an amount, it only counts."""
+        """Returns the limit for a key that does not end with one; without an amount, it is a count without a limit."""
         entry = self._odd.get((strategy, amount, expiry))
         if entry is None:
             if amount is None:
@@ -293,23 +300,23 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> StorageEntry:
-        """Declares that limit, or a coarser one that never admits more."""
+        """Declares a limit; if there are too many limits, a coarser one that never admits more."""
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
             return StorageEntry(None, amount, expiry)
-        # Elsewhere windows may begin otherwise, also on the same hub; those are other limits.
+        # Another process may align windows differently at the same hub, so these are separate limits.
         kind = f"{strategy}-{FIRST_HIT}" if strategy == FIXED and self._align == FIRST_HIT else strategy
         name = f"{kind}/{quota}-per-{per}"
         shared = len(self._entries) + len(self._odd) >= LIMITS_MAX
         if shared:
             self._log_many()
-            # What an application makes up has an end: powers of two are few. Down and up, so that never
-            # more is admitted than asked for.
+            # Powers of two are few, so the number of limits stays bounded. The quota is rounded down and the window up,
+            # so that never more is admitted than asked for.
             quota, window_s = 1 << quota.bit_length() - 1, min(1 << (window_s - 1).bit_length(), EXPIRY_MAX)
             name = f"{kind}/{quota}-per-{window_s}s"
         try:
             check_name(name)
-        except InvalidLimit:  # granularities may be called anything
+        except InvalidLimit:  # granularities may have any name
             name = f"{kind}/{quota}-per-{window_s}s"
         limit = limit_for(strategy, quota, window_s, align=self._align)
         limiter = self.agent.limit(name, limit)
@@ -317,7 +324,7 @@ class StorageLimits(Unbreakable):
         return StorageEntry(limiter, amount, expiry, shared)
 
     def _declare_counter(self, expiry: int) -> StorageEntry:
-        """Count without a limit: no request is refused, so no node has to hold back any quota for others."""
+        """Declares a count without a limit. It refuses nothing, so no node has to hold back quota for others."""
         window_s = min(max(expiry, 1), EXPIRY_MAX)
         limit = limit_for(FIXED, QUOTA_MAX, window_s, align=FIRST_HIT)
         return StorageEntry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
@@ -336,7 +343,7 @@ class StorageLimits(Unbreakable):
         return count if decision.allowed else count + cost
 
     def _whole_s(self, wait_s: float) -> float:
-        """Not less than so many seconds, up to the next whole second of the wall clock: see RESETS."""
+        """Returns at least so many seconds, rounded up to the next whole second of the wall clock: see RESETS."""
         if wait_s <= 0:
             return 0.0
         now_s = self.now()
@@ -356,26 +363,26 @@ class StorageLimits(Unbreakable):
         remaining = _left(entry.limiter, name, decision)
         if decision.allowed and remaining >= entry.limiter.limit.quota:
             return entry.amount - remaining, 0.0
-        if decision.allowed:  # when one more than what is left would fit is when something stops to count
+        if decision.allowed:  # some of the count expires when one more than the rest would fit
             decision = _decision(entry.limiter, name, remaining + 1)
         return entry.amount - remaining, decision.retry_after or decision.reset_after
 
 
 def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
-    """Tests a request's limit for a client that may meet any node of the application next."""
+    """Returns a decision without a charge, for a client whose next request may reach any node of the application."""
     return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 
 def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
-    """Returns what is left, whether this process may use it or would have to ask."""
+    """Returns the rest of the quota, whether this process may use it or would have to ask the hub."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
-    """The limit that counts as a strategy does: exactly so on a node that is alone."""
-    # By the clock unless asked otherwise. Windows that begin with the first hit, as in the library, are not
-    # compiled: 80 us for each key of an exchange instead of 5, so that applications took more processor time than
-    # with the library's own Redis storage.
+    """Returns the limit that counts as a strategy of the library does; exactly so if there is only one node."""
+    # Windows are aligned to the clock by default. Windows that begin with the first hit, as in the library, have no
+    # compiled code: they took 80 us instead of 5 for each key of an exchange, and applications needed more processor
+    # time than with the library's own Redis storage.
     if strategy == FIXED:
         return Limit(quota, window_s, algorithm=FIXED_WINDOW, align=align)
     if strategy == SLIDING:
@@ -386,19 +393,22 @@ def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
 
 
 def _checked(align: object) -> str:
-    """Where fixed windows begin. Raises InvalidSetting."""
+    """Returns a valid alignment of fixed windows. Raises InvalidSetting for others."""
     if align not in (CLOCK, FIRST_HIT):
         raise InvalidSetting(
-            "align", align, f"fixed windows of a storage begin by the {CLOCK!r} or with the {FIRST_HIT!r}"
+            "align",
+            align,
+            f"fixed windows of a storage begin by the {CLOCK!r} or with the {FIRST_HIT!r}; write one of these",
         )
     return str(align)
 
 
 def _whole(cost: int) -> int:
-    """A cost as a whole number; slowapi passes on the result of an application's function, which may be 7.5."""
+    """Returns a cost rounded up to a whole number; slowapi passes on an application function's result, such as 7.5."""
     if type(cost) is int:
         return cost
     try:
         return ceil(cost)
-    except (TypeError, ValueError, OverflowError):  # a text of the query, say: a client may not choose to be unlimited
+    # For example text from the query: a client must not choose to be unlimited.
+    except (TypeError, ValueError, OverflowError):
         raise InvalidCost(cost, "is not a number") from None

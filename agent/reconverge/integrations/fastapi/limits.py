@@ -7,7 +7,7 @@ limits.install(app)
 async def items(): ...
 """
 
-# Annotations are not postponed here: FastAPI reads those of a dependency, and may not find what they name.
+# No `from __future__ import annotations` here: FastAPI reads a dependency's annotations, and may not find their names.
 
 import logging
 import re
@@ -48,26 +48,26 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 DECIDED: Final = "reconverge.decided"
-"""The scope's entry for outcomes, if a middleware adds their fields to the response."""
+"""The scope's key for the outcomes, if a middleware adds their fields to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The scope's entry for the outcomes so far, if no middleware adds fields."""
+"""The scope's key for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
-"""The scope's entry for what dependencies have returned as keys, by key function."""
+"""The scope's key for the keys that dependencies have returned, by key function."""
 POLICY_VIOLATION: Final = 1008
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
     " or write limits('5/minute', exempt_when=...)",
 }
-"""Names of the extension for Flask, and what to write here instead."""
+"""Names of the extension for Flask, each with the code to write in FastAPI instead."""
 
 
 class FromDependency:
-    """A key function that takes what a dependency has returned: a key, or a user as `by_user` knows them."""
+    """A key function that uses the value of a FastAPI dependency: a key, or a user as `by_user` accepts it."""
 
     def __init__(self, depends: params.Depends) -> None:
         if depends.dependency is None:
-            raise InvalidSetting("key_func", depends, "names no dependency; write for example Depends(current_user)")
+            raise InvalidSetting("key_func", depends, "has no dependency; write for example Depends(current_user)")
         self.depends = depends
         self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
 
@@ -75,7 +75,7 @@ class FromDependency:
         return self.in_scope(request.raw)
 
     def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """Returns the dependency's value in the scope, as a key."""
+        """Returns the dependency's value, which is in the scope, as a key."""
         found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found
@@ -83,10 +83,10 @@ class FromDependency:
 
 
 class TooManyRequests(HTTPException):
-    """Raised by a dependency for a request that may not go on; `outcome` has the reason.
+    """Raised by a dependency for a refused request; `outcome` has the reason.
 
-    Answered with problem details where `Limits.install` was called, and as any other HTTPException where it was not; an
-    exception handler for it may do otherwise.
+    After `Limits.install`, the response has problem details; without it, FastAPI answers as for any HTTPException. An
+    exception handler for this class can do otherwise.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -101,16 +101,18 @@ class Limits:
     """Makes dependencies that limit routes.
 
     Args:
-        agent: the agent that decides; or the URL of a hub, to make one with.
-        key_func: the key of a request: a function of the request, or `Depends(current_user)` for what a
-            dependency of FastAPI returns, a key or a user.
-        guard: the guard with the settings that all limits share; or give those settings one by one.
+        agent: the agent that decides; or the URL of a hub, for which an agent is made.
+        key_func: returns the key of a request: a function of the request, or `Depends(current_user)` for a FastAPI
+            dependency that returns a key or a user.
+        guard: a guard with the settings that all limits share; or give these settings as keyword arguments.
 
     Raises:
         InvalidSetting: see `Guard`.
     """
 
-    @with_advice({NAMELESS: "is one value too many: limits stand at the routes; write Depends(limits('5/minute'))"})
+    @with_advice(
+        {NAMELESS: "is one argument too many: limits are declared at the routes; write Depends(limits('5/minute'))"}
+    )
     def __init__(
         self,
         agent: Agent | str | None = None,
@@ -125,16 +127,18 @@ class Limits:
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
-        """Of each limit that is named after one, the code of the first."""
+        """For each limit name that was made from a limit string, the code of the first key function."""
         self._functions: list[object] = []
-        """Those that were given for limits."""
+        """The functions that were passed as limits."""
 
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
-        """A dependency that admits or refuses; its value is the `Outcome`. See `Rule` for the settings.
+        """Returns a dependency that admits or refuses requests. Its value is the `Outcome`.
 
-        Each route that depends on it counts on its own, unless a `scope` is given: then all that do count together. The
-        limit is named after itself, as in `5/minute`, or after the scope, so it is the same limit in every process.
-        With `Contracts` a customer has one account for all routes, which take no `scope`.
+        See `Rule` for the settings.
+
+        Each route that depends on it has its own count, unless a `scope` is given: then all of these routes share one.
+        The limit is named after its text, as in `5/minute`, or after the scope, so it is the same limit in every
+        process. With `Contracts` a customer has one count for all routes, and no `scope` is allowed.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -152,7 +156,7 @@ class Limits:
         if rule.name is None:
             settings["name"] = self._name_of(rule)
             rule = rule_of(limits, settings)
-            if not isinstance(limits, Limiter | Contracts):  # a customer is the same one by whatever it is found
+            if not isinstance(limits, Limiter | Contracts):  # a customer has one name, whichever key function finds it
                 self._warn_of_shared_name(rule)
         declared = self.guard.declare(rule)
         source = key or self._key
@@ -165,11 +169,14 @@ class Limits:
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """The same as calling it, under the name that other frameworks use. Returns a dependency; no decorator."""
+        """Does the same as calling the object, under the name that other frameworks use.
+
+        Returns a dependency, no decorator.
+        """
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
-        """Warn if two limits have the same name and different key functions, because they share all keys.
+        """Logs a warning if two limits have the same name and different key functions, because they share all keys.
 
         A client that can choose its key in one limit could use up the quota of other clients in the other.
         """
@@ -184,7 +191,7 @@ class Limits:
             )
 
     def _name_of(self, rule: Rule) -> str:
-        """A name that does not depend on how many dependencies were made before."""
+        """Returns a name for a rule's limit that does not depend on how many dependencies were made before."""
         if isinstance(rule.scope, str):
             return rule.scope
         limits = rule.limits
@@ -207,33 +214,33 @@ class Limits:
 
     @with_advice(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
-        """Limits routes that count together under the name of their `scope`."""
+        """Returns a dependency for routes that share a count under the name of their `scope`."""
         check_shared(scope)
         return self(limits, scope=scope, **settings)
 
     def request_filter(self, function: Any) -> Any:
-        """Exempt the requests for which `function` returns true. Can be used as a decorator."""
+        """Exempts the requests for which `function` returns true. Can be used as a decorator."""
         return self.guard.request_filter(function)
 
     def install(self, app: Any) -> None:
-        """Makes the application add response fields, answer refusals, and settle costs that depend on the response."""
+        """Adds a middleware for response fields and for settling costs, and a handler that answers refusals."""
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
-            problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
+            problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
 
-    if not TYPE_CHECKING:  # for type checkers these are not there at all
+    if not TYPE_CHECKING:  # hidden from type checkers
 
         def __getattr__(self, name: str) -> Any:
-            """Say what stands for a word of Flask's extension."""
+            """Raises AttributeError; for a name of Flask's extension, the error shows what to write in FastAPI."""
             if name in OF_FLASK:
                 raise AttributeError(f"limits.{name} is for Flask; {OF_FLASK[name]}", name=name, obj=self)
             return object.__getattribute__(self, name)
 
 
 class _Fields:
-    """Middleware that adds the fields of all decisions to the response."""
+    """A middleware that adds the fields of all decisions to the response."""
 
     def __init__(self, app: App, functions: Sequence[object]) -> None:
         self.app = app
@@ -241,11 +248,11 @@ class _Fields:
         self._looked = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serves as ASGI has it, without a coroutine of its own."""
+        """Serves one connection: the interface of an ASGI application, but as a plain function, which is faster."""
         kind = scope["type"]
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
-        if not self._looked:  # all routes are there
+        if not self._looked:  # all routes exist by now
             self._looked = True
             log_endpoints(scope.get("app"), self._functions)
         decided = scope[DECIDED] = Decided()
@@ -253,7 +260,7 @@ class _Fields:
 
 
 class _RefusedDependency(Response):
-    """The response to a request that may not go on."""
+    """The response to a refused request."""
 
     def __init__(self, outcome: Outcome) -> None:
         assert outcome.refusal is not None
@@ -265,25 +272,25 @@ class _RefusedDependency(Response):
 
 
 async def answer_refusal(_request: Request, error: Exception) -> Response:
-    """The exception handler that `Limits.install` adds: problem details, or what `on_breach` has answered."""
+    """The exception handler that `Limits.install` adds. Returns problem details, or the response of `on_breach`."""
     return _RefusedDependency(cast("TooManyRequests", error).outcome)
 
 
 def _depends(dependant: Any, on: object) -> bool:
-    """Whether what FastAPI knows of a route, or of a dependency, says that it asks a dependency."""
+    """Whether a route or a dependency depends on `on`, directly or not, by FastAPI's own record of it."""
     below = getattr(dependant, "dependencies", None) or ()
     return any(each.call is on or _depends(each, on) for each in below)
 
 
 def _key_function(given: Any) -> Any:
-    """Returns the key function that was given, or one that asks the dependency that was given instead."""
+    """Returns the given key function; for a given dependency, a key function that uses its value."""
     if get_origin(given) is Annotated:
         given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
     return FromDependency(given) if isinstance(given, params.Depends) else given
 
 
 def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key: FromDependency) -> Any:
-    """A dependency that has FastAPI find what requests are counted by."""
+    """Returns a dependency that makes FastAPI call the dependency behind `key` first, and then checks the request."""
 
     async def limited(
         connection: HTTPConnection,
@@ -297,7 +304,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
 
 
 class _DependencyAsk:
-    """Decides by one rule, for each request of a dependency."""
+    """Decides by one rule for each request of a dependency."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard
@@ -308,10 +315,10 @@ class _DependencyAsk:
         self._decide = None if pipeline is None else pipeline.decide
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
-        """The dependency of the routes."""
+        """The dependency object that the routes have."""
 
     def _routes(self, app: object) -> list[Route] | None:
-        """The routes of an application that depend on this; None if they cannot be distinguished from the others."""
+        """Returns the routes of an application that depend on this rule; None if no route is known to."""
         routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
@@ -323,7 +330,7 @@ class _DependencyAsk:
             if decide is not None and guard.enabled and not guard.filters:
                 scope: Any = connection.scope
                 found = decide(scope)
-                if isinstance(found, Admitted):  # as below, for most requests
+                if isinstance(found, Admitted):  # the same as in `_check`, earlier, because most requests end here
                     decided = scope.get(DECIDED)
                     if isinstance(decided, Decided):
                         scope[OUTCOME] = found
@@ -336,7 +343,7 @@ class _DependencyAsk:
     async def _check(
         self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[FoundKey] | None
     ) -> Outcome:
-        """Decide, and tell it; `outcome` is a former decision, or the keys that were found."""
+        """Decides about a request. `outcome` is the decision, if there is one, or the keys that were found, or None."""
         scope: Any = connection.scope
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
@@ -368,7 +375,7 @@ class _DependencyAsk:
             for each in before:
                 each.take_back()
             name = self._declared.name
-            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
+            problem = "a limit on requests in flight, or one that depends on the response, needs limits.install(app)"
             raise InvalidSetting("settle", name, problem)
         if response is not None:  # a websocket has none
             for name, value in outcome.fields:

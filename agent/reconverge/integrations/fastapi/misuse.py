@@ -1,8 +1,8 @@
-"""Says what to write where a limit for FastAPI is taken for something else: a decorator, say, or a dependency itself.
+"""Explains in errors how to write a limit for FastAPI that is used wrongly, for example as a decorator.
 
-FastAPI asks a dependency by the names of what it takes. A decorator is called with a function instead, at once; what a
-coroutine function returns then is a coroutine that is never awaited, and no limit. So a dependency here is an object
-that looks before it returns one.
+FastAPI calls a dependency with its declared parameters. A decorator is called at once with a function instead. A
+coroutine function would then return a coroutine that is never awaited, so nothing would be limited. Therefore a
+dependency here is an object that checks its argument first.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 
 
 class Dependency:
-    """A coroutine function that FastAPI asks. Raises InvalidSetting as a decorator, or without Depends."""
+    """A limit as a dependency of FastAPI. Raises InvalidSetting if it is used as a decorator, or without Depends."""
 
     def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str) -> None:
         self._ask = ask
         self.__name__ = name
-        # FastAPI reads what a route returns, and not what a dependency does.
+        # FastAPI reads the return annotation of a route, not that of a dependency.
         self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
-        vars(self)["__call__"] = ask  # where FastAPI looks whether it has to be awaited
+        vars(self)["__call__"] = ask  # FastAPI looks here whether it must be awaited
 
     def __call__(self, connection: Any, response: Any = None, **found: Any) -> Awaitable[Outcome]:
-        """Decide about a request. What it takes has names here, as it is called twice as fast then."""
+        """Decides about a request. Named parameters make the call twice as fast."""
         if not hasattr(connection, "scope"):
-            raise InvalidSetting("limits", connection, f"a limit is a dependency in FastAPI, and no decorator; {WRITE}")
+            raise InvalidSetting("limits", connection, f"in FastAPI, a limit is a dependency, not a decorator; {WRITE}")
         return self._ask(connection, response, **found) if found else self._ask(connection, response)
 
     @property
     def dependency(self) -> NoReturn:
-        """Raises InvalidSetting when FastAPI finds the limit in a list of dependencies, without Depends."""
-        raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
+        """Raises InvalidSetting.
+
+        FastAPI reads this attribute if the limit is in a list of dependencies without Depends.
+        """
+        raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} is listed without Depends; {WRITE}")
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
-        """Raises InvalidSetting when FastAPI finds the limit in an annotation, without Depends."""
-        raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
+        """Raises InvalidSetting. Pydantic calls this if the limit is in an annotation without Depends."""
+        raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} is annotated without Depends; {WRITE}")
 
     def __deepcopy__(self, _memo: object) -> Self:
-        """FastAPI copies the default of a parameter, and a count for all requests cannot be copied."""
+        """Returns the object itself: FastAPI copies default values, and a copy would have a count of its own."""
         return self
 
     def __repr__(self) -> str:
@@ -56,35 +59,35 @@ class Dependency:
 
 
 class NoRoute:
-    """Marks what FastAPI would take for the response of a route if a limit stood in its place."""
+    """An annotation that raises InvalidSetting if FastAPI takes a limit for a route."""
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
-        raise InvalidSetting("limits", "limits", f"a limit stands in the place of a route; {WRITE}")
+        raise InvalidSetting("limits", "limits", f"a limit was used in the place of a route; {WRITE}")
 
 
 def log_endpoints(app: object, functions: Iterable[object]) -> None:
-    """Warn of each function that was given for limits and is what serves a route: it is another `@limits` above it."""
+    """Logs a warning for each function passed as a limit that serves a route: `@limits` was used as a decorator."""
     holders = holders_of(app)
     _log_defaults(holders)
     endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
     for function in functions:
         if id(function) in endpoints:
             name = name_of_function(function)
-            logger.warning("reconverge: limits(%s) limits nothing, %s serves a route; %s", name, name, WRITE)
+            logger.warning("reconverge: limits(%s) limits nothing, because %s serves a route; %s", name, name, WRITE)
 
 
 def _log_defaults(holders: Iterable[object]) -> None:
-    """Warn of each limit that is the default of a parameter: for FastAPI that is a value like any other."""
+    """Logs a warning for each limit that is the default of a parameter without Depends, and so limits nothing."""
     asked = {id(each): each for holder in holders for each in _asked(getattr(holder, "dependant", None))}
     for function in asked.values():
         try:
             parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):  # of what is written in C
+        except (TypeError, ValueError):  # raised for functions written in C
             continue
         for each in parameters:
             if isinstance(each.default, Dependency):
                 logger.warning(
-                    "reconverge: the limit %r limits nothing, it is the default of %s of %s without Depends; write"
+                    "reconverge: the limit %r limits nothing: it is the default of %s of %s without Depends; write"
                     " %s=Depends(limits('5/minute'))",
                     each.default.__name__,
                     each.name,
@@ -103,7 +106,9 @@ def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
 
 
 class NoParameter:
-    """Marks what FastAPI would take for a parameter of a request if the maker of limits were a dependency itself."""
+    """An annotation that raises InvalidSetting if FastAPI takes the maker of limits itself for a dependency."""
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
-        raise InvalidSetting("Depends", "limits", "makes dependencies, and is none; write Depends(limits('5/minute'))")
+        raise InvalidSetting(
+            "Depends", "limits", "makes dependencies, but is not one itself; write Depends(limits('5/minute'))"
+        )

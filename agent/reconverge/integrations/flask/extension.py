@@ -1,4 +1,4 @@
-"""Limits as an extension of Flask, in the words of Flask-Limiter.
+"""Limits as an extension of Flask, with the names of Flask-Limiter.
 
 limits = Limits(key_func, app=app, agent="redis://localhost:6379/0", default_limits=["200/day", "50/hour"])
 
@@ -66,27 +66,27 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
-"""Limits that must all hold, each as `Rule.limits` has it."""
+"""Limits that must all admit a request, each in a form of `Rule.limits`."""
 
 RETRY_AFTER_NAME: Final = RETRY_AFTER.lower()
 EXTENSION: Final = "reconverge"
-"""Under which the application keeps the extension."""
+"""The key under which the application's `extensions` hold this extension."""
 MARK: Final = "__reconverge_mark__"
-"""Of a view: what decorators say of it."""
+"""The attribute of a view that holds the marks of decorators."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""Of a request's environment, which is there as long as the response is streamed: its outcomes so far."""
+"""The key for the outcomes so far in a request's environment, which exists as long as the response is streamed."""
 ANSWERED: Final = "reconverge.answered"
-"""Of a request's environment: whether there is a response that settles the outcomes."""
+"""The key in a request's environment that is set if a response settles the outcomes."""
 
 
 class TooManyRequests(exceptions.TooManyRequests):
-    """Raised for a request that may not go on, to be answered with status 429; `outcome` has the reason."""
+    """Raised for a refused request, to be answered with status 429; `outcome` has the reason."""
 
     outcome: Outcome
 
 
 class ServiceUnavailable(exceptions.ServiceUnavailable):
-    """Raised for a request that may not go on, to be answered with status 503; `outcome` has the reason."""
+    """Raised for a refused request, to be answered with status 503; `outcome` has the reason."""
 
     outcome: Outcome
 
@@ -96,18 +96,18 @@ _ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: To
 
 @dataclass(slots=True)
 class _ViewMark:
-    """The marks that decorators put on a view or a blueprint."""
+    """The marks that decorators have put on a view or a blueprint."""
 
     rules: list[Declared] = field(default_factory=list[Declared])
     exempt: bool = False
     checks: Callable[..., Any] | None = None
-    """The function that checks them, when it is called."""
+    """The function that checks the rules when it is called, if the mark is on a view."""
     decide: Decide | None = None
-    """Decides by the environment of a request alone, if that can answer all that the rules ask."""
+    """Decides from the WSGI environment alone; None if the rules need a `Request`."""
 
     @property
     def overrides_defaults(self) -> bool:
-        """Whether the default limits do not apply."""
+        """Whether the default limits do not apply to the view or blueprint."""
         return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
 
 
@@ -115,12 +115,12 @@ class Limits:
     """Limits the views of Flask applications.
 
     Args:
-        key_func: the key of a request; takes the request, or nothing as in Flask-Limiter.
+        key_func: returns the key of a request; it takes the request, or no argument as in Flask-Limiter.
         app: the application; or call `init_app`.
-        agent: decides; or the URL of a hub to make one with, for which `storage_uri` is another word.
-        default_limits: of each view that has no limits of its own, for each key.
-        application_limits: of all views together, and of requests that no view is found for.
-        guard: what the limits have in common; or its settings one by one.
+        agent: the agent that decides; or the URL of a hub, for which an agent is made. `storage_uri` is another name.
+        default_limits: limits of each view without limits of its own, for each key.
+        application_limits: limits that count all views together, and requests without a view.
+        guard: a guard with the settings that all limits share; or give these settings as keyword arguments.
         default_limits_*, application_limits_*: see `Rule`.
 
     Raises:
@@ -154,7 +154,7 @@ class Limits:
         self._blueprints: dict[object, _ViewMark] = {}
         self._apps: list[flask.Flask] = []
         self._settling: list[flask.Flask] = []
-        """The applications at the end of whose requests something may have to be settled."""
+        """The applications whose request teardown settles outcomes."""
         self._unmatched: UnmatchedRules | None = None
         self._hub = agent
         self._said: dict[str, Any] = {}
@@ -180,20 +180,20 @@ class Limits:
             flask.request_started.connect(self._without_app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Limit an application. Raises InvalidSetting for a mistake about limits in its configuration."""
+        """Limits an application. Raises InvalidSetting for a mistake about limits in its configuration."""
         self._read(checked_app(app).config)
-        if app in self._apps:  # once is enough: it would be charged twice
+        if app in self._apps:  # limiting it twice would charge each request twice
             return
         flask.request_started.disconnect(self._without_app)
         app.extensions[EXTENSION] = self
         self._apps.append(app)
-        # Flask looks at each of these, with every request, whether it has to be awaited: at a function with less ado
-        # than at a method. What is done at the end of few requests is connected with the first of these.
+        # With every request, Flask checks for each of these whether it must be awaited, which is faster for a function
+        # than for a method. The end of a request is handled only once an outcome needs settling.
         app.before_request(self._looking_first())
         app.after_request(self._adding())
 
     def _read(self, config: Mapping[str, Any]) -> None:
-        """Take in the configuration in the words of Flask-Limiter."""
+        """Reads the settings of Flask-Limiter in an application's configuration. Raises InvalidSetting."""
         said = said_in(config)
         check_hub(said, self._hub)
         for name in (ENABLED, HEADERS_ENABLED):
@@ -205,20 +205,22 @@ class Limits:
         ):
             if name in said and self._said.get(name) != said[name]:
                 if declared:
-                    raise InvalidSetting(name, said[name], f"stands beside other {word}_limits; leave out one of them")
+                    raise InvalidSetting(
+                        name, said[name], f"cannot be combined with {word}_limits; leave out one of them"
+                    )
                 declared.extend(self._several(word, said[name], **settings))
         self._said = said
 
     def _without_app(self, sender: flask.Flask, **_: Any) -> None:
-        """Log that limits of all views are in no application, with the first request to any."""
+        """Logs a warning at the first request, because the limits for all views were installed in no application."""
         flask.request_started.disconnect(self._without_app)
-        logger.warning("reconverge: default_limits limit nothing in %r, call limits.init_app(app)", sender)
+        logger.warning("reconverge: default_limits limit nothing in %r; call limits.init_app(app)", sender)
 
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
-        """Limit a view, a method of a class-based one, or all views of a blueprint together; see `Rule`.
+        """Limits a view, a method of a class-based view, or all views of a blueprint together; see `Rule`.
 
-        `deduct_when` and `settle` take Flask's response. A view is checked when it is called, after the decorators that
-        stand above; several limits of one view are charged together, or none.
+        `deduct_when` and `settle` get Flask's response. A view is checked when it is called, after the decorators above
+        the limit. Several limits of one view are charged all or none.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -251,7 +253,7 @@ class Limits:
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """Limits views that count together: those of the same scope, which may depend on the endpoint."""
+        """Limits views that share a count: those with the same scope. A function as scope gets the endpoint."""
         check_shared(scope)
         if callable(scope):
             by_endpoint = scope
@@ -261,7 +263,10 @@ class Limits:
         return self.limit(limit_value, scope=scope, **settings)
 
     def exempt(self, view: Any) -> Any:
-        """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
+        """Exempts a view, or all views of a blueprint, from the default and application limits.
+
+        Can be used as a decorator.
+        """
         if isinstance(view, flask.Blueprint):
             self._blueprints.setdefault(view, _ViewMark()).exempt = True
             return view
@@ -275,21 +280,24 @@ class Limits:
         return view
 
     def request_filter(self, function: Any) -> Any:
-        """Let those requests pass for which `function` is true; a decorator."""
+        """Exempts requests for which `function` returns true from all limits. Can be used as a decorator."""
         if callable(function) and waits(function):
             raise InvalidSetting(
-                "request_filter", function, "is a coroutine function, which WSGI cannot await; write a plain one"
+                "request_filter", function, "is a coroutine function, which WSGI cannot await; use a plain one"
             )
         return self.guard.request_filter(function)
 
     @property
     def current_outcome(self) -> Outcome | None:
-        """Returns the last outcome of the current request; None if nothing was decided."""
+        """Returns the last outcome of the current request; None if no limit has decided about it."""
         outcomes = current_request().environ.get(OUTCOMES) if flask.has_request_context() else None
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
-        """Rules for limits that must all hold: one for all fixed ones, one for each that is given by request."""
+        """Returns the declared rules for limits that must all admit a request.
+
+        There is one rule for all fixed limits, and one for each function that returns a limit.
+        """
         each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
@@ -321,7 +329,7 @@ class Limits:
                     environment[OUTCOMES].append(outcome)
                 else:
                     environment[OUTCOMES] = [outcome]
-            # Of a plain function Flask would look at each request whether it has to be awaited.
+            # Flask would check for a plain function at each request whether it must be awaited.
             return (flask.current_app.ensure_sync(view) if awaited else view)(*args, **kwargs)
 
         mark.checks = limited
@@ -333,7 +341,7 @@ class Limits:
         return None if pipeline is None else pipeline.decide
 
     def _look(self) -> None:
-        """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
+        """Checks at the first request, when all routes exist, that each rule's paths match a route."""
         for app in self._apps:
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
         roots = (flask.request.root_path,)
@@ -352,7 +360,7 @@ class Limits:
         def look() -> None:
             if self._unmatched is None:
                 self._look()
-            if application or defaults or blueprints:  # else each view that has limits checks them itself
+            if application or defaults or blueprints:  # otherwise each limited view checks its own limits
                 self._before()
 
         return look
@@ -375,13 +383,13 @@ class Limits:
         self._check(rules)
 
     def _check(self, rules: Sequence[Declared]) -> None:
-        """Decide about the current request. Raises TooManyRequests or ServiceUnavailable, having charged nothing."""
+        """Checks the current request. Raises TooManyRequests or ServiceUnavailable; then nothing is charged."""
         if rules:
             request = FlaskRequest(current_request(), self.guard.addresses)
             self._go_on(self.guard.check(request, rules))
 
     def _check_further(self, rules: Sequence[Declared], found: Outcome | list[FoundKey]) -> None:
-        """The same, after something was decided or found by the environment."""
+        """Does the same as `_check`, after the environment has yielded a decision or some keys."""
         if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
             found = self.guard.check_further_blocking(request, rules, found)
@@ -392,7 +400,8 @@ class Limits:
             self._settle_at_the_end()
         if go_on(current_request().environ.setdefault(OUTCOMES, []), outcome):
             return
-        # Not by a name in this frame: the error knows the frame, and the collector would have to part them.
+        # Raised without a local variable: the error refers to this frame, and the cycle would be left to the garbage
+        # collector.
         raise self._error_of(outcome)
 
     def _error_of(self, outcome: Outcome) -> TooManyRequests | ServiceUnavailable:
@@ -402,11 +411,11 @@ class Limits:
         return error
 
     def _response_of(self, outcome: Outcome) -> flask.Response:
-        """Returns the response of `on_breach`, if Flask can make one of it, or else the refusal as a problem."""
+        """Returns the response of `on_breach`, if Flask can convert it, or else the refusal as problem details."""
         if outcome.response is not None:
             try:
                 return flask.current_app.make_response(outcome.response)
-            except Exception as error:  # noqa: BLE001  # it is refused all the same
+            except Exception as error:  # noqa: BLE001  # the request is refused anyway
                 self.guard.failed(error, "on_breach")
         refusal = outcome.refusal
         assert refusal is not None
@@ -426,14 +435,14 @@ class Limits:
             fields = outcome.pipeline.fields(outcome.decisions)
             if fields is None:
                 return after(response, environment, outcomes)
-            for name, value in fields:  # which are lists, so they stand beside others of their names
+            for name, value in fields:  # these fields are lists, so repeating a name is correct
                 headers.add(name, value)
             return response
 
         return add
 
     def _after(self, response: flask.Response, environment: Environment, outcomes: Sequence[Outcome]) -> flask.Response:
-        """Add the fields to a response, and settle; of a streamed response, at its end."""
+        """Adds the fields to a response and settles the outcomes; for a streamed response, when it ends."""
         there = {name.lower() for name, _ in response.headers}
         for name, value in added_to(there, fields_for(outcomes, refused=RETRY_AFTER_NAME in there)):
             response.headers.add(name, value)
@@ -441,7 +450,7 @@ class Limits:
         if unsettled:
             environment[ANSWERED] = True
 
-            def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
+            def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 for outcome in unsettled:
                     outcome.finish(Ended(response.status_code, headers, bytes_sent, complete, response))
@@ -449,22 +458,25 @@ class Limits:
             holds = any(outcome.holds for outcome in unsettled)
             if holds and not response.is_streamed:
                 length = response.content_length or 0
-                response.call_on_close(functools.partial(ended, length, True))  # noqa: FBT003  # as `SettlingBody` says it
+                response.call_on_close(functools.partial(ended, length, True))  # noqa: FBT003  # as in `ended`
             elif response.is_streamed and (holds or not response.direct_passthrough):
                 response.response = SettlingBody(response.response, ended)
-            else:  # all of it is known
+            else:  # the size is known already
                 ended(response.content_length or 0, True)  # noqa: FBT003  # as above
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Connects to the end of requests, of the current one as well: few applications settle anything."""
+        """Connects to the end of requests, including the current one.
+
+        Done at first need, as few applications settle.
+        """
         app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if app in self._apps and app not in self._settling:
-            flask.request_tearing_down.connect(self._teardown, app)  # the same as before, if a thread was faster
+            flask.request_tearing_down.connect(self._teardown, app)  # harmless if another thread has done it already
             self._settling.append(app)
 
     def _teardown(self, _app: flask.Flask, **_: Any) -> None:
-        """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
+        """Settles outcomes that got no response, because something has failed. For a stream, Flask calls this twice."""
         environment = current_request().environ
         unsettled = [outcome for outcome in environment.get(OUTCOMES, ()) if outcome.unsettled]
         if unsettled and ANSWERED not in environment:
@@ -478,7 +490,10 @@ def _mark_of(view: object) -> _ViewMark | None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """A function of Flask's response as one of ours; a request without a response counts as `failed`."""
+    """Wraps a function of Flask's response as a function of reconverge's `Response`.
+
+    If there is no response, the result is `failed`. A value that is not callable is returned as it is.
+    """
     if not callable(function):
         return function
     return lambda ended: failed if ended.raw is None else function(ended.raw)

@@ -1,7 +1,7 @@
-"""Settings of Flask-Limiter in an application's configuration: `RATELIMIT_DEFAULT` and the like.
+"""Reads Flask-Limiter's settings, such as `RATELIMIT_DEFAULT`, from an application's configuration.
 
-Some are read, and mean the same as there. Each of the others is an error that names what to write instead: a setting
-without effect would leave an application with fewer limits than its configuration says.
+Some are used, with the same meaning. Each of the others raises an error that says what to write instead: a setting
+without effect would leave an application with fewer limits than its configuration declares.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ STORAGE_URI: Final = "RATELIMIT_STORAGE_URI"
 ENABLED: Final = "RATELIMIT_ENABLED"
 HEADERS_ENABLED: Final = "RATELIMIT_HEADERS_ENABLED"
 READ: Final = (DEFAULT, APPLICATION, STORAGE_URI, ENABLED, HEADERS_ENABLED)
-DIALECT: Final = "is not read here: dialect='x-ratelimit' has those names"
+DIALECT: Final = "is not supported; write Limits(dialect='x-ratelimit') for fields of these names"
 OTHERS: Final[Mapping[str, str]] = {
     **{
-        f"{PREFIX}{kind}_{what}": f"is not read here; write Limits({word}_{what.lower()}=...)"
+        f"{PREFIX}{kind}_{what}": f"is not supported; write Limits({word}_{what.lower()}=...)"
         for kind, word in (("DEFAULTS", "default_limits"), ("APPLICATION", "application_limits"))
         for what in ("PER_METHOD", "EXEMPT_WHEN", "DEDUCT_WHEN", "COST")
     },
-    "RATELIMIT_STORAGE_URL": "is called RATELIMIT_STORAGE_URI",
-    "RATELIMIT_STORAGE_OPTIONS": "is not read here: what a hub's client needs stands in the URL of the hub",
-    "RATELIMIT_STRATEGY": f"is not read here: {STRATEGIES}",
-    "RATELIMIT_KEY_PREFIX": "is the namespace of an Agent here: Limits(agent=Agent('redis://...', namespace='shop'))",
-    "RATELIMIT_SWALLOW_ERRORS": "is not read here; write Limits(fail='open'), which is the default, or fail='closed'",
-    "RATELIMIT_IN_MEMORY_FALLBACK": "is not read here: without its hub an agent decides from memory",
-    "RATELIMIT_IN_MEMORY_FALLBACK_ENABLED": "is not read here: without its hub an agent decides from memory",
-    "RATELIMIT_FAIL_ON_FIRST_BREACH": "is not read here: all limits of a request are charged together, or none is",
-    "RATELIMIT_ON_BREACH_CALLBACK": "is not read here; write Limits(on_breach=...)",
-    "RATELIMIT_KEY_FUNC": "is not read here; write Limits(key_func)",
-    "RATELIMIT_META": "is not read here: there are no limits of refusals",
-    "RATELIMIT_ON_META_BREACH_CALLBACK": "is not read here: there are no limits of refusals",
+    "RATELIMIT_STORAGE_URL": "is an old name; write RATELIMIT_STORAGE_URI",
+    "RATELIMIT_STORAGE_OPTIONS": "is not supported; write options of the client in the URL of the hub",
+    "RATELIMIT_STRATEGY": f"is not supported: {STRATEGIES}",
+    "RATELIMIT_KEY_PREFIX": "is not supported; write Limits(agent=Agent('redis://...', namespace='shop'))",
+    "RATELIMIT_SWALLOW_ERRORS": "is not supported; write Limits(fail='open'), the default, or fail='closed'",
+    "RATELIMIT_IN_MEMORY_FALLBACK": "is not supported: without its hub an agent decides from memory",
+    "RATELIMIT_IN_MEMORY_FALLBACK_ENABLED": "is not supported: without its hub an agent decides from memory",
+    "RATELIMIT_FAIL_ON_FIRST_BREACH": "is not supported: all limits of a request are charged together, or none",
+    "RATELIMIT_ON_BREACH_CALLBACK": "is not supported; write Limits(on_breach=...)",
+    "RATELIMIT_KEY_FUNC": "is not supported; write Limits(key_func)",
+    "RATELIMIT_META": "is not supported: there are no limits on refusals",
+    "RATELIMIT_ON_META_BREACH_CALLBACK": "is not supported: there are no limits on refusals",
     "RATELIMIT_HEADER_LIMIT": DIALECT,
     "RATELIMIT_HEADER_REMAINING": DIALECT,
     "RATELIMIT_HEADER_RESET": DIALECT,
     "RATELIMIT_HEADER_RETRY_AFTER": DIALECT,
-    "RATELIMIT_HEADER_RETRY_AFTER_VALUE": "is not read here: a refusal has Retry-After in seconds",
-    "RATELIMIT_REQUEST_IDENTIFIER": "is not read here: limits are known by the views that they limit",
+    "RATELIMIT_HEADER_RETRY_AFTER_VALUE": "is not supported: a refusal has Retry-After in seconds",
+    "RATELIMIT_REQUEST_IDENTIFIER": "is not supported: limits are identified by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""A name this similar to one of these settings is a misspelling of it; an application may have names of its own."""
+"""How similar a name must be to one of these settings to count as misspelt; applications may have their own names."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:
-    """The agent, or the URL of the hub that Flask-Limiter's setting names. Raises InvalidSetting if both are given."""
+    """Returns the agent, or the URL of the hub in Flask-Limiter's setting. Raises InvalidSetting if both are given."""
     if storage_uri is not None and agent is not None:
         raise InvalidSetting("storage_uri", storage_uri, "names a hub, and so does agent=; leave out one of them")
     if agent is not None:
@@ -63,7 +63,7 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are read. Raises InvalidSetting for any other of Flask-Limiter, and for a misspelt one."""
+    """Returns the settings that are used. Raises InvalidSetting for any other of Flask-Limiter's, or a misspelt one."""
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue
@@ -76,12 +76,12 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_hub(said: Mapping[str, Any], agent: object) -> None:
-    """Raise InvalidSetting if the configuration names a hub that is not the one in use."""
+    """Raises InvalidSetting if the configuration names another hub than the one in use."""
     uri = said.get(STORAGE_URI)
     if uri is not None and agent_for(None, uri, {}) != agent:
         raise InvalidSetting(
             STORAGE_URI,
             uri,
-            "is read by Limits(app=app) alone, and only if no other hub is given, so it has no effect here; write"
+            "is read by Limits(app=app) only, and only if no other hub is given, so it has no effect here; write"
             " Limits(storage_uri=...) where the limits are made, or leave it out",
         )

@@ -1,4 +1,4 @@
-"""A request of Flask, as limits know it."""
+"""A request of Flask, in the form that limits read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from reconverge.integrations.wsgi import WsgiRequest
 
 _proxied: Final = cast("Any", flask.request)
 current_request: Final[Callable[[], flask.Request]] = _proxied._get_current_object  # noqa: SLF001
-"""The current request itself, which each look through `flask.request` finds anew. Raises RuntimeError outside."""
+"""Returns the current request itself; `flask.request` would look it up at each access. Raises RuntimeError outside."""
 
 
 def user_now(environment: Mapping[str, Any]) -> object:
-    """Returns the user of Flask-Login, or the application's `g.user`, or the one that the server has authenticated."""
+    """Returns Flask-Login's user, else the application's `g.user`, else the user that the server has authenticated."""
     of_application = flask.g.get("_login_user") or flask.g.get("user")
     return of_application or authenticated_by_server(environment)
 
 
 class FlaskRequest(WsgiRequest):
-    """A `Request` of Flask. `raw` is Flask's."""
+    """A `Request` made of Flask's own request, which is `raw`."""
 
     __slots__ = ("_request",)
 
@@ -34,7 +34,7 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def route(self) -> str:
-        """Returns the endpoint."""
+        """Returns the endpoint; empty if no route matches."""
         return self._request.endpoint or ""
 
     @property
@@ -55,10 +55,13 @@ class FlaskRequest(WsgiRequest):
         return self._request.view_args or {}
 
     def __getattr__(self, name: str) -> Any:
-        """Reads an attribute of Flask's own request. Raises AttributeError, which lists what a request has here."""
+        """Returns an attribute of Flask's own request.
+
+        Raises AttributeError, which lists the attributes of a request.
+        """
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
-        raise AttributeError(f"the request has no {name!r}; {HAS}, and what Flask's has")
+        raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Flask's own request")
 
     @property
     def raw(self) -> flask.Request:

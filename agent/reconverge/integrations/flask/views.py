@@ -1,7 +1,7 @@
-"""Tells whether the application calls a view that a limit was put on.
+"""Finds limited views that the application never calls.
 
-A decorator above `@app.get` wraps what that has registered already: the endpoint is the bare function, and the limit is
-never asked. Only the list of all endpoints tells that, so it is looked at with the first request.
+A decorator above `@app.get` wraps a function that is registered already: the endpoint is the bare function, and its
+limit is never checked. Only the list of all endpoints shows this, so the check runs at the first request.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ T = TypeVar("T")
 
 logger = logging.getLogger("reconverge")
 
-PARENTHESES = "stands above a view without parentheses; write @limits.limit('5/minute')"
+PARENTHESES = "was used without parentheses; write @limits.limit('5/minute')"
 
 
 def checked_app(app: object) -> flask.Flask:
-    """The application, as it is. Raises InvalidSetting for one that is not Flask's."""
+    """Returns the application. Raises InvalidSetting for one that is not Flask's."""
     if not isinstance(app, flask.Flask):
-        problem = "is no application of Flask; for others see reconverge.integrations.fastapi, .aiohttp, .asgi, .wsgi"
+        problem = "is not a Flask application; for others see reconverge.integrations.fastapi, .aiohttp, .asgi, .wsgi"
         raise InvalidSetting("app", app, problem)
     return app
 
 
 def check_view(view: object, word: str) -> None:
-    """Raise InvalidSetting for an object that is no view, no class of views and no blueprint."""
+    """Raises InvalidSetting for an object that is not a view, a class of views or a blueprint."""
     if isinstance(view, flask.Flask):
-        raise InvalidSetting("view", view, "is an application; write default_limits= for all of its views")
+        raise InvalidSetting("view", view, "is an application; use default_limits= for all of its views")
     if inspect.isclass(view) and not issubclass(view, flask.views.View):
-        raise InvalidSetting("view", view, "is a class, and no View of flask.views")
+        raise InvalidSetting("view", view, "is a class, but not a subclass of flask.views.View")
     if not callable(view):
-        raise InvalidSetting("view", view, f"is no view; write @limits.{word} below @app.get")
+        raise InvalidSetting("view", view, f"is not a view; write @limits.{word} below @app.get")
 
 
 def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
-    """A class of views, each of which is decorated once it is made a view."""
+    """Adds a decorator to a class of views, and returns the class; `as_view` will apply the decorator."""
     view.decorators = [*view.decorators, decorate]
     return view
 
@@ -52,11 +52,15 @@ def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 def warn_of_unmatched(
     app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
 ) -> None:
-    """Warn of limits of views that are endpoints without them: for each its rule, what it was put on, and its text."""
+    """Logs a warning for each limited view whose endpoint is the view without its limit.
+
+    Each item of `limited` has the limit's rule, the bare view, and the text of the limit.
+    """
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
     reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
     for own, bare, text in limited:
-        if id(own) in reached and not inspect.isclass(bare):  # which may serve without it elsewhere, on purpose
+        # A class may be used elsewhere without the limit, on purpose.
+        if id(own) in reached and not inspect.isclass(bare):
             continue
         names = [
             name
@@ -65,7 +69,7 @@ def warn_of_unmatched(
         ]
         if names:
             logger.warning(
-                "reconverge: %s of %s is never called: the endpoint %r is without it; put @limits.limit below @app.get,"
+                "reconverge: %s of %s is never applied: the endpoint %r lacks it; put @limits.limit below @app.get,"
                 " or on a class before as_view",
                 text,
                 getattr(bare, "__name__", bare),
@@ -76,7 +80,7 @@ def warn_of_unmatched(
 def routes_of_rules(
     apps: Iterable[flask.Flask], rules_of: Callable[[object], Iterable[T]]
 ) -> Iterable[tuple[T, list[Route]]]:
-    """Each rule of views with the routes that lead to these, or to the methods of classes that have the rule."""
+    """Returns each rule with the routes that lead to its views, or to its methods of class-based views."""
     found: dict[T, list[Route]] = {}
     for app in apps:
         for endpoint, view in app.view_functions.items():
@@ -93,7 +97,7 @@ def routes_of_rules(
 
 
 def _chain(view: Any) -> Iterable[Any]:
-    """A view, what it wraps, and its class."""
+    """Yields a view, then the function that it wraps, and so on; after each class-based view, its class."""
     while view is not None:
         yield view
         if getattr(view, "view_class", None) is not None:

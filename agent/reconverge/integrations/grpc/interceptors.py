@@ -1,15 +1,15 @@
-"""Limits in gRPC servers: an interceptor for servers on threads, and one for those on asyncio.
+"""Limits in gRPC servers: one interceptor for servers on threads, and one for servers on asyncio.
 
 server = grpc.server(pool, interceptors=[RateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
 server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
 """
 
-# gRPC has no response headers that a client sees without asking for them, and its libraries read the time to wait from
-# a `google.rpc.RetryInfo` among the details of the status. That detail is written by hand: it has three numbers and
-# three strings, and protocol buffers would be a dependency for them. An interceptor sees the peer only when the handler
-# is called, and gRPC tells by the kind of a function how to call it; so the handler is wrapped in a function of its own
-# kind. A synchronous stream is not aborted but sets the status and ends: a server of asyncio that stops while such a
-# stream was just aborted leaves its thread waiting for ever.
+# gRPC clients do not see response headers without asking for them. gRPC libraries read the time to wait from a
+# `google.rpc.RetryInfo` in the details of the status. That detail is encoded by hand: it has three numbers and three
+# strings, too few for a dependency on protocol buffers. An interceptor learns the peer only when the handler is called,
+# and gRPC decides by the kind of a function how to call it. So the handler is wrapped in a function of the same kind. A
+# synchronous stream is not aborted, but sets the status and ends: an asyncio server that stops after such a stream was
+# aborted leaves its thread waiting for ever.
 from __future__ import annotations
 
 import asyncio
@@ -40,14 +40,14 @@ except ModuleNotFoundError as error:
 Metadata: TypeAlias = list[tuple[str, str | bytes]]
 
 by_peer = by_ip
-"""By the address of the peer, or of the client that a trusted proxy names."""
+"""Returns the address of the peer, or of the client that a trusted proxy names, as the key."""
 by_metadata = by_header
-"""By the value under a key of the metadata, such as that of an API key."""
+"""Makes a key function that returns the value of a metadata key, such as an API key."""
 by_rpc = by_route
-"""By the method that is called, such as `/shop.Orders/Place`."""
+"""Returns the called method, such as `/shop.Orders/Place`, as the key."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""How gRPC's status codes, in their order, are shown to functions that look at a response."""
+"""The HTTP status that functions of a response get, for each of gRPC's status codes in numeric order."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
@@ -55,14 +55,14 @@ _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=
 
 
 class Interceptor:
-    """Limits the calls of a server; the base of both interceptors.
+    """Limits the calls of a gRPC server; the base class of both interceptors.
 
     Args:
-        limits: of all calls together, for each key; see `Rule.limits`.
-        rules: further limits, of some methods, say: `paths=["/shop.Orders/*"]`.
-        messages: of the messages that come through streams of clients, for each key and all its calls; one too many
+        limits: they count all calls together, for each key; see `Rule.limits`.
+        rules: further limits, for example of some methods: `paths=["/shop.Orders/*"]`.
+        messages: limits of the messages in clients' streams, for each key over all its calls; a message over the limit
             ends its call.
-        guard: what the limits have in common; or its settings, such as `agent`, one by one.
+        guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -81,7 +81,7 @@ class Interceptor:
     ) -> None:
         self.guard = one_of(guard, **settings) or Guard(**settings)
         if not self.waits and self.guard.ever_waits:
-            said = "has a coroutine function for key_func or on_breach, which no server of threads awaits"
+            said = "has a coroutine function for key_func or on_breach, which a server on threads cannot await"
             raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._messages: list[Declared] = []
@@ -91,14 +91,14 @@ class Interceptor:
 
     def _declared(self, rule: Rule, *, name: str | None = None) -> Declared:
         if rule.methods is not None:
-            raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
+            raise InvalidSetting("methods", rule.methods, "is for HTTP only; write paths=['/package.Service/Method']")
         if rule.ever_waits and not self.waits:
-            problem = "has a coroutine function, which no server of threads awaits; write plain ones"
+            problem = "has a coroutine function, which a server on threads cannot await; use plain functions"
             raise InvalidSetting("rule", rule.name, problem)
         return self.guard.declare(rule, name=name)
 
     def _handler(self, handler: Any, details: Details) -> Any:
-        """The handler of a method, limited; None if there is no such method."""
+        """Returns the limited handler of a method; None if the method does not exist."""
         if handler is None:
             return None
         kind = f"{ONE_OR_MANY[handler.request_streaming]}_{ONE_OR_MANY[handler.response_streaming]}"
@@ -110,7 +110,10 @@ class Interceptor:
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler so that it asks first; of the same kind as before, by which gRPC knows how to call it."""
+        """Wraps a handler so that each call is checked first.
+
+        The wrapper is of the same kind, which gRPC depends on.
+        """
         if inspect.isasyncgenfunction(behavior):
             return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
         if inspect.iscoroutinefunction(behavior):
@@ -120,7 +123,7 @@ class Interceptor:
         return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
 
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler, of the same kind as before, so that it counts the messages of its client."""
+        """Wraps a handler so that the client's messages are counted. The wrapper is of the same kind as the handler."""
 
         def call_of(context: Context) -> _CountedCall:
             return _CountedCall(self.guard, self._messages, details, context)
@@ -136,7 +139,7 @@ class Interceptor:
             return await behavior(call.all_slowly(requests), call)
 
         def stream(requests: Any, context: Context) -> Iterator[Any]:
-            with suppress(_TooMany):  # not aborted, as in `_stream`
+            with suppress(_TooMany):  # not aborted, for the reason in `_stream`
                 yield from behavior(call_of(context).all(requests), context)
 
         def answer(requests: Any, context: Context, *more: Any) -> Any:
@@ -168,7 +171,7 @@ class Interceptor:
     def _stream(self, behavior: Any, details: Details, request: Any, context: Context) -> Iterator[Any]:
         outcome = self._check(details, context)
         if not outcome.allowed:
-            # Not aborted: on a server of asyncio that stops, a synchronous stream that was may keep its thread.
+            # Not aborted: if an asyncio server stops, an aborted synchronous stream may keep its thread.
             code, message = _refusal(outcome, context)
             context.set_code(code)
             context.set_details(message)
@@ -201,29 +204,32 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
     waits = False
 
     def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
-        """Find the handler of a call, as gRPC has it."""
+        """Returns the limited handler of a call: gRPC's interface of an interceptor."""
         return self._handler(continuation(handler_call_details), handler_call_details)
 
 
 class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
-    """Limits the calls to a `grpc.aio.server`; see `Interceptor`, and functions may be coroutine functions."""
+    """Limits the calls to a `grpc.aio.server`; see `Interceptor`. Functions in settings may be coroutine functions."""
 
     async def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
-        """Find the handler of a call, as gRPC has it."""
+        """Returns the limited handler of a call: gRPC's interface of an interceptor."""
         return self._handler(await continuation(handler_call_details), handler_call_details)
 
 
 def current_outcome() -> Outcome | None:
-    """Returns the outcome of the call that is being served; None outside of one."""
+    """Returns the outcome of the call that is being served; None outside of a call."""
     return _outcome.get()
 
 
 class _TooMany(Exception):
-    """Raised where a handler on threads asks for the next message; with the status to end its call with."""
+    """Raised for a message over the limit, in a handler on threads; its arguments are the status and its message."""
 
 
 class _CountedCall:
-    """A call the messages of whose client are counted; to its handler, if that is asynchronous, it is the context."""
+    """A call whose client's messages are counted.
+
+    An asynchronous handler gets this object as its context; other attributes are those of gRPC's context.
+    """
 
     def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:
         self._guard = guard
@@ -235,7 +241,10 @@ class _CountedCall:
         return getattr(self._context, name)
 
     def all(self, messages: Any) -> Iterator[Any]:
-        """All messages of the client. Raises _TooMany, which ends the call even if the handler catches it."""
+        """Yields the client's messages.
+
+        Raises _TooMany over the limit, which ends the call even if the handler catches it.
+        """
         for message in messages:
             outcome = self._guard.check(self._request, self._rules)
             outcome.finish(Response(200))
@@ -247,12 +256,12 @@ class _CountedCall:
             yield message
 
     async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
-        """All messages of the client. Aborts the call if it is too much."""
+        """Yields the client's messages. Aborts the call over the limit."""
         async for message in messages:
             yield await self._count(message)
 
     async def read(self) -> Any:
-        """The next message, as gRPC has it."""
+        """Returns the client's next message, as gRPC's context does. Aborts the call over the limit."""
         message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
         return message if message is aio.EOF else await self._count(message)
 
@@ -265,7 +274,7 @@ class _CountedCall:
 
 
 class _ServingCall:
-    """Tells of the limits at the end of a call that goes on, and settles what depends on it."""
+    """A context manager around an admitted call: it sends the limits' fields as metadata, and settles the outcome."""
 
     def __init__(self, outcome: Outcome, context: Context) -> None:
         self._outcome = outcome
@@ -278,7 +287,7 @@ class _ServingCall:
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
         metadata = getattr(self._context, "trailing_metadata", None)
-        if metadata is not None:  # without it, the application's own metadata would be unknown, and overwritten
+        if metadata is not None:  # otherwise the application's own metadata is unknown, and would be overwritten
             _add_metadata(self._context, self._fields)
         if self._outcome.unsettled:
             headers = {key: text_of(value) for key, value in (metadata() if metadata else ()) or ()}
@@ -294,7 +303,10 @@ class _ServingCall:
 
 
 def _refusal(outcome: Outcome, context: Context) -> tuple[Any, str]:
-    """Says in the trailing metadata of a call why it may not go on; the status to end it with, and its message."""
+    """Adds a refusal's fields to the trailing metadata of a call.
+
+    Returns the status that ends the call, and its message.
+    """
     refusal = outcome.refusal
     assert refusal is not None
     code = grpc.StatusCode.UNAVAILABLE if refusal.status == 503 else grpc.StatusCode.RESOURCE_EXHAUSTED

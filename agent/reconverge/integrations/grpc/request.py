@@ -1,4 +1,4 @@
-"""A call of gRPC as limits know it, and the status with which one is refused."""
+"""A call of gRPC in the form that limits read, and the status details of a refusal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from reconverge.integrations.web.request.addresses import Addresses, Located, si
 Details: TypeAlias = Any
 """A `grpc.HandlerCallDetails`: the method and the metadata of a call."""
 Context: TypeAlias = Any
-"""A `grpc.ServicerContext`, one of `grpc.aio`, or the one that synchronous handlers have there."""
+"""A `grpc.ServicerContext`, the context of `grpc.aio`, or that of synchronous handlers on a `grpc.aio` server."""
 
 
 class GrpcRequest(Located):
-    """A `Request` of gRPC. `raw` is the context of the call; the user is the first identity of the peer, if any."""
+    """A `Request` made of a gRPC call.
+
+    `raw` is the call's context; `user` is the first identity of the peer, if any.
+    """
 
     __slots__ = ("_metadata", "method", "raw")
 
     def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
         super().__init__(addresses)
         self.method: str = details.method
-        """The full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
+        """The full name, such as `/shop.Orders/Place`. The `path` and the `route` are the same."""
         self.raw = context
         self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
 
@@ -47,11 +50,11 @@ class GrpcRequest(Located):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """Returns nothing, as gRPC's methods have no parameters in their path."""
+        """Returns an empty mapping, because gRPC's methods have no parameters in their path."""
         return {}
 
     def header(self, name: str) -> str | None:
-        """Returns the value in the metadata."""
+        """Returns the value of a key in the metadata; several values are joined by commas."""
         values = self._values(name)
         return ", ".join(values) if values else None
 
@@ -64,13 +67,16 @@ class GrpcRequest(Located):
 
 
 def address_of(peer: str) -> str | None:
-    """The address and port in what gRPC calls a peer; None for a unix socket, and for other peers without one."""
+    """Returns the address and port in gRPC's text for a peer.
+
+    Returns None for a unix socket or another peer without an address.
+    """
     scheme, _, address = unquote(peer).partition(":")
     return address or None if scheme in {"ipv4", "ipv6"} else None
 
 
 def text_of(value: str | bytes) -> str:
-    """A value of the metadata, which may be bytes, as text."""
+    """Returns a value of the metadata, which may be bytes, as text."""
     return value if isinstance(value, str) else value.decode("latin-1")
 
 
@@ -78,7 +84,7 @@ RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 def retry_info(code: int, message: str, after_s: int) -> bytes:
-    """A `google.rpc.Status` whose only detail is a `google.rpc.RetryInfo`: try again in so many seconds."""
+    """Returns an encoded `google.rpc.Status` with one detail: a `google.rpc.RetryInfo` with the seconds to wait."""
     duration = _number(1, after_s)
     detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
     return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)

@@ -1,4 +1,4 @@
-"""A stack of layers in front of an application: ASGI, WSGI, and its metrics."""
+"""Load shedding in front of an application, by a stack of layers: middlewares for ASGI and WSGI, and metrics."""
 
 from reconverge.integrations.shedding.asgi import LoadSheddingMiddleware
 from reconverge.integrations.shedding.waiting import waiting

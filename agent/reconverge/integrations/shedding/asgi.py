@@ -1,36 +1,37 @@
-"""A stack of layers in front of any ASGI application.
+"""A stack of load-shedding layers in front of any ASGI application.
 
 app = LoadSheddingMiddleware(app)
 """
 
 # Theory of operation.
 #
-# A request is decided about when the server calls the application, and ends when the last part of its response body has
-# been sent; work that the application does after its response does not count. If the body never ends, as when the
-# client leaves, the call does. Each path leads to an end, and a second one changes nothing.
+# A request is decided when the server calls the application, and ends when the last part of its response body has been
+# sent; work of the application after its response does not count. If the body never ends, for example because the
+# client disconnects, the request ends with the application's call. Every path leads to an end, and a second end has no
+# effect.
 #
-# Waiting for the client is no work (`shedding/admission.py`), so the request steps aside while
+# Waiting for the client is not work (`shedding/admission.py`), so the request steps aside, which frees its slot, while
 #
-#     the rest of its body has not come    `receive` has to wait, and no response has begun
-#     what was sent is not taken           `send` has to wait
-#     it is an event stream                from the beginning of the response (text/event-stream) to its end
-#     the application declares it          `with waiting(scope)`, as in a long poll
+#     the rest of its body is missing      `receive` has to wait, and no response has begun     the server cannot send
+# yet           `send` has to wait     it is an event stream                from the beginning of the response
+# (text/event-stream) to its end     the application declares a wait      `with waiting(scope)`, as in a long poll
 #
-# and at no other time: a call that finds its message there changes nothing. What a handler awaits by itself, a database
-# or the news of a long poll, looks alike from here, so it counts as work unless the application declares a wait. A
-# `receive` after the whole body counts as work, too: it waits for the end of the connection while others work.
+# and at no other time: a `receive` whose message is there already changes nothing. If a handler awaits something
+# itself, a database or the news of a long poll, the middleware cannot distinguish these, so they count as work unless
+# the application declares a wait. A `receive` after the whole body counts as work, too: it waits for the end of the
+# connection while other tasks work.
 #
 # With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application learns
 # that the client has gone, and what it sends then is dropped. So a thousand uploads that are complete at one moment do
 # not run at one moment. Any other wait ends in going on, counted beyond the limit if need be: half a response is worth
 # nothing.
 #
-# Work in the shadow of a wait. Some frameworks read the body in a task beside the one that works (Quart), and a
-# client that keeps back the last byte would be worked for uncounted. A response that begins while another task than the
-# server's waits for the body shows such an application. From then on only the server's own task steps aside for a body;
-# it is logged once. Where a response begins, the request goes on in any case.
+# Work during a wait. Some frameworks read the body in another task than the one that works (Quart). A client that holds
+# back the last byte would get work done that is not counted. If a response begins while another task than the server's
+# waits for the body, the application is of this kind. From then on, only the server's own task steps aside for a body;
+# this is logged once. Once a response has begun, the request goes on in any case.
 #
-# Websockets and the lifespan are passed through as they are.
+# Websockets and the lifespan are passed through unchanged.
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ START: Final = "http.response.start"
 BODY: Final = "http.response.body"
 GONE: Final = "http.disconnect"
 PATH: Final = "http.response.pathsend"
-"""An extension of ASGI: the whole body, as a file that the server sends."""
+"""The message type of an ASGI extension: the whole body, as a file that the server sends."""
 
 TYPE: Final = b"content-type"
 TYPE_LENGTH: Final = len(TYPE)
@@ -73,10 +74,11 @@ class LoadSheddingMiddleware:
     Args:
         app: the application.
         stack: the layers; by default adaptive concurrency and the worker shedder, with the four default classes.
-        key_func: from the scope to the key that a `RequestRate` counts by.
-        fields: whether responses to admitted requests say what is left, in the fields of draft-ietf-httpapi-ratelimit.
+        key_func: returns the key that a `RequestRate` layer counts by, from the ASGI scope.
+        fields: whether responses to admitted requests show the rest of the limits, in the fields of
+            draft-ietf-httpapi-ratelimit.
 
-    Raises InvalidSetting for an application or a stack that is none, and for a `key_func` that is missing or useless.
+    Raises InvalidSetting if the application or the stack is of a wrong type, or `key_func` is missing or has no effect.
     """
 
     def __init__(
@@ -88,20 +90,23 @@ class LoadSheddingMiddleware:
         self._deciding = Deciding(self.stack, key_func)
         self.writer: Final = FieldWriter() if fields else None
         self.works_beside = False
-        """Whether the application works while a task of its own waits for the body; see above."""
+        """Whether the application works on a request while another task waits for its body.
+
+        See the head of this file.
+        """
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
-        """At which address the latest request came in."""
+        """The server address to which the latest request came."""
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
 
     @property
     def failures(self) -> int:
-        """How many requests have gone on because the application's own functions failed."""
+        """Returns how many requests have gone on without a decision because the application's own functions failed."""
         return self._deciding.failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection, as ASGI has it."""
+        """Serves one connection: the interface of an ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -128,7 +133,7 @@ class LoadSheddingMiddleware:
             await self._serve(exchange)
 
     async def _serve(self, exchange: _Exchange) -> None:
-        """Let the application answer; however that ends, the admission is finished."""
+        """Runs the application, and finishes the admission however that ends."""
         admission = exchange.admission
         try:
             await self.app(exchange.scope, exchange.receive, exchange.send)
@@ -146,11 +151,11 @@ class LoadSheddingMiddleware:
             raise
 
     def worked_beside(self) -> None:
-        """A request has been worked on while a task of its own waited for its body."""
+        """Records that a request was worked on while another task waited for its body, and logs this once."""
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
-                "reconverge: %r works on a request whose body has not come; from now on requests whose body is read by "
+                "reconverge: %r works on a request before its body has come; from now on, those whose body is read by "
                 "a task of its own count as in progress while they wait for it",
                 self.app,
             )
@@ -169,7 +174,7 @@ class LoadSheddingMiddleware:
 class _Exchange:
     """One request and its response, and the state of its admission meanwhile."""
 
-    # Made without a constructor: each request comes here, and that takes half as long.
+    # Made without a constructor: every request makes one, and this takes half the time.
 
     __slots__ = (
         "admission",
@@ -188,22 +193,22 @@ class _Exchange:
     front: LoadSheddingMiddleware
     scope: Scope
     own_receive: Receive
-    """The server's."""
+    """The server's `receive`."""
     own_send: Send
-    """The server's."""
+    """The server's `send`."""
     task: asyncio.Task[Any] | None
-    """In which the server has called the application."""
+    """The task in which the server has called the application."""
     status: int
-    """Of the response; 0 until it begins."""
+    """The status of the response; 0 until it begins."""
     whole: bool
-    """Whether the body of the request has come."""
+    """Whether the whole body of the request has arrived."""
     listener: asyncio.Task[Any] | None
-    """The task that waits for more of the body, while the request has stepped aside for it."""
+    """The task that waits for more of the body; None unless the request has stepped aside for that."""
     refused: bool
-    """Whether it was refused when its body had come."""
+    """Whether the request was refused after its body had arrived."""
 
     def receive(self) -> Awaitable[Message]:
-        """Hear one message, as ASGI has it."""
+        """Receives one ASGI message for the application."""
         if self.refused:
             return _gone()
         return self.own_receive() if self.whole or self.status else self._receive()
@@ -226,7 +231,7 @@ class _Exchange:
         return {"type": GONE}
 
     def _listen(self) -> None:
-        """More of the body has to be waited for."""
+        """Makes the request step aside, because more of its body has to be waited for."""
         task = asyncio.current_task()
         if self.listener is None and not self.status and (task is self.task or not self.front.works_beside):
             self.listener = task
@@ -239,7 +244,7 @@ class _Exchange:
         return self.admission.go_on(anyway=anyway)
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Send one message, as ASGI has it; the caller awaits the result."""
+        """Sends one ASGI message of the application. The caller awaits the result."""
         if self.refused:
             return _no_more()
         kind = message["type"]
@@ -258,12 +263,13 @@ class _Exchange:
         headers: Headers = [*(message.get("headers") or ())]
         events = _is_event_stream(headers)
         if self.front.writer is not None:
-            headers += self.front.writer.encoded(self.admission)  # lists add up with the application's own
+            # List fields are sent in addition to the application's own.
+            headers += self.front.writer.encoded(self.admission)
         admission = self.admission
         sent = self.own_send({**message, "headers": headers})
         await stepping_aside(sent, admission.step_aside, admission.go_on)
         if events:
-            admission.step_aside()  # until its end
+            admission.step_aside()  # until the stream ends
 
     async def _last(self, message: Message) -> None:
         admission = self.admission
@@ -276,7 +282,7 @@ class _Exchange:
 
 
 def _is_event_stream(headers: Headers) -> bool:
-    """Whether a response tells of events as they happen: between two of them it waits."""
+    """Whether a response is a stream of server-sent events; between two events it waits."""
     for name, value in headers:
         if len(name) == TYPE_LENGTH and name.lower() == TYPE:
             return value.lower().startswith(EVENTS)
@@ -284,20 +290,20 @@ def _is_event_stream(headers: Headers) -> bool:
 
 
 async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
-    """Answer a refused request."""
+    """Sends the response to a refused request."""
     status, headers, body = encoded_response_to(refusal)
     await send({"type": START, "status": status, "headers": headers})
     await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})
 
 
 async def _gone() -> Message:
-    """Tells an application whose request was refused that the client has gone."""
+    """Returns the message that the client has disconnected, for an application whose request was refused."""
     return {"type": GONE}
 
 
 async def _no_more() -> None:
-    """Send nothing: the request was refused, and answered."""
+    """Sends nothing, because the refused request has its response."""
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Does nothing."""

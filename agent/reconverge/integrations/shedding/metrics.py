@@ -1,4 +1,4 @@
-"""The metrics of a stack, for any collector; no label but layers, classes, results and readings, all of them few."""
+"""The metrics of a stack, for any collector. Their only labels are layers, classes, results and readings, all few."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHEDDING_METRICS: Final = (
 
 
 def readings_of(stack: Stack) -> dict[str, list[Reading]]:
-    """All series of a stack as they are now, by the name of the metric; the same ones, in the same order, each time."""
+    """Returns all series of a stack as they are now, by metric name: always the same series in the same order."""
     return readings_in(stack.stats())
 
 
 def readings_in(stats: StackStats) -> dict[str, list[Reading]]:
-    """Reads the metrics of a stack as they were when the snapshot was taken."""
+    """Returns the metrics of a stack as they were when the snapshot was taken."""
     return {
         "reconverge_shedding_admitted_total": [Reading((name,), count) for name, count in stats.admitted.items()],
         "reconverge_shedding_refused_total": [

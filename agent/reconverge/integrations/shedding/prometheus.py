@@ -1,4 +1,4 @@
-"""The metrics of a stack for Prometheus, read when they are scraped.
+"""The metrics of a stack for Prometheus, which are read when they are scraped.
 
 registry.register(StackCollector(stack))
 """
@@ -21,18 +21,18 @@ except ImportError as error:
 
 
 class StackCollector(Collector):
-    """Collects the numbers of one stack of this process. One for each registry."""
+    """Collects the metrics of one stack of this process. Use one for each registry."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
 
     def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """The names alone, so that a registry can tell that they are taken."""
+        """Yields the metrics without values; a registry checks these for names that are taken already."""
         for metric in SHEDDING_METRICS:
             yield _family(metric)
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """All series as they are now."""
+        """Yields all metrics as they are now."""
         readings = readings_of(self._stack)
         for metric in SHEDDING_METRICS:
             family = _family(metric)

@@ -1,4 +1,4 @@
-"""Fields of a response about the layers that its request has passed, or the one that has refused it."""
+"""Builds the response fields for admitted requests, and the responses to requests that a layer has refused."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ LEFT: Final = "RateLimit"
 POLICY_BYTES: Final = POLICY.lower().encode()
 LEFT_BYTES: Final = LEFT.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
-"""With these an application tells that it, or a service that it calls, is overloaded or too slow."""
+"""Statuses with which an application reports that it, or a service that it calls, is overloaded or too slow."""
 SAID_MAX: Final = 1024
-"""Of so many refusals, which differ in layer, numbers and wait, the response is kept."""
+"""The most refusals whose response is cached; they differ in layer, numbers and wait."""
 MESSAGES_MAX: Final = 10
-"""Of failures of an application's functions, so many are logged in a minute."""
+"""The most failures of an application's functions that are logged in a minute."""
 
 KeyFunc = Callable[[Any], str]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def outcome_of(status: int) -> Outcome:
-    """Tells by a response's status how the load was; a status of 0 means that the response never began."""
+    """Returns how a request ended, for the load measurement, by its status; 0 means that no response had begun."""
     if status in OVERLOADED:
         return DROPPED
     return IGNORED if status >= 500 or not status else SERVED
 
 
 class FieldWriter:
-    """Writes the fields of responses to admitted requests: quotas of the caller's own, and work in progress."""
+    """Writes the fields of responses to admitted requests: the caller's own quotas, and the work in progress."""
 
-    # Each response has these fields, and what they say of a limit changes when the limit does. So that part is kept
-    # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
-    # quotas, and of one that names something else, the general way of `integrations/web/fields.py` writes.
+    # Each response has these fields, and a limit's part of them changes only with the limit. So that part is cached for
+    # as long as the limit is the same object, and only the rest of the quota is written anew. For a limit with several
+    # quotas, or a decision that names another quota, `integrations/web/fields.py` writes the fields.
     #
-    # Of an admission by the fast path (`shedding/fast_path.py`) it is known which two layers have something to say,
-    # so all of their policies is kept as bytes, and both items are written in one go.
+    # An admission by the fast path (`shedding/fast_path.py`) always involves the same two layers, so all of their
+    # policies are cached as bytes, and both items are written at once.
 
     def __init__(self) -> None:
         self._known: dict[Limiter, tuple[Limit, str, str]] = {}
-        """For each limiter of the stack: its limit, the policy, and the beginning of the item that tells the rest."""
+        """For each limiter of the stack: its limit, the policy, and the beginning of the RateLimit item."""
         self._prepared: _Prepared | None = None
 
     def encoded(self, admission: Admission) -> Headers:
-        """The fields as ASGI has them; none if there is nothing to say."""
+        """Returns the fields as pairs of bytes, as ASGI requires; empty if no layer has any."""
         if type(admission) is Passage:
             prepared = self._prepared
             if (
@@ -99,10 +99,11 @@ class FieldWriter:
         return [] if values is None else [(POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())]
 
     def values(self, admission: Admission) -> tuple[str, str] | None:
-        """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
+        """Returns the values of RateLimit-Policy and RateLimit; None if no layer has any."""
         policies = left = ""
         for ticket in admission.tickets:
-            if type(ticket) is SlotInUse:  # as below, without a value that is made for it: each request comes here
+            # The same as below without an intermediate object, because each request comes here.
+            if type(ticket) is SlotInUse:
                 holder = ticket.holder
                 limit = holder.limit
                 policy, opening = _concurrent(holder.name, limit)
@@ -122,7 +123,7 @@ class FieldWriter:
         return (policies, left) if policies else None
 
     def fields(self, admission: Admission) -> Fields:
-        """The same with their names."""
+        """Returns the fields with their names; empty if no layer has any."""
         values = self.values(admission)
         return [] if values is None else [(POLICY, values[0]), (LEFT, values[1])]
 
@@ -145,7 +146,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """In place of a table or slots, where there are none."""
+    """A stand-in for a table or for slots that do not exist."""
 
     limit = 0
 
@@ -154,14 +155,14 @@ _NOTHING: Final = _Nothing()
 
 
 class Counting(Protocol):
-    """Counts by one quota."""
+    """A table that counts by one quota."""
 
     limit: Limit
     """The quota, which may change."""
 
 
 class _Prepared:
-    """The fields that stay the same for requests that go the fast path, until a limit changes."""
+    """The constant part of the fields for requests on the fast path, until a limit changes."""
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
@@ -186,13 +187,13 @@ class _Prepared:
 
 
 def response_to(refusal: ShedRefusal) -> tuple[int, Fields, bytes]:
-    """The response to a refused request: status, fields and a body of problem details."""
+    """Returns the response to a refused request: status, fields, and problem details as the body."""
     fields, body, _ = _said_of(refusal)
     return refusal.status, [*fields, *_quota_fields(refusal)], body
 
 
 def encoded_response_to(refusal: ShedRefusal) -> tuple[int, Headers, bytes]:
-    """The same with its fields as ASGI has them."""
+    """Returns the response to a refused request for ASGI: status, fields as pairs of bytes, and body."""
     _, body, headers = _said_of(refusal)
     return refusal.status, [*headers, *_encoded(_quota_fields(refusal))], body
 
@@ -208,9 +209,9 @@ def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """All parts of a response but for its quota: the fields, the body, and the fields as ASGI has them.
+    """Returns a response without its quota: the fields, the body, and the fields as pairs of bytes.
 
-    Nothing in it is to be changed. A service that is in trouble refuses thousands of requests a second in these words.
+    The result is cached and must not be changed: an overloaded service sends thousands of equal refusals a second.
     """
     detail = reason if retry_after is None else f"{reason} Try again in {retry_after} s."
     body = encoded(problem_of(status, violated=[layer], retry_after=retry_after, detail=detail))
@@ -223,7 +224,7 @@ def _said(
 
 
 def _quota_fields(refusal: ShedRefusal) -> Fields:
-    """Returns the fields of the quota that has refused, if it was one."""
+    """Returns the fields of the quota that has refused; empty if another kind of layer has."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
@@ -236,12 +237,15 @@ def _encoded(fields: Fields) -> Headers:
 
 @lru_cache(maxsize=1024)
 def _concurrent(name: str, limit: int) -> tuple[str, str]:
-    """Returns the policy of a concurrency limit, and the beginning of the item that tells how many more may run."""
+    """Returns a concurrency limit's RateLimit-Policy item, and its RateLimit item without the number of free slots."""
     return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
 
 
 class Deciding:
-    """Asks a stack about requests of an application, whose functions may fail: then the request goes on."""
+    """Asks a stack about the requests of an application.
+
+    If a function of the application fails, the request goes on.
+    """
 
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):
@@ -256,18 +260,18 @@ class Deciding:
             )
         self.stack = stack
         self.failures = 0
-        """How many requests have gone on because a function of the application failed, or a key could not be used."""
+        """The number of requests that have gone on because a function failed, or returned an unusable key."""
         self._key_func = key_func
         self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
 
     def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
-        """Asks the stack; returns None if it could not be asked."""
+        """Returns the stack's admission of a request; None if a function failed, so that the request goes on."""
         try:
             rank = self.stack.classes.rank_of(request, method, field)
             if self._key_func is None:
                 return self.stack.enter_ranked("", rank)
             return self.stack.enter_ranked(self._key_func(request), rank)
-        except Exception as error:  # noqa: BLE001  # a failure in here never breaks a request
+        except Exception as error:  # noqa: BLE001  # a failure in here must not break a request
             self._failed(error)
             return None
 
@@ -277,19 +281,21 @@ class Deciding:
         if self._throttle.allows(now_ns):
             self._throttle.note(now_ns)
             logger.error(
-                "reconverge: a request went on without load shedding, as it could not be decided", exc_info=error
+                "reconverge: a request went on without load shedding, because a function failed", exc_info=error
             )
 
 
 def _may_count_by_key(stack: Stack) -> bool:
-    """Whether any layer counts by key, or does not say."""
+    """Whether any layer counts by key, or has no attribute that says so."""
     return any(getattr(layer, "counts_by_key", True) for layer in stack.layers)
 
 
 def checked_stack(stack: object) -> Stack:
-    """The stack, by default one of adaptive concurrency and the worker shedder. Raises InvalidSetting."""
+    """Returns the stack, by default one of adaptive concurrency and the worker shedder. Raises InvalidSetting."""
     if stack is None:
         return Stack()
     if not isinstance(stack, Stack):
-        raise InvalidSetting("stack", stack, "is no Stack; make one of its layers: Stack(AdaptiveConcurrency(), ...)")
+        raise InvalidSetting(
+            "stack", stack, "is not a Stack; make one from its layers: Stack(AdaptiveConcurrency(), ...)"
+        )
     return stack

@@ -1,4 +1,4 @@
-"""Requests that wait and do no work: an await that has to wait, and an application's own waits."""
+"""Requests that wait without working: an await that has to wait, and waits that an application declares."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reconverge.shedding.admission import Admission
 T = TypeVar("T")
 
 ADMISSION: Final = "reconverge.admission"
-"""In a scope of ASGI or an environment of WSGI: the admission of the request."""
+"""The key in an ASGI scope or a WSGI environment for the admission of the request."""
 
 
 @contextmanager
 def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
-    """Count a request as not in progress while it waits for news and does nothing: in a long poll, between two events.
+    """Excludes a request from the work in progress while it only waits for news: in a long poll, or between two events.
 
         from reconverge.integrations.shedding import waiting
 
@@ -25,7 +25,7 @@ def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
             with waiting(request.scope):
                 return await topic.next()
 
-    `request` is the scope of ASGI or the environment of WSGI. Without a middleware in front it changes nothing.
+    `request` is the ASGI scope or the WSGI environment. Without a load-shedding middleware it has no effect.
     """
     admission: Admission | None = request.get(ADMISSION)
     if admission is None:
@@ -42,9 +42,9 @@ def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
 def stepping_aside(
     awaited: Awaitable[T], step_aside: Callable[[], object], go_on: Callable[[], object]
 ) -> Generator[Any, Any, T]:
-    """Await, and call one function as soon as that has to wait, and the other when the wait is over.
+    """Awaits a value and returns it; calls `step_aside` once it has to wait, and `go_on` when the wait is over.
 
-    What is there already, as the body of most requests is, calls neither.
+    If the value is available at once, as the body of most requests is, neither function is called.
     """
     steps: Any = awaited.__await__()
     try:
@@ -57,7 +57,7 @@ def stepping_aside(
                 except GeneratorExit:
                     steps.close()
                     raise
-                except BaseException as error:  # noqa: BLE001  # a cancelled task as well: the inner one hears of it
+                except BaseException as error:  # noqa: BLE001  # a cancellation, too, is passed to the inner awaitable
                     step = steps.throw(error)
                 else:
                     step = next(steps) if sent is None else steps.send(sent)

@@ -1,26 +1,26 @@
-"""A stack of layers in front of any WSGI application.
+"""A stack of load-shedding layers in front of any WSGI application.
 
 app = WsgiLoadSheddingMiddleware(app, workers=8)
 """
 
 # Theory of operation.
 #
-# A thread of a WSGI server serves one request at a time, so what loads it is how many threads are busy, and there is no
-# event loop whose lag could be measured. A stack that measures one would never shed here: it is an error.
+# A thread of a WSGI server serves one request at a time, so the load is the number of busy threads, and there is no
+# event loop whose lag could be measured. A stack that measures an event loop would never shed here, so it is an error.
 #
-# A request ends when its body is exhausted, or the server closes it, which it does whether all of it was sent or not. A
-# middleware outside may join the parts and close nothing; a body that was neither exhausted nor closed ends when it is
-# thrown away. Each way ends it once.
+# A request ends when its body is exhausted, or when the server closes it, which servers do whether all of it was sent
+# or not. An outer middleware may join the parts without closing; a body that was neither exhausted nor closed ends when
+# it is garbage-collected. Each of these ends it once.
 #
-# As in `asgi.py` a request steps aside while it waits for its client: in `wsgi.input`, between two parts of its body,
+# As in `asgi.py`, a request steps aside while it waits for its client: in `wsgi.input`, between two parts of its body,
 # in `write`, and within `waiting`. WSGI does not allow as much as ASGI:
 #
-# - The thread is taken all the same. So many idle clients as there are threads stop a server of threads, and nothing
-#   behind the server can help: a proxy that buffers, or a time limit of the server, does.
-# - It is not known whether a part of the body is there already, so each read and each part counts as a wait, if of no
-#   length.
-# - A request whose body has come cannot be refused any more: there is no way to answer from within a read. It goes on,
-#   counted beyond the limit; there are never more of them than threads.
+# - The thread stays occupied. As many idle clients as there are threads stop a threaded server, and no code behind the
+# server can help: a buffering proxy, or a time limit of the server, does. - It is unknown whether a part of the body
+# has arrived already, so each read and each part counts as a wait, even if it   takes no time. - A request cannot be
+# refused after its body has arrived, because a read cannot send a response. It goes on, counted   beyond the limit;
+# there are never more of these requests than threads. - A buffering server reads the body before it calls the
+# application, so none of this occurs, nor is it needed.
 # - A server that reads the body before it calls the application (a buffering one) shows nothing of this, and need not.
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ class WsgiLoadSheddingMiddleware:
 
     Args:
         app: the application.
-        stack: the layers; or
-        workers: how many requests this process serves at once, for a stack of adaptive concurrency and a worker shedder
-            by how many of them are busy. One of the two is given.
-        key_func: from the environment to the key that a `RequestRate` counts by.
-        fields: whether responses to admitted requests say what is left, in the fields of draft-ietf-httpapi-ratelimit.
+        stack: the layers. Give either this or `workers`.
+        workers: how many requests this process serves at once; makes a stack of adaptive concurrency and a worker
+            shedder
+            that measures how many workers are busy.
+        key_func: returns the key that a `RequestRate` layer counts by, from the WSGI environment.
+        fields: whether responses to admitted requests show the rest of the limits, in the fields of
+            draft-ietf-httpapi-ratelimit.
 
     Raises InvalidSetting if neither or both of `stack` and `workers` are given, for a stack that measures an event
-    loop, and for a `key_func` that is missing or useless.
+    loop, and if `key_func` is missing or has no effect.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class WsgiLoadSheddingMiddleware:
         self.app = app
         self.stack = _stack_of(stack, workers)
         if self.stack.needs_loop:
-            problem = "measures an event loop, and WSGI has none; use WorkerShedder(Occupancy(workers=...))"
+            problem = "measures an event loop, which WSGI does not have; use WorkerShedder(Occupancy(workers=...))"
             raise InvalidSetting("stack", self.stack, problem)
         self._deciding = Deciding(self.stack, key_func)
         self._writer = FieldWriter() if fields else None
@@ -90,11 +92,11 @@ class WsgiLoadSheddingMiddleware:
 
     @property
     def failures(self) -> int:
-        """How many requests have gone on because the application's own functions failed."""
+        """Returns how many requests have gone on without a decision because the application's own functions failed."""
         return self._deciding.failures
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serve one request, as WSGI has it."""
+        """Serves one request: the interface of a WSGI application."""
         method = environment["REQUEST_METHOD"]
         field = None if self._header is None else environment.get(self._header)
         admission = self._deciding.admission(environment, method, field)
@@ -118,7 +120,7 @@ class WsgiLoadSheddingMiddleware:
 
 
 class _StartingShed:
-    """Begins the response that the application begins, with the fields of an admission."""
+    """Wraps `start_response` to add the fields of an admission."""
 
     def __init__(self, admission: Admission, start_response: StartResponse, writer: FieldWriter | None) -> None:
         self._admission = admission
@@ -127,17 +129,18 @@ class _StartingShed:
         self.status = 0
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        """Begin it, perhaps for the second time because of an error, as WSGI has it."""
+        """Begins the response; WSGI allows a second call after an error."""
         self.status = int(status[:3]) if status[:3].isdecimal() else 0
         if self._writer is not None:
-            headers = [*headers, *self._writer.fields(self._admission)]  # lists add up with the application's own
+            # List fields are sent in addition to the application's own.
+            headers = [*headers, *self._writer.fields(self._admission)]
         extra = () if exc_info is None else (exc_info,)
         write = self._start_response(status, headers, *extra)
         return partial(_aside, self._admission, write) if callable(write) else write
 
 
 def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begun: bool = True, **named: Any) -> Any:
-    """Call what waits for the client; `begun` as in `Admission.step_aside`."""
+    """Calls a function that waits for the client, while the request has stepped aside; `begun` as in `step_aside`."""
     admission.step_aside(begun=begun)
     try:
         return wait(*arguments, **named)
@@ -146,7 +149,7 @@ def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begu
 
 
 class _Input:
-    """The body of a request, which steps aside while it is read; all else is the server's."""
+    """The body of a request, which steps aside during each read; other attributes are those of the server's body."""
 
     def __init__(self, own: Any, admission: Admission) -> None:
         self._own = own
@@ -168,7 +171,7 @@ class _Input:
 
 
 class _Body:
-    """A body that is streamed as it is, and finishes the admission when it is exhausted, closed or thrown away."""
+    """Wraps a response's body, and finishes the admission when it is exhausted, closed or garbage-collected."""
 
     def __init__(self, body: Iterable[bytes], admission: Admission, starting: _StartingShed) -> None:
         self._body = body
@@ -195,11 +198,11 @@ class _Body:
             self._timed_out = True
             raise
         self._sending = True
-        self._admission.step_aside()  # until the server has sent it, and asks for more
+        self._admission.step_aside()  # until the server asks for the next part
         return part
 
     def close(self) -> None:
-        """Close it, which servers do whether all of it was sent or not."""
+        """Closes the body and finishes the admission; servers call it whether all of the body was sent or not."""
         outcome: Outcome = DROPPED if self._timed_out else outcome_of(self._starting.status)
         try:
             close = getattr(self._body, "close", None)
@@ -214,7 +217,7 @@ class _Body:
 
 def _stack_of(stack: Stack | None, workers: int | None) -> Stack:
     if (stack is None) == (workers is None):
-        raise InvalidSetting("stack", stack, "or workers=... must be given, and not both")
+        raise InvalidSetting("stack", stack, "either stack or workers=... must be given, and not both")
     if stack is not None:
         return checked_stack(stack)
     assert workers is not None

@@ -1,4 +1,4 @@
-"""A rule that a guard has declared: what it wants to know of a request, and which limiter is asked about it."""
+"""A rule that a guard has declared: it matches requests, calls the rule's functions, and selects the limiter."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from reconverge.limiter.long_keys import OURS, fitting
 logger = logging.getLogger("reconverge")
 
 TIERS_MAX: Final = 100
-"""So many different limits may one rule have by request. More are no tiers, but numbers made up for each."""
+"""The most limits that one rule may return for requests. More are not tiers, but generated for each request."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
@@ -61,23 +61,23 @@ BECOMES: Final = {
     REFUSE: "is refused",
     EXEMPT: "is not limited",
 }
-"""The fate of a request without a key, by the word of the rule."""
+"""The fate of a request without a key, by the rule's setting `missing`."""
 NO_USER: Final = (
     ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
     "write key_func=Depends(current_user)"
 )
 MISSED_MAX: Final = 10
-"""A key function that finds nothing in any of so many requests is logged."""
+"""A warning is logged if a key function finds no key in this many requests from the first on."""
 ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
 NO_IDENTITY: Final = "(no key)"
 """The identity under which a meter counts the charges of requests without a key."""
 NOT_EXEMPT: Final = "is not exempt"
-NO_SCOPE: Final = "is counted with all that have no scope"
-IN_DOUBT: Final = "is taken for one that the rule is about"
-STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
-NO_TIER: Final = "is refused, as the rule has given no limit so far"
-DEAREST: Final = "costs as much as the dearest one so far"
-"""The fate of a request that a function of the application has failed for."""
+NO_SCOPE: Final = "is counted with all requests without a scope"
+IN_DOUBT: Final = "is limited as if the rule applied to it"
+STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
+NO_TIER: Final = "is refused, because the rule has returned no limit so far"
+DEAREST: Final = "costs as much as the most expensive one so far"
+"""The fate of a request for which a function of the application has failed."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -86,44 +86,45 @@ BLAMED: Final = {
     NO_TIER: "limits",
     DEAREST: "cost",
 }
-"""Which setting has the function that has failed."""
+"""The setting whose function has failed, by what happens to the request."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
-"""Hears of a failure, and of its request's fate. Raises the error again if that is not to be."""
+"""Is called with a failure, its rule, and what happens to the request. May raise the error again."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
-"""Yields what has to be awaited; is sent what that was, and ends with the answer."""
-# One type for rule and guard; `Guard.check` and `Guard.check_async` are the shells that wait. The generators that wait
-# for a turn (`limiter/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep, and have shells of
-# their own: what a signal handler raises in that sleep goes to the caller, and is never raised inside the generator.
+"""A generator that yields values to await, receives their results, and returns the answer."""
+# One type serves rule and guard; `Guard.check` and `Guard.check_async` run these generators and wait. The generators
+# that wait for a turn (`limiter/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep, and have
+# runners of their own: an error that a signal handler raises during that sleep goes to the caller, never into the
+# generator.
 
 
 class TooManyTiers(ReconvergeError):
-    """Raised when a function that gives the limit of a request has given too many different ones."""
+    """Raised when a function that returns the limit of a request has returned too many different ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"rule {name!r} has given {TIERS_MAX} different limits by request, and no more are made; use a few tiers"
+            f"rule {name!r} has returned {TIERS_MAX} different limits, the most allowed; return one of a few tiers"
         )
 
 
 class NoTier(ReconvergeError):
-    """Raised when the limit of a request is not known, and the rule has given none so far to count it by."""
+    """Raised when the limit of a request is unknown, and the rule has returned none before that could be used."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the limit of the request is not known for {name!r}, and none is known")
+        super().__init__(f"the function of rule {name!r} has returned no limit for the request, nor for any before")
 
 
 class NoKey(ReconvergeError):
-    """Raised when a request has no key, and is to be refused for that."""
+    """Raised when a request has no key, and the rule refuses such requests."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the request has no key to be counted under for {name!r}")
+        super().__init__(f"the request has no key for the rule {name!r}, which refuses requests without a key")
 
 
 @dataclass(slots=True)
 class FoundKey:
-    """The result of a rule's key function for a request, or the error that it has failed with."""
+    """The result of a rule's key function for a request, or the error that the function has raised."""
 
     declared: Declared
     value: object = None
@@ -132,7 +133,7 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """One request's demand on one limit."""
+    """A request's cost for one limiter and key."""
 
     declared: Declared
     limiter: Limiter
@@ -141,25 +142,25 @@ class Claim:
     kind: str | None = None
     """The kind of the cost, as `Price.kind`."""
     shadow: bool = False
-    """Whether it decides and counts, and never refuses."""
+    """Whether the claim is decided and counted, but never refuses."""
     identity: str = ""
-    """The identity that a meter counts it for, where that is not the key."""
+    """The identity that a meter counts the claim for; empty if that is the key."""
     label: str = ""
-    """Under what name a meter counts it, where that is not the limit's."""
+    """The name that a meter counts the claim under; empty if that is the limit's."""
     metered: bool = True
-    """Whether a meter counts it: not a former limit of a contract, beside which another charges the same request."""
+    """Whether a meter counts the claim. Not so for a former limit of a contract: the present one counts the request."""
 
 
 class Declared:
-    """A rule that is ready to be asked.
+    """A rule that a guard has declared, ready to decide about requests.
 
-    A function of the application that fails, or returns what cannot be used, makes no request unlimited: often it is
-    the client that chooses what is looked at, and so when the function fails. What stands for its result is on the
-    safe side, and the limit holds; see `claim`.
+    If a function of the application fails or returns an unusable value, the request is not unlimited for that: often
+    the client's data make the function fail, so the client could choose this. A value on the safe side replaces the
+    result, and the limit applies; see `claim`.
 
     Raises:
-        InvalidSetting: a value makes no sense, or a cost that is the same for all requests exceeds the quota.
-        InvalidLimit, LimitConflict: the limits cannot be read, or the name stands for others.
+        InvalidSetting: a value is invalid, or a cost that is the same for all requests exceeds the quota.
+        InvalidLimit, LimitConflict: the limits are invalid, or the name belongs to other limits.
     """
 
     def __init__(
@@ -171,25 +172,25 @@ class Declared:
         self.status = rule.status or status
         self.missing = rule.missing or missing
         self.within_s = within_s(rule.in_doubt or in_doubt)
-        """For how long a request in doubt asks the hub; zero if it does not."""
+        """The seconds for which a request in doubt asks the hub; zero if it does not ask."""
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)
-        """The methods that the rule is about, in capitals; None if it is about all."""
+        """The methods that the rule applies to, in capitals; None if it applies to all."""
         self.places = None if rule.paths is None else Places(rule.paths)
-        """The paths that the rule is about; None if it is about all."""
+        """The paths that the rule applies to; None if it applies to all."""
         self.is_about_all = self.methods is None and self.places is None
-        """Whether the rule is about all requests."""
+        """Whether the rule applies to all requests."""
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
         self._missed = -1 if self._key in ALWAYS_FIND else 0
-        """How many requests had no key before the first that had one; -1 once that is of no interest."""
+        """How many requests had no key before the first that had one; -1 once the check is over."""
         self._dearest = 1
-        """The highest cost that a function has given so far."""
+        """The highest cost that the cost function has returned so far."""
         self._tiers: dict[object, Limiter] = {}
         self._given: dict[str, Limiter] = {}
-        """Limiters that the application has given by request itself, by name; as many as tiers are remembered."""
+        """The limiters that the application's function has returned itself, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
         self._contracts: Contracts | None = None
@@ -205,9 +206,9 @@ class Declared:
 
     @property
     def only_limiter(self) -> RateLimiter | None:
-        """The limiter, of a rule that asks no other, and nothing but a plain function for the key; else None.
+        """Returns the rule's limiter if the rule always uses this one and needs only a plain key function; else None.
 
-        So nothing of it depends on a response, or on a function that may have to be awaited.
+        Then no part of the decision depends on a response, or on a function that may have to be awaited.
         """
         rule = self.rule
         plain = (
@@ -231,50 +232,50 @@ class Declared:
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """Returns the function that finds the part of a key for a route or scope; None without `only_limiter`."""
+        """Returns the function that finds the part of a key for a route or scope; None without such a part."""
         return self._parts[0] if self._parts else None
 
     @property
     def fixed_scope(self) -> str | None:
-        """That part of a key, of an `only_limiter`, if it is the same for all requests."""
+        """Returns the scope's part of a key if it is the same for all requests; else None."""
         scope = self.rule.scope
         return scope if isinstance(scope, str) else None
 
     @property
     def fixed_cost(self) -> int:
-        """Returns the cost of every request, of a rule that has a number."""
+        """Returns the cost of every request, for a rule whose cost is a number."""
         assert isinstance(self.rule.cost, int)
         return self.rule.cost
 
     def has_found_keys(self) -> None:
-        """Note that the key function has found a key."""
+        """Records that the key function has found a key."""
         if self._missed >= 0:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Whether the rule is about such requests; true if that cannot be found out. Raises what `mend` raises."""
+        """Whether the rule applies to a request; also if its router fails. Raises the errors that `mend` raises."""
         try:
             return self.is_about(request)
-        except Exception as error:  # noqa: BLE001  # of a router that was asked
+        except Exception as error:  # noqa: BLE001  # the error of a router
             mend(error, self, IN_DOUBT)
             return True
 
     def is_about(self, request: Request) -> bool:
-        """Whether the rule is about such requests. Raises what a router raises that is asked about a path."""
+        """Whether the rule applies to a request. Raises the errors of a router that resolves the path."""
         if self.methods is not None and request.method not in self.methods:
             return False
         return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
-        """Asks a rule's functions for the request's claim; None when nothing is limited.
+        """Calls the rule's functions and returns the request's claim; None if the request is not limited.
 
         Raises NoKey, NoTier, and `mend`'s errors.
 
-        `found` is what the key function has said, if it was asked already.
+        `found` is the result of the key function, if it was called already.
 
-        What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
-        without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
-        by the highest one; a scope by one that all such requests share. An exemption is never assumed.
+        If a function fails, its result is replaced: a key by the request's address, unless the rule refuses requests
+        without a key or counts them together; a limit by the strictest one that the function has returned so far; a
+        cost by the highest one; a scope by one that all such requests share. An exemption is never assumed.
         """
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
@@ -313,7 +314,7 @@ class Declared:
             return []
         contracts, claims = self._contracts, list[Claim]()
         if "\x00" in customer:
-            customer = plain(f"{OURS}{customer}")  # a hash of it: contracts are for text without NUL
+            customer = plain(f"{OURS}{customer}")  # a hash of the name, because names in contracts have no NUL
         customer = fitting(customer, IDENTITY_BYTES_MAX)
         identity = _identity_in(customer)
         standing = yield from self._standing_of(contracts, customer, blocking=blocking)
@@ -330,7 +331,7 @@ class Declared:
             if self._cost is not None:
                 cost = yield from self._cost_by_request(request, each.limiter, mend)
             if isinstance(each.limiter, SlotLimiter) and not (each.limiter.control.has_costs and isinstance(cost, str)):
-                cost = 1  # what it costs of the other limits, such as tokens, is no number of slots
+                cost = 1  # the cost for the other limits, such as tokens, is not a number of slots
             price = self._price(each.limiter, cost, request, mend)
             key = fitting(each.key, each.limiter.control.key_bytes_max)
             shadow, term = self.rule.shadow or each.shadow, each.term
@@ -341,7 +342,7 @@ class Declared:
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
         """Returns the contract of a customer.
 
-        While it is fetched, a request waits as one in doubt waits for the hub.
+        While the contract is fetched, a request waits as it would wait for the hub in doubt.
         """
         standing = contracts.standing(customer)
         if not standing.pending:
@@ -353,7 +354,10 @@ class Declared:
         return contracts.standing(customer)
 
     def _key_of(self, request: Request, mend: Mend, asked: FoundKey | None = None) -> Steps[str | None]:
-        """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""
+        """Returns the key of a request, or its replacement; None if the request is not limited.
+
+        Raises as `claim` does.
+        """
         missing = self.missing
         try:
             if asked is not None and asked.error is not None:
@@ -364,17 +368,17 @@ class Declared:
             key = written(found)
             if self._missed >= 0:
                 self._look(key)
-        except Exception as error:  # noqa: BLE001  # of the application's function
+        except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, BY_ADDRESS)
             key, missing = None, ADDRESS if missing == EXEMPT else missing
         if key is not None:
             return plain(key)
         if isinstance(request, Located) and request.has_gone:
-            raise NoKey(self.name)  # or a client would choose not to be counted as itself
+            raise NoKey(self.name)  # otherwise a client could choose not to be counted by its key
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
-        """The further facts of a request; all requests of which a fact is not known count together."""
+        """Returns the further facts of a request. All requests without a fact are counted together."""
         facts = dict[str, str]()
         for name, function in self._facts.items():
             try:
@@ -382,7 +386,7 @@ class Declared:
             except InvalidKey as error:
                 mend(InvalidKey(f"the fact {name!r}: {error}"), self, NO_SCOPE)
                 facts[name] = NOWHERE
-            except Exception as error:  # noqa: BLE001  # of the application's function
+            except Exception as error:  # noqa: BLE001  # an error of the application's function
                 mend(error, self, NO_SCOPE)
                 facts[name] = NOWHERE
         return facts
@@ -391,17 +395,17 @@ class Declared:
         assert self._exempt is not None
         try:
             return checked_answer((yield from _come(self._exempt(request))))
-        except Exception as error:  # noqa: BLE001  # of the application's function
+        except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, NOT_EXEMPT)
             return False
 
     def _limiter_by_request(self, request: Request, mend: Mend) -> Steps[Limiter | None]:
-        """The limiter that is meant for the request; None for no limit, which only None means."""
+        """Returns the limiter that the rule's function selects for a request; None if the function returns None."""
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
             return None if limits is None else self._tier(limits)
-        except Exception as error:  # noqa: BLE001  # of the application's function
+        except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
             return self._strictest()
 
@@ -411,7 +415,7 @@ class Declared:
             try:
                 value = yield from _come(part(request))
                 parts.append(written(value) or NOWHERE)
-            except Exception as error:  # noqa: BLE001  # of the application's function
+            except Exception as error:  # noqa: BLE001  # an error of the application's function
                 mend(error, self, NO_SCOPE)
                 parts.append(NOWHERE)
         return parts
@@ -423,23 +427,23 @@ class Declared:
             if isinstance(said, str):
                 return said
             cost = checked_cost(said)
-        except Exception as error:  # noqa: BLE001  # of the application's function
+        except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, DEAREST)
             return min(self._dearest, most_of(limiter))
         self._dearest = max(self._dearest, cost)
         return cost
 
     def _price(self, limiter: Limiter, cost: int | str, request: Request, mend: Mend) -> Price:
-        """Prices a request by the limit's own table."""
+        """Returns the price of a request by the limit's own `costs`."""
         price = price_of(limiter, cost, request.method)
         if price.unknown is not None:
-            mend(price.unknown, self, "costs as much as the dearest kind")
+            mend(price.unknown, self, "costs as much as the most expensive kind")
             if isinstance(cost, str) and not limiter.control.has_costs:
                 return Price(min(self._dearest, most_of(limiter)))
         return price
 
     def _look(self, key: str | None) -> None:
-        """Say once if the key function has found nothing in any of the first requests."""
+        """Counts requests without a key, and logs a warning if none of the first requests had one."""
         self._missed = self._missed + 1 if key is None else -1
         if self._missed == MISSED_MAX:
             self._missed = -1
@@ -453,14 +457,14 @@ class Declared:
             )
 
     def _stand_in(self, request: Request, missing: str) -> str:
-        """Returns the key to count a request under that has none. Raises NoKey."""
+        """Returns the key that replaces a missing one. Raises NoKey."""
         if missing == REFUSE:
             raise NoKey(self.name)
         address = by_ip(request) if missing == ADDRESS else None
         return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
-        """Names the function and the setting that have failed, by what becomes of the request, for messages."""
+        """Returns the rule, setting and function that failed, by what happens to the request, for messages."""
         what = BLAMED.get(becomes)
         if what is None:
             return self.name
@@ -469,11 +473,11 @@ class Declared:
 
     @property
     def watches_addresses(self) -> bool:
-        """Whether its keys are identities that may come from several addresses."""
+        """Whether the rule's keys are identities that may come from several addresses."""
         return self._key not in ALWAYS_FIND
 
     def path_of(self, request: Request) -> str | None:
-        """The rule's own path that the request takes; None if the rule names none."""
+        """Returns the rule's own path that matches the request; None if none does."""
         return None if self.places is None else self.places.find(request)
 
     # ------------------------------------------------------------ inside
@@ -492,11 +496,11 @@ class Declared:
         return parts
 
     def _method_of(self, request: Request) -> str:
-        """The method, if it is one that is known, or that the rule names."""
+        """Returns the method if it is a standard one or listed in the rule; else a common placeholder."""
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object) -> Limiter:
-        """The limiter of a limit that was given for a request."""
+        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers."""
         if isinstance(limits, Limiter):
             if len(self._given) < TIERS_MAX:
                 self._given[limits.name] = limits
@@ -504,7 +508,7 @@ class Declared:
         known = tuple(limits) if isinstance(limits, list) else limits
         limiter = self._tiers.get(known)
         if limiter is None:
-            # Without a lock: of several that declare the same tier at once, all get the same limiter.
+            # No lock: if several threads declare the same tier at once, all get the same limiter.
             if len(self._tiers) >= TIERS_MAX:
                 raise TooManyTiers(self.name)
             quotas = quotas_of_fixed(cast("Fixed", known))
@@ -517,7 +521,7 @@ class Declared:
         return limiter
 
     def _strictest(self) -> Limiter:
-        """The limiter of the lowest rate among those that were given so far. Raises NoTier."""
+        """Returns the limiter with the lowest rate among those returned so far. Raises NoTier."""
         known = [*self._tiers.values(), *self._given.values()]
         if not known:
             raise NoTier(self.name)
@@ -531,41 +535,43 @@ class Declared:
 
 
 def _identity_in(key: str) -> str:
-    """Returns the identity that a meter counts a key for; all requests without a key of their own are one identity.
+    """Returns the identity that a meter counts a key for; all requests without a key are one identity.
 
-    Else a client that leaves its key out would make a row of each of its addresses.
+    Otherwise a client that omits its key would create a row for each of its addresses.
     """
     return NO_IDENTITY if key == SHARED_KEY or key.startswith(f"{OURS}{ADDRESS}:") else key
 
 
 def _rate(limiter: Limiter) -> tuple[float, int]:
-    """How much a limit admits in the long run, and at once."""
+    """Returns how much a limit admits in the long run, and how much at once."""
     quotas = limiter.quotas.values()
     return min(limit.quota / limit.window for limit in quotas), min(limit.capacity for limit in quotas)
 
 
 def _methods(methods: Sequence[str]) -> frozenset[str]:
-    """The methods that a rule is about: with GET also HEAD, which frameworks serve by the same view."""
+    """Returns the methods that a rule applies to: HEAD is added to GET, because frameworks serve both by one view."""
     named = frozenset(method.upper() for method in methods)
     return named | {"HEAD"} if "GET" in named else named
 
 
 def quotas_of_fixed(limits: object) -> list[Limit]:
-    """All quotas that are meant. Raises InvalidLimit or InvalidSetting."""
+    """Returns all quotas in the given limits. Raises InvalidLimit or InvalidSetting."""
     if isinstance(limits, str):
         return list(Limit.parse_all(limits))
     if isinstance(limits, Limit):
         return [limits]
     if not isinstance(limits, Sequence) or isinstance(limits, bytes) or not limits:
-        raise InvalidSetting("limits", limits, "is no limit like '100/minute', no Limit and no list of these")
+        raise InvalidSetting(
+            "limits", limits, "is neither a limit string such as '100/minute', nor a Limit, nor a list of these"
+        )
     quotas: list[Limit] = []
     for each in cast("Sequence[object]", limits):
         if not isinstance(each, str | Limit):
-            raise InvalidLimit(shown(each), "a list of limits has strings and Limit objects only")
+            raise InvalidLimit(shown(each), "a list of limits may contain only strings and Limit objects")
         quotas += quotas_of_fixed(each)
     return quotas
 
 
 def _come(value: Any) -> Steps[Any]:
-    """`value`, once it has come."""
+    """Returns a value, awaited if it is awaitable."""
     return (yield value) if inspect.isawaitable(value) else value

@@ -1,4 +1,4 @@
-"""Failures of an integration: always counted, logged now and then, and never the end of a request."""
+"""Counts the failures of an integration and logs some of them; no failure ends a request."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from reconverge.runtime.threads import Total
 logger = logging.getLogger("reconverge")
 
 QUIET_NS: Final = 60 * SECOND_NS
-"""A failure is logged at most so often; the others are counted."""
+"""The shortest time between two log messages about failures; all failures are counted."""
 KINDS_MAX: Final = 64
-"""So many classes of errors are counted apart."""
+"""The most classes of errors with a count of their own."""
 OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error. `goes` is the log's word for the request's fate."""
+    """Counts failures by the class of their error. `goes` completes the log message: what happens to the request."""
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns
         self._goes = goes
-        # Without a lock, which a signal handler that fails would wait for in the middle of a failure.
+        # No lock: a signal handler that interrupts a failure and fails itself would wait for it for ever.
         self._counts: dict[str, Total] = {}
         self._log = LogThrottle(1, within_ns=QUIET_NS)
         self._logged = LoggedOnce(KINDS_MAX)
 
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
-        """Count a failure about a limit, and log it: the first of its kind, and then one of all in a minute.
+        """Counts a failure of a limit. Logs the first of each kind, and then one per minute of all kinds.
 
-        `goes` is the request's fate, where that is not the usual one.
+        `goes` is the log's word for what happens to the request, if that differs from the usual.
         """
         now_ns = self._now_ns()
         kind = type(error).__name__
@@ -49,11 +49,11 @@ class Failures:
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """Returns the number of failures."""
         return sum(self.counts().values())
 
     def counts(self) -> dict[str, int]:
-        """How many there were of each class."""
+        """Returns the number of failures of each class of errors."""
         return {kind: total.value for kind, total in self._counts.copy().items()}
 
 
@@ -63,23 +63,23 @@ AnyUnbreakable = TypeVar("AnyUnbreakable", bound="Unbreakable")
 
 
 class Unbreakable:
-    """Counts what broke in methods that go on all the same."""
+    """A class whose methods, decorated by `goes_on`, count their errors and return a default."""
 
     def __init__(self) -> None:
         self.failures = Failures(SystemClock())
 
     @property
     def bugs(self) -> int:
-        """How often something broke in here, and the request went on."""
+        """Returns the number of unexpected errors in these methods, which the requests survived."""
         return self.failures.total
 
 
 def goes_on(
     answer: Any,
 ) -> Callable[[Callable[Concatenate[AnyUnbreakable, P], Answer]], Callable[Concatenate[AnyUnbreakable, P], Answer]]:
-    """Makes a method return `answer` when it breaks.
+    """Returns a decorator that makes a method return `answer` if it raises an error, which is counted and logged.
 
-    A cost that is none is still raised, as it is the caller's mistake.
+    InvalidCost is still raised, because an invalid cost is the caller's mistake.
     """
 
     def decorate(
@@ -93,7 +93,7 @@ def goes_on(
                     return await method(self, *args, **kwargs)
                 except InvalidCost:
                     raise
-                except Exception as error:  # noqa: BLE001  # as below
+                except Exception as error:  # noqa: BLE001  # as in `safe`
                     self.failures.add(error, method.__qualname__)
                     return answer
 
@@ -105,7 +105,7 @@ def goes_on(
                 return method(self, *args, **kwargs)
             except InvalidCost:
                 raise
-            except Exception as error:  # noqa: BLE001  # any error here is ours
+            except Exception as error:  # noqa: BLE001  # any other error is a bug of this library
                 self.failures.add(error, method.__qualname__)
                 otherwise: Answer = answer
                 return otherwise

@@ -1,9 +1,9 @@
-"""The header fields of a response about decisions, in a named dialect.
+"""Writes decisions into the header fields of a response, in a chosen dialect.
 
-`fields_of` makes them; the package of each framework puts them into its responses.
+`fields_of` makes the fields; the package of each framework adds them to its responses.
 
-`ietf-11` is draft-ietf-httpapi-ratelimit-headers-11, `draft-06` an earlier one of it with a field for each number, and
-`x-ratelimit` what services have sent for long, with the moment of the reset in seconds since 1970.
+`ietf-11` is draft-ietf-httpapi-ratelimit-headers-11. `draft-06` is an earlier version of it, with a field for each
+number. `x-ratelimit` is an old custom of many services, with the time of the reset in seconds since 1970.
 """
 
 # In the RateLimit field `t` is when a quota is there again, and Retry-After may not be earlier than that. A daily quota
@@ -24,7 +24,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
 
 Fields: TypeAlias = list[tuple[str, str]]
-"""Names and values of header fields, in order. No value has anything but printable ASCII."""
+"""The names and values of header fields, in order. Values have printable ASCII characters only."""
 
 IETF_11: Final = "ietf-11"
 DRAFT_06: Final = "draft-06"
@@ -33,18 +33,18 @@ DIALECTS: Final = (IETF_11, DRAFT_06, X_RATELIMIT)
 INTEGER_MAX: Final = 999_999_999_999_999
 """The largest integer of structured fields."""
 FAR_S: Final = 10**9
-"""Thirty years; a later moment is not stated."""
+"""Thirty years; a later time is left out."""
 FAR_OFF_S: Final = float(FAR_S)
-"""To be compared with a float, which takes half as long as an integer."""
+"""FAR_S as a float, because comparing a float with an integer takes twice as long."""
 RETRY_AFTER: Final = "Retry-After"
 POLICY: Final = "RateLimit-Policy"
 SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
-"""The unit of a quota that counts work in progress, as `ietf-11` registers it."""
+"""The unit of a quota on work in progress, as registered by `ietf-11`."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""Fields whose lines add up. Of others, what the application has set stands."""
+"""Fields whose lines are lists and add up. For other fields, the application's own value is kept."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
-"""Fields of a refusal that belong to its body, and not to one that the application has made."""
+"""Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
 
 class QuotaDecisions(NamedTuple):
@@ -55,16 +55,16 @@ class QuotaDecisions(NamedTuple):
 
 
 def checked_dialects(dialects: object) -> tuple[str, ...]:
-    """The dialects, given as a name, as several joined by commas, or as a sequence. Raises InvalidSetting."""
+    """Returns the dialects, given as a name, as names joined by commas, or as a sequence. Raises InvalidSetting."""
     names = dialects.split(",") if isinstance(dialects, str) else dialects
     if not isinstance(names, Sequence):
-        raise InvalidSetting("dialect", dialects, f"is none of {', '.join(DIALECTS)}")
+        raise InvalidSetting("dialect", dialects, f"is not one of {', '.join(DIALECTS)}")
     chosen = tuple(dict.fromkeys(name.strip() if isinstance(name, str) else repr(name) for name in names))
     for name in chosen:
         if name not in DIALECTS:
-            raise InvalidSetting("dialect", name, f"is none of {', '.join(DIALECTS)}")
+            raise InvalidSetting("dialect", name, f"is not one of {', '.join(DIALECTS)}")
     if IETF_11 in chosen and DRAFT_06 in chosen:
-        advice = f"{IETF_11} and {DRAFT_06} both have a field RateLimit-Policy, and write it differently; choose one"
+        advice = f"{IETF_11} and {DRAFT_06} both have a field RateLimit-Policy, but in different forms; choose one"
         raise InvalidSetting("dialect", dialects, advice)
     return chosen
 
@@ -72,10 +72,10 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 def fields_of(
     decided_on: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
 ) -> Fields:
-    """The fields of decisions; none without a decision.
+    """Returns the fields of decisions; empty without a decision.
 
-    The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
-    left. `wall_s` is the time in seconds since 1970; `refused` if another limit has refused already.
+    The binding quota comes first: among those that refused, the one with the longest wait; otherwise the one with the
+    least left. `wall_s` is the time in seconds since 1970. `refused` means that another limit has refused already.
     """
     if not decided_on:
         return []
@@ -97,13 +97,13 @@ def fields_of(
 
 
 def retry_after_of(decided_on: Sequence[QuotaDecisions]) -> int | None:
-    """Whole seconds, at least one, after which no refusal stands any more; None if that time is unknown."""
+    """Returns after how many whole seconds, at least one, all refusals have ended; None if that is unknown."""
     waits = [decision.retry_after for decision, _ in decided_on if not decision.allowed]
     return _waited_s(max(waits, default=0.0))
 
 
 def waited_for_s(refusing: Decision) -> int | None:
-    """Returns `retry_after_of` a single refusal."""
+    """Returns the wait of a single refusal in whole seconds, at least one; None if it is unknown."""
     return _waited_s(refusing.retry_after)
 
 
@@ -113,7 +113,7 @@ def _waited_s(longest: float) -> int | None:
 
 @lru_cache(maxsize=1024)
 def sf_string(text: str) -> str:
-    """`text` as a String of RFC 9651; what such a string cannot have is written as %XX of its UTF-8."""
+    """Returns `text` as a String of RFC 9651; other characters are written as %XX of their UTF-8 bytes."""
     escaped: list[str] = []
     for character in text:
         if character in '"\\':
@@ -129,45 +129,45 @@ def sf_string(text: str) -> str:
 
 
 class PolicyField:
-    """The field in which `ietf-11` has quotas, those that bind before the others; kept as it is sent."""
+    """The RateLimit-Policy field of `ietf-11` for some quotas, with the binding ones first, stored as it is sent."""
 
     __slots__ = ("encoded", "field", "quotas")
 
     def __init__(self, quotas: Mapping[str, str]) -> None:
         self.quotas = quotas
-        """The policy of each, by its name."""
+        """The policy of each quota, by name."""
         text = ", ".join(quotas.values())
         self.field = (POLICY, text)
         self.encoded = (POLICY.lower().encode(), text.encode())
-        """The same as ASGI has it."""
+        """The name and the value of `field` as bytes, as ASGI requires."""
 
 
 class Binding(PolicyField):
-    """The `ietf-11` fields for the quotas of one limit, when one of them binds."""
+    """The `ietf-11` fields for the quotas of one limit, if the quota `name` is the binding one."""
 
     __slots__ = ("binding", "name", "service", "slots")
 
     def __init__(self, name: str, quotas: Mapping[str, Limit]) -> None:
         self.binding = {name: policy_11(name, quotas[name])} if name in quotas else {}
-        """Of the quota that binds; nothing if it is none of these."""
+        """The policy of the binding quota; empty if it is not among these quotas."""
         super().__init__({**self.binding, **{each: policy_11(each, quotas[each]) for each in quotas if each != name}})
         self.name = sf_string(name)
-        """Of the quota that binds."""
+        """The name of the binding quota, as a String of structured fields."""
         self.slots = name in quotas and quotas[name].slots
         self.service = b"%b;r=%%d;t=%%d" % self.name.encode().replace(b"%", b"%%")
-        """The field that ASGI is sent for most decisions, but for the two numbers."""
+        """A template of the RateLimit field as bytes, in which the two numbers are missing."""
 
 
 @lru_cache(maxsize=1024)
 def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
-    """The one that stands for these quotas, by name, when that of this name binds."""
+    """Returns the cached `Binding` for these quotas, if the quota `name` is the binding one."""
     return Binding(name, dict(quotas))
 
 
 def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[PolicyField, str]:
-    """The policy of one decision or several, and the text of the other field.
+    """Returns the policy field of decisions, and the value of the RateLimit field.
 
-    `refused` if something else has refused already.
+    `refused` means that another limit has refused already.
     """
     if len(decided) == 1:
         ((binding, decision),) = decided
@@ -181,7 +181,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 @lru_cache(maxsize=1024)
 def _of_all(*bindings: Binding) -> PolicyField:
-    """The quotas of several limits: those that bind come first."""
+    """Returns the policy field for the quotas of several limits, with the binding quotas first."""
     quotas: dict[str, str] = {}
     for each in bindings:
         quotas |= each.binding
@@ -192,7 +192,7 @@ def _of_all(*bindings: Binding) -> PolicyField:
 
 
 def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> Fields:
-    """The fields of `ietf-11` for decisions, none if there are none; `refused` if something else has refused."""
+    """Returns the `ietf-11` fields for decisions; empty without any. `refused` means that another limit has refused."""
     if not decided:
         return []
     policy, service = written_11(decided, refused=refused)
@@ -200,19 +200,20 @@ def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> 
 
 
 def service_11(name: str, decision: Decision, *, refused: bool = False, slots: bool = False) -> str:
-    """Writes `ietf-11`'s item for a decision; `name` is its quota's, a String of structured fields already.
+    """Writes the RateLimit item of `ietf-11` for a decision; `name` is the quota's, as a String of structured fields.
 
-    `refused` if the request is, by whatever limit. Of `slots` no moment is stated: nothing knows when work ends.
+    `refused` means that the request is refused by any limit. With `slots` there is no reset time, because the end of
+    work is unknown.
     """
     remaining, after_s = decision.remaining, decision.reset_after
     if 0.0 < after_s < FAR_OFF_S and decision.allowed and not (refused or slots) and 0 <= remaining <= INTEGER_MAX:
-        return f"{name};r={remaining};t={ceil(after_s)}"  # as below: most decisions have this
+        return f"{name};r={remaining};t={ceil(after_s)}"  # the same as below, earlier, because most decisions end here
     if not 0 <= remaining <= INTEGER_MAX:
         remaining = _integer(remaining)
     if slots:
         return f"{name};r={remaining}"
     if decision.allowed:
-        # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
+        # An admitting quota needs no wait, and Retry-After must never be earlier than a `t`.
         least_s = 0
         if refused or not after_s < FAR_S:
             return f"{name};r={remaining}"
@@ -247,7 +248,7 @@ def _x_ratelimit(decided_on: Sequence[QuotaDecisions], wall_s: float) -> Fields:
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
-    """Writes `ietf-11`'s policy of a quota; slots have no window."""
+    """Writes the policy of a quota for `ietf-11`; slots have no window."""
     if limit.slots:
         return f"{sf_string(name)};q={_integer(limit.nominal)};qu={SLOTS_UNIT}"
     return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"
@@ -261,9 +262,9 @@ def _policy_06(limit: Limit) -> str:
 
 
 def _window_s(limit: Limit) -> int:
-    """Returns how long the stated quota lasts, in whole seconds, rounded up: a client that keeps to it is not refused.
+    """Returns the window in seconds for the fields, rounded up so that a client that keeps to it is not refused.
 
-    The burst of a bucket is stated as its quota, so its window is the time that the bucket takes to drain.
+    For a bucket, the fields show the burst as the quota, so the window is the time in which the bucket drains.
     """
     share = limit.nominal / limit.quota
     return max(1, _whole(limit.window * share))
@@ -275,7 +276,7 @@ def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
 
 
 def _after_s(decision: Decision) -> int | None:
-    """When there is something to be had again, or all of it; None when that is too far away to be stated."""
+    """Returns in how many seconds the quota has room again, or is full; None if that is too far away."""
     after = decision.reset_after if decision.allowed else decision.retry_after
     if not after < FAR_S:
         return None

@@ -1,16 +1,17 @@
-"""Decides about requests by rules, of any framework; a failure in here never breaks a request."""
+"""Decides about requests of any framework by rules; a failure in here never breaks a request."""
 
 # Theory of operation.
 #
-# Key functions, tiers and costs may have to be awaited in an asynchronous framework, and must not be under WSGI. Two
-# guards would drift apart. So a decision is a generator that yields the things to await: `check_async` awaits
-# it, `check` cannot, and throws an error in at that place.
+# In an asynchronous framework, key functions, tiers and costs may have to be awaited; under WSGI they must not. Two
+# separate guards would diverge over time. So a decision is a generator that yields the things to await: `check_async`
+# awaits them; `check` cannot, and raises an error inside the generator instead.
 #
-# First all functions of the application are asked that may wait, then the limits, all at once: they are charged in one
-# moment, or none is (`limiter/joint.py`). Limits whose memory cannot settle the request ask the hub, all at once,
-# and the request waits. The limits that do not refuse are asked what they would say, because Retry-After is
-# the longest wait of all. Two rules that count by the same limit cannot be weighed beside each other, nor limits of two
-# agents, so they are charged one after the other, and given back. A limit that is off or in shadow refuses nothing, so
+# First, the application's functions are called, which may wait. Then the limits decide together: all are charged at one
+# moment, or none is (`limiter/joint.py`). Limits that memory cannot decide ask the hub, all at once, and the request
+# waits. After a refusal, the other limits are tested, too, because Retry-After is the longest wait of all. Two rules
+# with the same limit cannot be decided together, nor can limits of two agents, so these are charged one after the
+# other, and refunded after a refusal. A limit that is off or in shadow refuses nothing, so it is charged last. A rule
+# with `shadow` refuses nothing, either, so no request waits for it: there memory decides.
 # it is charged last. A rule in the shadow refuses nothing, either, so no request waits for it: there memory decides.
 
 from __future__ import annotations
@@ -69,55 +70,54 @@ CLOSED: Final = "closed"
 ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
 TOGETHER_MAX: Final = 1024
-"""Of so many sets of limits it is remembered whether they can decide together."""
+"""The most sets of limits for which the guard caches whether they can decide together."""
 DEFAULT_NAME: Final = "requests"
-"""Of a limit that belongs to nothing in particular."""
+"""The name of a limit that belongs to no view or route."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardStats:
-    """Counts of one guard in this process. `agent.stats()` counts decisions, too, by limit."""
+    """Counts of one guard in this process. `agent.stats()` also counts decisions, by limit."""
 
     refused: int
-    """Requests."""
+    """The number of refused requests."""
     shadowed: int
-    """Requests that went on, and would have been refused but for the shadow."""
+    """The number of requests that went on only because a rule was in shadow."""
     exempted: int
-    """Requests that a request filter let pass."""
+    """The number of requests that a request filter has exempted."""
     failures: dict[str, int]
-    """Failures to decide, by the class of the error."""
+    """The number of failures to decide, by the class of the error."""
 
 
 Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
-"""Finds a rule's key, and its part for the route or scope, in what stands for a request; None if nothing can."""
+"""Returns finders of a rule's key, and of its part for the route or scope, in a raw request; None if impossible."""
 
 
 class Guard:
-    """Decides by the limits of an application, and holds what they have in common.
+    """Decides about requests by the limits of an application, and holds the settings that these limits share.
 
     Args:
-        agent: decides; or the URL of a hub to make one with. By default `Agent()`.
-        key_func: the key of a request, unless its rule has another function; by default `by_ip`.
-        missing: what becomes of a request without a key; see `Rule.missing`. By default it is counted by its address.
+        agent: the agent that decides; or the URL of a hub, for which an agent is made. By default `Agent()`.
+        key_func: returns the key of a request, unless its rule has another function; by default `by_ip`.
+        missing: what happens to a request without a key; see `Rule.missing`. By default it is counted by its address.
         dialect: the response fields: `ietf-11`, `draft-06`, `x-ratelimit`, or several of them.
         headers_enabled: whether responses have these fields. Refusals have Retry-After in any case.
-        trusted_proxies, forwarded_header: the proxies that are believed about a client's address; see `Addresses`.
-        fail: when a function of the application fails, its request is counted all the same, on the safe side ("open"),
-            or is refused with status 503 ("closed"). Neither makes a request unlimited: what goes on uncounted is only
-            what this library itself fails to decide. A hub that is away is no such case: then the agent decides from
-            memory.
-        status: of refusals, 429 or 503.
-        in_doubt: what becomes of a request that memory cannot settle, see `Rule.in_doubt`; by default what the agent
-            says, "ask:25ms" unless its settings differ.
-        on_breach: see `Rule.on_breach`, for rules without.
-        passes: exceptions of key functions and the like that are meant for the framework, and not failures.
-        meter: counts what each identity is charged, by limit and route, with all that is given back or settled later;
-            a `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
+        trusted_proxies, forwarded_header: the proxies whose reports of a client's address are used; see `Addresses`.
+        fail: if a function of the application fails, its request is still counted, on the safe side ("open"), or is
+            refused with status 503 ("closed"). Neither makes a request unlimited: only a failure of this library itself
+            lets a request go on uncounted. An unreachable hub is not a failure: then the agent decides from memory.
+        status: the status of refusals, 429 or 503.
+        in_doubt: what happens to a request that memory cannot decide, see `Rule.in_doubt`; by default the agent's
+            setting, which is "ask:25ms" by default.
+        on_breach: see `Rule.on_breach`; for rules that have none.
+        passes: exceptions of the application's functions that are meant for the framework, and are not failures.
+        meter: counts the charges of each identity, by limit and route, including later corrections; a
+            `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
         enabled: False to decide nothing at all.
 
     Raises:
-        InvalidSetting: a value makes no sense.
-        HubUnavailable: the agent requires its hub (`require_hub`), which does not answer.
+        InvalidSetting: a value is invalid.
+        HubUnavailable: the agent requires its hub (`require_hub`), and the hub does not answer.
     """
 
     def __init__(
@@ -166,15 +166,15 @@ class Guard:
         self.meter = checked_meter(meter)
         self._metering = None if meter is None else Metering(meter, self.failed)
         self.filters: list[Asked] = []
-        """Each lets the requests pass that it returns True for."""
+        """Functions that exempt a request from all limits by returning True."""
         self._compiled: dict[Declared, CompiledRule] = {}
-        """The plain rules."""
+        """The plain rules, compiled."""
         self._pipelines: dict[Declared | tuple[Declared, ...], Pipeline | None] = {}
-        """By the rules that are about a request, of as many as requests have met; None where `_steps` decides."""
+        """The pipelines by the rules that apply to a request, as requests need them; None if `_steps` decides."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
-        """Whether those limits can decide together, of as many as requests have met."""
+        """Whether a set of limits can decide together, as requests need it."""
         self._names: dict[str, object] = {}
-        """Those that are taken, each by a token of its own."""
+        """The names in use, each with a token that only its owner has."""
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
@@ -182,15 +182,18 @@ class Guard:
 
     @property
     def ever_waits(self) -> bool:
-        """Whether a function that is there for all rules is a coroutine function: `key_func` or `on_breach`."""
+        """Whether `key_func` or `on_breach`, which apply to all rules, is a coroutine function."""
         return waits(self._key) or (self._on_breach is not None and waits(self._on_breach))
 
     def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
-        """Make a rule ready to be asked; `owner` is what it is named after if it has no name, else `name`.
+        """Declares a rule's limits and returns the rule, ready to decide.
+
+        Without a name of its own, the rule is named after `owner`, or else `name`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts that have
-                a meter, if it is not the guard's.
+            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts with
+                another
+                meter than the guard's.
         """
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
@@ -201,14 +204,14 @@ class Guard:
             chosen = self._new_name(wanted, rule.name_room)
         settings: dict[str, Any] = self._defaults
         declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
-        metered = self._metering is not None  # which counts what `_steps` has decided
+        metered = self._metering is not None  # a meter counts decisions of `_steps` only
         compiled = None if metered else compile_rule(declared, answered=self._on_breach is not None)
         if compiled is not None:
             self._compiled[declared] = compiled
         return declared
 
     def request_filter(self, function: Any) -> Any:
-        """Let those requests pass for which `function` is true; a decorator, too."""
+        """Exempts requests for which `function` returns true from all limits. Can be used as a decorator."""
         self.filters.append(asks(function, "request_filter"))
         return function
 
@@ -222,10 +225,10 @@ class Guard:
     # ------------------------------------------------------------ deciding
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
-        """Makes a pipeline for requests that all of these rules are about; None if each needs a closer look.
+        """Returns a pipeline for requests to which all these rules apply; None if `_steps` must decide.
 
-        `finders` finds in what stands for a request what a rule finds in the request itself. What is returned is not
-        to be asked while requests are let pass before (`filters`), or nothing is decided at all (`enabled`).
+        `finders` makes functions that find a rule's keys in a raw request instead of a `Request`. The pipeline must not
+        be used while there are request filters (`filters`), or the guard is switched off (`enabled`).
         """
         compiled = [self._compiled[rule] for rule in rules if rule in self._compiled]
         if not compiled or len(compiled) < len(rules) or not decide_together(compiled):
@@ -239,7 +242,7 @@ class Guard:
         return Pipeline(self, compiled, known) if len(known) == len(rules) else None
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[FoundKey]:
-        """The outcome, if a pipeline decides about the request; else what `check_further` goes on with."""
+        """Returns the outcome, if a pipeline can decide; else the keys that were found, for `check_further`."""
         if self.filters or not self.enabled:
             return []
         only = rules[0] if len(rules) == 1 and rules[0].is_about_all else None
@@ -254,47 +257,49 @@ class Guard:
 
     @staticmethod
     def _about(request: Request, rules: Sequence[Declared]) -> tuple[Declared, ...]:
-        """Returns the rules that are about the request; none where that cannot be found out."""
+        """Returns the rules that apply to the request; empty if a router fails, so that this is unknown."""
         try:
             return tuple([rule for rule in rules if rule.is_about_all or rule.is_about(request)])
-        except Exception:  # of a router that was asked; `_steps` finds out what becomes of it
+        except Exception:  # an error of a router; `_steps` will handle it
             return ()
 
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
-        """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
+        """Decides about a request without an event loop. Charges all limits, or none if any of them refuses.
 
-        In doubt it waits on this thread; never on one that runs an event loop. Never fails, except with what `passes`
-        says.
+        In doubt it waits on this thread, but never on a thread that runs an event loop. Raises only exceptions in
+        `passes`.
         """
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
     def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Does as `check`, after a pipeline has found keys and no outcome."""
+        """Does the same as `check`, after a pipeline has found keys but no outcome."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
             while True:
                 if inspect.iscoroutine(wanted):
                     wanted.close()
-                wanted = steps.throw(InvalidSetting("rule", wanted, "has to be awaited, which is not possible here"))
+                wanted = steps.throw(
+                    InvalidSetting("rule", wanted, "must be awaited, which is not possible here; use plain functions")
+                )
         except StopIteration as end:
             return cast("Outcome", end.value)
 
     async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
-        """Does as `check`, for rules that may have coroutine functions; the event loop is never held up."""
+        """Does the same as `check` for rules that may have coroutine functions, without blocking the event loop."""
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
     async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Does as `check_async`, after a pipeline has found keys and no outcome."""
+        """Does the same as `check_async`, after a pipeline has found keys but no outcome."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
             while True:
                 try:
                     answer = await wanted
-                except Exception as error:  # it is seen to where it was asked for
+                except Exception as error:  # it is handled where the value was requested
                     wanted = steps.throw(error)
                 else:
                     wanted = steps.send(answer)
@@ -329,7 +334,7 @@ class Guard:
         return outcome if self._metering is None else self._metering.counted(request, claims, outcome)
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
-        """Whether a request filter lets the request pass."""
+        """Whether a request filter exempts the request."""
         for each in self.filters:
             try:
                 exempt = each(request)
@@ -345,7 +350,7 @@ class Guard:
         return False
 
     def _decide(self, claims: Sequence[Claim], *, blocking: bool) -> Steps[Outcome]:
-        """Ask the limits, one after the other; after the first refusal nothing more is charged."""
+        """Decides by the limits, one after the other; after the first refusal, none is charged any more."""
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
@@ -367,7 +372,7 @@ class Guard:
                     refused_by = claim.declared
             if refused_by is None and not broken and any(isinstance(ruling.limiter, SlotLimiter) for ruling in rulings):
                 refused_by = self._banned_meanwhile(rulings)
-        except BaseException:  # the request was cancelled while it asked
+        except BaseException:  # the request was cancelled while it waited for the hub
             for ruling in rulings:
                 self._taken_back(ruling)
             raise
@@ -381,9 +386,9 @@ class Guard:
         return Outcome(self, rulings, shadows)
 
     def _banned_meanwhile(self, rulings: list[Ruling]) -> Declared | None:
-        """The rule whose limit has banned its key since it admitted the request, which has waited for a slot.
+        """Returns the rule whose limit has banned the key after it admitted the request, which then waited for a slot.
 
-        Its ruling becomes a refusal, and is not charged any more.
+        The rule's ruling becomes a refusal, and its charge is given back. Returns None if no key was banned.
         """
         for at, ruling in enumerate(rulings):
             limiter, key = ruling.limiter, ruling.key
@@ -403,9 +408,9 @@ class Guard:
     def _jointly(
         self, claims: Sequence[Claim], patience: _RequestPatience
     ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
-        """Asks several limits, all of which charge or none.
+        """Decides by several limits, which are all charged or none.
 
-        Returns their rulings, the rule that refuses, and whether something is broken.
+        Returns their rulings, the rule that refuses, and whether a failure must refuse the request.
         """
         decisions = self._at_once(claims, patience)
         if isinstance(decisions, int):
@@ -414,7 +419,7 @@ class Guard:
                 others = yield from self._looked_at(claims[:decisions])
                 rest = yield from self._looked_at(claims[decisions + 1 :])
                 return [*others, refusing, *rest], refusing.declared, False
-            self._taken_back(refusing)  # there is room since just now
+            self._taken_back(refusing)  # the limit has room now
         elif decisions is not None:
             rulings = [
                 Ruling(claim.declared, claim.limiter, claim.key, claim.cost, decision)
@@ -455,9 +460,9 @@ class Guard:
         return rulings, refused_by, False
 
     def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """The claims that are decided together, and the others, but for those in the shadow.
+        """Returns the claims that are decided together, and the others, without those in shadow.
 
-        Together at least two, of limits of one agent, of which none stands in two claims.
+        Claims are decided together if there are at least two, of limits of one agent, and no limit occurs twice.
         """
         asked = [claim for claim in claims if not claim.shadow]
         if len(asked) < 2:
@@ -475,9 +480,9 @@ class Guard:
 
     @staticmethod
     def _at_once(claims: Sequence[Claim], patience: _RequestPatience) -> list[Decision] | int | None:
-        """The decisions of limits all of which admit a request for certain, and have charged it.
+        """Returns the decisions of the limits if all of them certainly admit; then they have charged the request.
 
-        Or the place of a limit that refuses it for certain; else None.
+        Returns the position of a limit that certainly refuses; or None in doubt.
         """
         certain = False
         for claim in claims:
@@ -488,7 +493,7 @@ class Guard:
         return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
 
     def _looked_at(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Tests limits without charging them."""
+        """Returns rulings from tests of the limits, without charges."""
         rulings: list[Ruling] = []
         for claim in claims:
             ruling = yield from self._ruling(claim, None)
@@ -496,7 +501,7 @@ class Guard:
         return rulings
 
     def _ruling(self, claim: Claim, patience: _RequestPatience | None) -> Steps[Ruling]:
-        """Asks one limit; nothing is charged without patience."""
+        """Returns the ruling of one limit. With `patience` None the limit is only tested, not charged."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | HeldSlot | None = None
         try:
@@ -505,8 +510,8 @@ class Guard:
             else:
                 decision, reservation = yield from self._charged(claim, patience)
         except CostExceedsQuota as error:
-            # It is the request that asks for too much, and not the limit that is broken. Waiting does not help. Where
-            # all requests of a rule ask for as much, its limit has become too low for them, which has to be known.
+            # The request asks for too much; the limit is not broken. Waiting does not help. If all requests of a rule
+            # have this cost, its limit has become too low for them, and operators must know that.
             if not callable(claim.declared.rule.cost):
                 self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
             decision = never_admitted(limiter, key)
@@ -516,7 +521,7 @@ class Guard:
     def _ruled(
         cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
     ) -> Ruling:
-        """Makes a ruling of a limit's decision, as the client will get it."""
+        """Returns a ruling from a limit's decision, adjusted for the client's response."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
             decision = cls.decision_for_clients(decision, limiter, key, cost, kind)
@@ -532,7 +537,7 @@ class Guard:
 
     @staticmethod
     def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
-        """The decision of one limit, and what can be settled later; in doubt, after the hub has been asked."""
+        """Charges one limit, after asking the hub if in doubt. Returns the decision, and what must be settled later."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.control.borrows
         within_s = claim.declared.within_s if patience.waits else 0.0
@@ -561,7 +566,10 @@ class Guard:
         return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
-        """The ruling on a request that another limit refuses."""
+        """Gives back what a ruling has charged, because another limit refuses.
+
+        Returns the ruling without the charge.
+        """
         if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
@@ -572,7 +580,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Asks the limits in the shadow about a request that goes on."""
+        """Returns the rulings of rules in shadow for a request that goes on."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -594,7 +602,7 @@ class Guard:
         return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
-        """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""
+        """Refuses, for a limit or because of a failure; `on_breach` may supply the response."""
         self._refused.add()
         outcome.refusal = self._refusal(outcome.rulings, declared)
         on_breach = None if declared is None else declared.rule.on_breach or self._on_breach
@@ -619,7 +627,7 @@ class Guard:
             return refusal_of(quota_decisions, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """Returns the response fields of rulings; `refused` if others have refused the request."""
+        """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
         if not self.headers_enabled or not rulings:
             return []
         try:
@@ -632,19 +640,19 @@ class Guard:
     # ------------------------------------------------------------ what goes wrong
 
     def failed(self, error: Exception, name: str) -> None:
-        """Count what went wrong about a limit, and log it unless something was within the last minute."""
+        """Counts an error, and logs it unless another was logged within the last minute."""
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
-        """Notes an error, as `failed` does; raises one that is meant for the framework."""
+        """Counts an error as `failed` does, or raises it again if it is in `passes`."""
         if isinstance(error, self._passes):
             raise error
         self._failures.add(error, name, becomes)
 
     def _mend(self, error: Exception, declared: Declared, becomes: str) -> None:
-        """Note a failure of an application's function, whose result the rule replaces by a safe one.
+        """Counts a failure of an application's function, whose result the rule replaces by a safe one.
 
-        Raises the error again if it is meant for the framework, or if such a request is to be refused.
+        Raises the error again if it is in `passes`, or _ReportedFailure if the request must be refused.
         """
         if self._fails_closed and not declared.rule.shadow:
             self._let_pass(error, declared.blamed(becomes))
@@ -652,29 +660,30 @@ class Guard:
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
-        """A snapshot of the counts."""
+        """Returns the counts so far."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 
 def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
-    """The rulings, as their rules stand."""
+    """Returns the rulings in the order of their claims."""
     places = {(id(claim.declared), claim.limiter, claim.key): place for place, claim in enumerate(claims)}
     return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.limiter, ruling.key])
 
 
 class _RequestPatience:
-    """For how long one request may still wait for the hub, whichever of its limits asks."""
+    """The time for which one request may still wait for the hub, shared by all its limits."""
 
     def __init__(self, *, blocking: bool, waits: bool = True) -> None:
         self.blocking = blocking
-        """Whether it waits on its thread."""
+        """Whether the request waits on its thread, not in an event loop."""
         self.waits = waits
         self._began_ns = 0
 
     def left_s(self, within_s: float) -> float:
         if not within_s:
             return 0.0
-        now_ns = SystemClock.monotonic_ns()  # the agent's clock may be another one, but this waits for the network
+        # Not the agent's clock, which may be simulated: this waits for the real network.
+        now_ns = SystemClock.monotonic_ns()
         if not self._began_ns:
             self._began_ns = now_ns
             return within_s

@@ -2,18 +2,18 @@
 
 # Theory of operation.
 #
-# A request under a limit on what is in progress (`20 in flight`) takes a slot before the application sees it, and gives
-# it back when the last byte of its response was sent, or the connection is gone. To know that moment is what every
-# integration does already for costs that are settled by the response: ASGI at the last message of the body, WSGI where
-# the server closes the body, a websocket at the end of its connection, and all of them if the application fails or the
-# request is cancelled. So a slot stands in the place of a reservation, as what is left to settle:
+# A request under a limit on what is in flight (`20 in flight`) takes a slot before the application gets the request,
+# and returns it when the last byte of its response has been sent, or the connection is lost. Every integration detects
+# that moment already for costs that are settled by the response: ASGI at the last message of the body, WSGI when the
+# server closes the body, a websocket at the end of its connection, and all of them if the application fails or the
+# request is cancelled. So a slot is settled like a reservation:
 #
 #     the response has ended      `__exit__`: given back
 #     another limit refuses       `settle(0)`: given back, and a meter learns that nothing was charged
 #     neither, ever               the last reference goes, and the slot gives itself back (`limiter/slots.py`)
 #
-# A slot has nothing else to settle: what the application says that the response has cost would have no meaning here,
-# so rules with `settle` or `deduct_when` are refused for such limits.
+# A slot has nothing else to settle: a cost that the application computes from the response would have no meaning here,
+# so rules with `settle` or `deduct_when` are rejected for such limits.
 
 from __future__ import annotations
 
@@ -40,41 +40,41 @@ class Queueing(Protocol):
 
     @property
     def wait(self) -> Seconds | None:
-        """For how long a request waits for one."""
+        """Returns for how many seconds a request waits for a slot; None if it does not wait."""
         ...
 
     @property
     def max_queue(self) -> int | None:
-        """How many may."""
+        """Returns the most requests that may wait."""
         ...
 
     @property
     def order(self) -> str | None:
-        """Which comes first."""
+        """Returns which waiting request is next, such as first in, first out."""
         ...
 
 
 class HeldSlot:
-    """A slot, or a refusal of one, in the place of a `Reservation`."""
+    """A slot, or its refusal, with the interface of a `Reservation`."""
 
     __slots__ = ("_slot", "_tell", "decision")
 
     def __init__(self, slot: Slot) -> None:
         decision = slot.decision
-        assert decision is not None  # it was asked for
+        assert decision is not None  # the slot has been decided
         self._slot = slot
         self._tell: Callable[[int], None] | None = None
         self.decision: Decision = decision
 
     def settle(self, actual: int) -> None:
-        """Give the slot back; with 0, because the request does not go on, for which a meter counts nothing."""
+        """Returns the slot. 0 means that the request does not go on, so a meter counts nothing for it."""
         cost, tell = self._slot.cost, self._tell
         self._slot.release()
         if actual == 0 and cost > 0 and tell is not None:
             tell(-cost)
 
     def spend(self, cost: int) -> None:
-        """Nothing: a slot is not used up."""
+        """Does nothing, because a slot is not used up."""
 
     def on_correction(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
@@ -96,12 +96,12 @@ def slot_for(
     blocking: bool,
     waits: bool = True,
 ) -> Generator[Any, Any, HeldSlot]:
-    """Take a slot for a request, after waiting for one if the rule allows that; yields the things to await.
+    """Takes a slot for a request, after waiting for one if the rule allows that. Yields the things to await.
 
-    It does not wait unless it `waits`, and never on a thread that runs an event loop.
+    It only waits if `waits` is True, and never on a thread that runs an event loop.
 
     Raises:
-        CostExceedsQuota: for more slots than there are.
+        CostExceedsQuota: the cost is more slots than the limit has.
     """
     assert isinstance(limiter, SlotLimiter)
     wait_s = None if not waits or (blocking and has_a_loop()) else rule.wait
@@ -120,7 +120,7 @@ def slot_for(
 
 
 def check_queue(rule: Queueing) -> None:
-    """Raise InvalidSetting for a queue that makes no sense."""
+    """Raises InvalidSetting for inconsistent settings of a queue."""
     if rule.wait is None:
         for name in ("max_queue", "order"):
             if getattr(rule, name) is not None:
@@ -134,13 +134,15 @@ def check_queue(rule: Queueing) -> None:
 
 
 def check_held(limiter: Limiter, rule: Queueing) -> None:
-    """Raise InvalidSetting for what has no effect on this kind of limit: on slots, or on a rate."""
+    """Raises InvalidSetting for a setting that has no effect on this kind of limit: on slots, or on a rate."""
     if not isinstance(limiter, SlotLimiter):
         if rule.wait is not None:
-            problem = f"is how long a request waits for a slot, and {limiter.name!r} limits a rate; leave it out"
+            problem = f"is for limits with slots, but {limiter.name!r} limits a rate; leave it out"
             raise InvalidSetting("wait", rule.wait, problem)
         return
     for name in ("settle", "deduct_when"):
         if getattr(rule, name) is not None:
-            problem = f"has no effect on {limiter.name!r}, whose slots are given back when the response has ended"
+            problem = (
+                f"has no effect on {limiter.name!r}, whose slots are returned when the response has ended; leave it out"
+            )
             raise InvalidSetting(name, getattr(rule, name), problem)

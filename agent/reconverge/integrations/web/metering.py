@@ -1,10 +1,10 @@
-"""Counts in a meter of usage what requests were charged by a guard, and what of that is corrected later."""
+"""Counts in a usage meter the charges of requests by a guard, and their later corrections."""
 
 # Theory of operation.
 #
-# A request is counted once it was decided about: what each limit has charged, under the identity, the limit's name and
-# the route. A refused request is counted as refused by each of its limits, and costs nothing. What charged nothing is
-# not counted: a limit that is off, one in shadow that would have refused, a request that is exempt.
+# A request is counted once it is decided: the charge of each limit, under the identity, the limit's name and the route.
+# A refused request is counted as refused by each of its limits, and costs nothing. If nothing is charged, nothing is
+# counted: for a limit that is off, for one in shadow that would have refused, and for an exempt request.
 #
 # What is charged may be corrected until long after the response: a reservation is settled or spent, the request is
 # taken back because another limit refuses it. Each correction is reported to the meter where it happens: the
@@ -12,10 +12,10 @@
 # follows what the limiter counts without working it out again. A correction is counted in the period in which it
 # happens.
 #
-# The route is a pattern of the framework's, or else of the rule, and never a path: of paths there are as many as
-# clients think of. All that leads nowhere has the empty route.
+# The route is a pattern of the framework or else of the rule, and never a path, because clients can invent any number
+# of paths. All requests that match no route have the empty route.
 #
-# What fails in here breaks no request: it is counted and logged by the guard, as `meter`.
+# A failure in here breaks no request: the guard counts and logs it under the name `meter`.
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from reconverge.limiter.faces.limiter import Limiter
 
 METER: Final = "meter"
-"""Under this name a guard counts and logs what has failed in here."""
+"""The name under which a guard counts and logs failures in here."""
 NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
-"""Identities that are several, whose addresses say nothing."""
+"""Identities that stand for several customers, whose number of addresses has no meaning."""
 
 
 class Counted(NamedTuple):
@@ -49,9 +49,9 @@ class Counted(NamedTuple):
     identity: str
     limit: str
     cost: int
-    """The cost that a request gives back when it is taken back, unless its reservation tells that itself."""
+    """The cost to subtract if the request is taken back; 0 if its reservation reports that itself."""
     refused: bool
-    """Whether a request that is taken back counts as refused by this limit: not by one in the shadow."""
+    """Whether a request that is taken back counts as refused by this limit; not so for one in shadow."""
 
 
 class Metered:
@@ -65,37 +65,37 @@ class Metered:
         self._counted = counted
 
     def is_about_the_same_request(self) -> None:
-        """Corrects the meter: the request was counted before, so the node serves no further one."""
+        """Corrects the meter: this request was counted before, so it is not a further request."""
         if self._counted:
             self._metering.meter.join_requests()
 
     def take_back(self) -> None:
-        """The request does not go on after all: it costs nothing, and counts as refused."""
+        """Corrects the meter: the request is refused after all, so it costs nothing."""
         counted, self._counted = self._counted, ()
         for each in counted:
             self._metering.amend(each, self._route, -each.cost, requests=-1, refused=int(each.refused))
 
 
 class Metering:
-    """Counts a guard's charges. `failed` hears of errors, with a name."""
+    """Counts a guard's charges. `failed` is called with each error and a name."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
         self._failed = failed
 
     def counted(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> Outcome:
-        """The same outcome, after it was counted. Never fails."""
+        """Counts an outcome and returns it. Never raises an error."""
         try:
             self._count(request, claims, outcome)
-        except Exception as error:  # noqa: BLE001  # see above
+        except Exception as error:  # noqa: BLE001  # see the head of the file
             self._failed(error, METER)
         return outcome
 
     def amend(self, each: Counted, route: str, cost: int, *, requests: int = 0, refused: int = 0) -> None:
-        """Count a correction. Never fails."""
+        """Counts a correction. Never raises an error."""
         try:
             self.meter.amend(each.identity, each.limit, route, cost=cost, requests=requests, refused=refused)
-        except Exception as error:  # noqa: BLE001  # see above
+        except Exception as error:  # noqa: BLE001  # see the head of the file
             self._failed(error, METER)
 
     def _count(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> None:
@@ -115,12 +115,12 @@ class Metering:
         outcome.metered = Metered(self, route, counted)
 
     def _add(self, claim: Claim, ruling: Ruling, route: str, *, refused: bool) -> Counted | None:
-        """Count one limit's charge, and have its corrections counted; None if that fails."""
+        """Counts one limit's charge, and arranges that its corrections are counted; returns None if that fails."""
         identity, limit = fit_to_count(claim.identity or claim.key), claim.label or claim.limiter.name
         try:
             cost = cost_in_first_quota(claim.limiter, claim.cost, claim.kind)
             self.meter.add(identity, limit, cost, route, refused=refused)
-        except Exception as error:  # noqa: BLE001  # the other limits are counted all the same
+        except Exception as error:  # noqa: BLE001  # the other limits are still counted
             self._failed(error, METER)
             return None
         reservation = ruling.reservation
@@ -131,7 +131,7 @@ class Metering:
 
     @staticmethod
     def _route_of(request: Request, claims: Sequence[Claim]) -> str:
-        """The pattern or name of the request's route, of which there are few; empty if it leads nowhere."""
+        """Returns the pattern or name of the request's route, of which there are few; empty if no route matches."""
         route = request.route or next(iter(request.seek_templates()), "")
         if route:
             return route
@@ -139,7 +139,7 @@ class Metering:
 
 
 def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tuple[Claim, Ruling]]:
-    """Each ruling with the claim that it is about; claims whose limit has failed have none."""
+    """Returns each ruling with its claim; a claim whose limit has failed has no ruling."""
     if len(claims) == len(rulings) == 1:
         return ((claims[0], rulings[0]),)
     of = {(id(claim.declared), id(claim.limiter), claim.key): claim for claim in claims}
@@ -147,29 +147,34 @@ def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tupl
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
-    """Count a call of a function that a limit has decided about; one that charged nothing, for it is off, is not."""
+    """Counts a function's call that a limit has decided.
+
+    A call that charged nothing, because the limit is off, is not counted.
+    """
     if has_charged(decision) or not decision.allowed:
         cost = cost_in_first_quota(limiter, cost, kind)
         meter.add(fit_to_count(key), limiter.name, cost, refused=not decision.allowed)
 
 
 def fit_to_count(identity: str) -> str:
-    """An identity as a meter can count it: what has NUL in it is no customer's."""
+    """Returns an identity in a form that a meter can count: one with NUL cannot be a customer's."""
     return OTHERS if "\0" in identity else identity
 
 
 def checked_meter(meter: object) -> Meter | None:
-    """The meter of a guard. Raises InvalidSetting for anything else, such as what reports a meter."""
+    """Returns the meter of a guard. Raises InvalidSetting for any other object, such as a reporter of usage."""
     if meter is None or isinstance(meter, Meter):
         return meter
-    raise InvalidSetting("meter", meter, "is no Meter; write meter = Meter(), and give the same to a UsageReporter")
+    raise InvalidSetting(
+        "meter", meter, "is not a Meter; write meter = Meter(), and pass the same one to a UsageReporter"
+    )
 
 
 def check_contracts(limits: object, meter: Meter | None) -> None:
-    """Raise InvalidSetting for contracts with a meter that the guard does not have.
+    """Raises InvalidSetting for contracts whose meter the guard does not have.
 
-    What requests are charged would be missing in it, which an invoice tells too late.
+    The charges of requests would be missing in that meter, which would only show in an invoice.
     """
     if isinstance(limits, Contracts) and limits.meter is not None and limits.meter is not meter:
-        problem = "is the meter of the contracts, and the guard has another or none; give the guard the same meter="
+        problem = "is the meter of the contracts, but the guard has another or none; give the guard the same meter="
         raise InvalidSetting("meter", limits.meter, problem)

@@ -1,7 +1,7 @@
-"""The settings of guards and rules by name, and advice on a name that they do not know.
+"""The settings of guards and rules by name, and advice for unknown names.
 
-A name that is misspelt, or that belongs to another object, is an error when it is given, and not a traceback about a
-function that the application has never called: the message tells where the setting belongs, or which one is like it.
+A name that is misspelt, or that belongs to another object, raises an error when it is given. The error says where the
+setting belongs, or which name is similar; without it, Python would show a traceback of an internal function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconverge.integrations.web.request.keys import takes, waits
 
 
 class CommonSettings(TypedDict, total=False):
-    """The settings of `Guard` besides `agent` and `key_func`, for classes that hand them on."""
+    """The settings of `Guard` besides `agent` and `key_func`, for classes that pass them on."""
 
     missing: str
     dialect: str | Sequence[str]
@@ -40,16 +40,18 @@ class CommonSettings(TypedDict, total=False):
 
 
 class GuardSettings(CommonSettings, total=False):
-    """The settings of `Guard`, for classes that hand them on."""
+    """The settings of `Guard`, for classes that pass them on."""
 
     agent: Agent | str | None
     key_func: KeyFunction
 
 
-SCOPE: Final = {"scope": "is missing; write shared_limit('5/minute', scope='search'), which names what counts together"}
-"""Advice where limits are shared by nothing."""
+SCOPE: Final = {
+    "scope": "is missing; write shared_limit('5/minute', scope='search'), which names the count that the routes share"
+}
+"""Advice for a shared limit without a scope."""
 LIKENESS_MIN: Final = 0.6
-"""Here a wrong guess does no harm: any other word is an error, too."""
+"""How similar a name must be for a suggestion. A wrong suggestion does no harm here: any unknown name is an error."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
@@ -57,7 +59,7 @@ STRATEGIES: Final = "the algorithm belongs to the limit: Limit(5, 60, algorithm=
 OF_OTHERS: Final[Mapping[str, str]] = {
     "hub": "is called agent here: agent='redis://localhost:6379/0'",
     "storage_uri": "is called agent here: agent='redis://localhost:6379/0'",
-    "storage_options": "is not used here: what a hub's client needs stands in the URL of the hub",
+    "storage_options": "is not used here: write options of the client in the URL of the hub",
     "strategy": f"is not used here: {STRATEGIES}",
     "key_prefix": "is the namespace of an Agent here: agent=Agent('redis://localhost:6379/0', namespace='shop')",
     "swallow_errors": "is called fail here: 'open', the default, or 'closed'",
@@ -69,16 +71,16 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     "application_limits": "is a setting of the extension for Flask; RateLimitMiddleware(app, '200/day') limits all"
     " requests together",
     "header_name_mapping": "is not used here: dialect='x-ratelimit' has those names",
-    "auto_check": "is not used here: what is limited is always checked",
-    "fail_on_first_breach": "is not used here: all limits of a request are charged together, or none is",
+    "auto_check": "is not used here: all limits are always checked",
+    "fail_on_first_breach": "is not used here: all limits of a request are charged together, or none",
     "retry_after": "is not used here: a refusal has Retry-After in seconds",
     "config_filename": "is not used here: reconverge.integrations.config reads files of settings",
 }
-"""Words for settings in other libraries, and in other parts of this one, and their names here."""
+"""Settings of other libraries and of other parts of this one, each with advice on what to write here."""
 
 
 def check_words(said: Mapping[str, Any], known: frozenset[str], others: Mapping[str, str] = OF_OTHERS) -> None:
-    """Raise InvalidSetting for a setting that is not known, saying whose it is or which one is meant."""
+    """Raises InvalidSetting for an unknown setting; the error says where it belongs, or which one is similar."""
     for name, value in said.items():
         if name not in known:
             raise InvalidSetting(name, value, _advice(name, value, known, others))
@@ -91,9 +93,9 @@ def _advice(name: str, value: object, known: frozenset[str], others: Mapping[str
         shown = repr(value) if isinstance(value, str | int | float) else "..."
         return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown[:40]})"
     if name in OF_GUARD:
-        return "is a setting of all limits together; give it where these are made, beside the agent"
+        return "is a setting of all limits together; give it where the agent is given"
     if name in OF_RULE:
-        return "is a setting of one limit; give it beside that limit, or to its Rule"
+        return "is a setting of one limit; give it where that limit is declared, or to its Rule"
     near = nearest(name, known, LIKENESS_MIN)
     if near is not None:
         return f"there is no such setting; did you mean {near!r}?"
@@ -101,14 +103,16 @@ def _advice(name: str, value: object, known: frozenset[str], others: Mapping[str
 
 
 def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
-    """The guard, if there is one. Raises InvalidSetting if there are settings besides, which would have no effect.
+    """Returns the guard, which may be None.
 
-    So it does for a setting that no guard has, and for an application in the place of the agent.
+    Raises InvalidSetting if further settings are given, which would have no effect.
+
+    Also raises it for a setting that no guard has, and for an application in the place of the agent.
     """
     check_words(settings, OF_GUARD)
     given = [name for name, value in settings.items() if value is not None]
     if guard is not None and given:
-        raise InvalidSetting("guard", guard, f"has settings of its own; give it these, too: {', '.join(given)}")
+        raise InvalidSetting("guard", guard, f"has its own settings; give these to the guard, too: {', '.join(given)}")
     agent = settings.get("agent")
     if is_application(agent):
         raise InvalidSetting(
@@ -121,18 +125,18 @@ def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
 
 
 def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
-    """The rule of a limit and its settings. Raises InvalidSetting for a setting that no rule has."""
+    """Returns the rule for a limit and its settings. Raises InvalidSetting for a setting that no rule has."""
     check_words(settings, OF_RULE)
     return Rule(limits=limits, **settings)
 
 
 def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
-    """Raise InvalidSetting for an application of WSGI: it would fail with the first request."""
+    """Raises InvalidSetting for a WSGI application, which would fail at the first request."""
     if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
-        raise InvalidSetting("app", app, f"is an application of WSGI; put {instead} around it")
+        raise InvalidSetting("app", app, f"is a WSGI application; wrap it in {instead}")
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
-    """Raise InvalidSetting for an application of ASGI: it would fail with the first request."""
+    """Raises InvalidSetting for an ASGI application, which would fail at the first request."""
     if callable(app) and (waits(app) or (takes(app, 3) and not takes(app, 2))):
-        raise InvalidSetting("app", app, f"is an application of ASGI; put {instead} around it")
+        raise InvalidSetting("app", app, f"is an ASGI application; wrap it in {instead}")

@@ -1,4 +1,4 @@
-"""A guard's outcome for a request: whether it may go on, its response's fields, and what is left to settle."""
+"""A guard's outcome for a request: whether it may go on, its response's fields, and the costs to settle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
 
 OUTCOME: Final = "reconverge.outcome"
-"""Under which frameworks keep the outcome with the request: in an ASGI scope or a WSGI environment."""
+"""The key under which frameworks store the outcome in an ASGI scope or a WSGI environment."""
 
 
 @dataclass(slots=True)
@@ -35,20 +35,20 @@ class Ruling:
     cost: int
     decision: Decision
     reservation: Reservation | HeldSlot | None = None
-    """If there is something to settle."""
+    """The reservation or slot, if there is something to settle."""
     kind: str | None = None
-    """The kind of the cost, where several quotas have different prices for it."""
+    """The kind of the cost, if several quotas have different prices for it."""
     charged: bool = True
-    """Whether what it admits has been charged: not if it was only asked what it would say."""
+    """Whether an admitted cost has been charged; False if the limit was only tested."""
 
     @property
     def name(self) -> str:
-        """The limit's name."""
+        """Returns the limit's name."""
         return self.limiter.name
 
     @property
     def quotas(self) -> Mapping[str, Limit]:
-        """Returns the declared limits, by the name of each quota."""
+        """Returns the declared limits by the name of each quota."""
         return self.limiter.quotas
 
     @property
@@ -58,44 +58,44 @@ class Ruling:
 
     @property
     def has_charged(self) -> bool:
-        """Whether the request was charged: not by a limit that is off, or in shadow and out of room."""
+        """Whether the request was charged; not so by a limit that is off, or that is in shadow and has no room."""
         return self.charged and has_charged(self.decision)
 
     def give_back(self) -> None:
-        """The request does not go on: nothing is charged for it."""
+        """Gives back the charge, because the request does not go on."""
         if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
-            elif self.cost and isinstance(self.limiter, RateLimiter):  # what has slots has a reservation of them
+            elif self.cost and isinstance(self.limiter, RateLimiter):  # a limit with slots has a reservation instead
                 self.limiter.refund(self.key, self.cost, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The response to a request that may not go on."""
+    """The response to a refused request."""
 
     status: int
     problem: Mapping[str, Any]
-    """The members of its problem details."""
+    """The members of the problem details."""
     body: bytes
     fields: Fields
-    """All header fields: of its content, Retry-After where that is known, and those of the dialects."""
+    """All header fields: those of the content, those of the dialects, and Retry-After if the time is known."""
 
     @property
     def detail(self) -> str:
-        """Returns the refusal in words."""
+        """Returns the refusal as a sentence."""
         return str(self.problem.get("detail", self.problem["title"]))
 
 
 class Judge(Protocol):
-    """The guard that has decided."""
+    """The part of a guard that an outcome uses."""
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """Returns the response fields of rulings; `refused` if others have refused the request."""
+        """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
         ...
 
     def failed(self, error: Exception, name: str) -> None:
-        """Count it, and log it now and then."""
+        """Counts an error, and logs some of them."""
         ...
 
 
@@ -103,20 +103,20 @@ class MeteredRequest(Protocol):
     """A meter's record of one request; see `metering.py`."""
 
     def is_about_the_same_request(self) -> None:
-        """Marks the request as one that was counted before."""
+        """Corrects the meter: this request was counted before, so it is not a further request."""
         ...
 
     def take_back(self) -> None:
-        """The request does not go on after all."""
+        """Corrects the meter: the request is refused after all, so it costs nothing."""
         ...
 
 
 class Outcome:
-    """Whether a request may go on. True when it may.
+    """The result for a request; it is true if the request may go on.
 
-    An integration adds `fields` to the response, and calls `finish` once that has ended, in any way. `refusal` is the
-    response to a request that may not go on, and `response` what `on_breach` wants to be answered instead, in the
-    framework's own terms. `shadows` are the rulings of limits that work in the shadow.
+    An integration adds `fields` to the response, and calls `finish` once the response has ended in any way. `refusal`
+    is the response to a refused request. `response` is the result of `on_breach`, a response of the framework to send
+    instead. `shadows` are the rulings of rules in shadow.
     """
 
     __slots__ = ("_rulings", "_unsettled", "guard", "metered", "refusal", "response", "shadows")
@@ -139,7 +139,7 @@ class Outcome:
 
     @property
     def rulings(self) -> Sequence[Ruling]:
-        """Of all limits that do not work in the shadow."""
+        """Returns the rulings of all rules that are not in shadow."""
         return self._rulings
 
     @property
@@ -152,36 +152,36 @@ class Outcome:
 
     @property
     def fields(self) -> Fields:
-        """Returns the response fields of the limits, whether it is a refusal or not."""
+        """Returns the response fields of the limits, for admitted and refused requests."""
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """The same, beside what others have decided: `refused` if that is a refusal."""
+        """Returns the response fields; `refused` means that the response is a refusal by another part already."""
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies for `ietf-11`; None where the guard writes the fields, empty where it writes none."""
+        """Returns the policies for `ietf-11`; None if the guard writes the fields, empty if there are no fields."""
         return None
 
     @property
     def unsettled(self) -> bool:
-        """Whether anything depends on the response."""
+        """Whether a cost must still be settled by the response."""
         return bool(self._unsettled)
 
     @property
     def holds(self) -> bool:
-        """Whether anything lasts until the response was sent: a slot."""
+        """Whether a slot is held until the response has been sent."""
         return any(isinstance(ruling.reservation, HeldSlot) for ruling in self._unsettled)
 
     def spend(self, cost: int, name: str | None = None) -> None:
-        """So much more has been used up, of the limit of that name or of all whose rule says `settle="spent"`.
+        """Charges further cost, to the limit `name`, or to all limits whose rule has `settle="spent"`.
 
-        Cost beyond the estimate is charged at once, the rest is given back at the end. Raises InvalidCost.
+        Cost beyond the estimate is charged at once; an unused rest is given back at the end. Raises InvalidCost.
         """
         meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
             rule = meant[0].declared.rule
-            problem = f"spend() charges nothing, as the limit is without settle={SPENT!r}; write that beside its cost"
+            problem = f"spend() charges nothing, because the limit has no settle={SPENT!r}; add that to its rule"
             self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
@@ -189,37 +189,40 @@ class Outcome:
                     ruling.reservation.spend(cost)
 
     def take_back(self) -> None:
-        """Charge nothing, as the request does not go on after all. Never fails."""
+        """Gives back all charges, because the request does not go on after all. Never raises an error."""
         self._unsettled = ()
         for ruling in (*self.rulings, *self.shadows):
             try:
                 ruling.give_back()
-            except Exception as error:  # noqa: BLE001  # as below
+            except Exception as error:  # noqa: BLE001  # the application's functions may raise any error
                 self.guard.failed(error, ruling.name)
         if self.metered is not None:
             self.metered.take_back()
 
     def finish(self, response: Response) -> None:
-        """Settle what depends on the response. Only the first call counts; never fails."""
+        """Settles all costs by the response. Only the first call has an effect; never raises an error."""
         unsettled, self._unsettled = self._unsettled, ()
         for ruling in unsettled:
             assert ruling.reservation is not None
             rule = ruling.declared.rule
             try:
                 if isinstance(ruling.reservation, HeldSlot):
-                    ruling.reservation.__exit__(None, None, None)  # given back; the functions below cannot change that
+                    ruling.reservation.__exit__(None, None, None)  # returned; the functions below cannot change that
                 elif rule.deduct_when is not None and not rule.deduct_when(response):
                     ruling.reservation.settle(0)
                 elif callable(rule.settle):
                     ruling.reservation.settle(rule.settle(response))
                 else:
-                    ruling.reservation.__exit__(None, None, None)  # settles what was spent, if anything was
-            except Exception as error:  # noqa: BLE001  # of the application's functions; the estimate stays charged
+                    ruling.reservation.__exit__(None, None, None)  # settles the spent cost, if any
+            except Exception as error:  # noqa: BLE001  # an error of the application's functions; the estimate stays charged
                 self.guard.failed(error, ruling.name)
 
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
-    """Returns the response fields of all outcomes of a request; `refused` if it is a refusal already."""
+    """Returns the response fields of all outcomes of a request.
+
+    `refused` means that the response is a refusal already.
+    """
     if len(outcomes) == 1:
         return outcomes[0].fields_beside(refused=refused)
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
@@ -235,7 +238,7 @@ def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fi
 
 
 def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
-    """Returns the fields to add to a response that is made already: of a refusal, all but those about its content."""
+    """Returns the fields to add to an existing response. A refusal's fields about its content are left out."""
     refusal = outcomes[0].refusal if outcomes else None
     if refusal is None:
         return fields_together(outcomes, refused=refused)
@@ -243,7 +246,10 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
-    """Whether a request may go on; `outcome` comes after those that are known, or takes all of them back."""
+    """Whether a request may go on.
+
+    An admitting outcome is added to `outcomes`; a refusing one takes them back and replaces them.
+    """
     if outcomes and outcome.metered is not None:
         outcome.metered.is_about_the_same_request()
     if outcome.allowed:
@@ -256,9 +262,9 @@ def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
 
 
 class RateLimited(ReconvergeError):
-    """Raised when a request or call may not go on, where an exception tells that.
+    """Raised for a refused request or call, where an exception reports a refusal.
 
-    `decision` is the one to wait for longest, None if it was not for a quota; `retry_after` is in seconds.
+    `decision` is the one with the longest wait; None if no quota has refused. `retry_after` is in seconds.
     """
 
     def __init__(self, message: str, decision: Decision | None = None, outcome: Outcome | None = None) -> None:
@@ -269,7 +275,7 @@ class RateLimited(ReconvergeError):
 
     @classmethod
     def of(cls, outcome: Outcome) -> RateLimited:
-        """The exception that says so of a request."""
+        """Returns the exception for a refusing outcome."""
         assert outcome.refusal is not None
         refusing = [ruling.decision for ruling in outcome.rulings if not ruling.decision.allowed]
         decision = max(refusing, key=lambda decision: decision.retry_after, default=None)

@@ -1,35 +1,35 @@
-"""From a request to its outcome: rules that are compiled when they are declared find keys, charge limits, and answer.
+"""The fast path from a request to its outcome, by rules that are compiled when they are declared.
 
-A `Pipeline` decides by a fixed sequence of `CompiledRule`s, one or several, that are all about a request. Its outcomes
-are `Admitted` and `RefusedByOne`.
+A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that all apply to a request. Its outcomes are
+`Admitted` and `RefusedByOne`.
 """
 
 # Theory of operation.
+# For most rules, everything that a decision needs is known when they are declared: a plain function finds the key, the
+# cost is a number, and nothing depends on the response. So each request takes one path: find the keys, charge all
+# limits in one step, and store the decisions. Rulings, fields and refusals are made when they are first read, because
+# few are.
 #
-# What most rules need of a request is known when they are declared: a plain function finds the key, the cost is a
-# number, and nothing depends on the response. So each request goes one way: find the keys, charge all limits in one
-# step, and keep the decisions. Rulings, fields and refusals are made when they are asked for, because few are.
+# Only the place of the keys depends on the protocol: a finder reads an ASGI scope, a WSGI environment or a request
+# (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
 #
-# Where the keys are found depends on the protocol, and nothing else does: a finder looks into a scope of ASGI, an
-# environment of WSGI or a request (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
+# Every other case continues in the guard's generator (`Guard.check_further`), with the keys that were found, so no
+# function of the application is called twice. Nothing has been charged by then:
 #
-# What takes a closer look goes on in the generator of the guard (`Guard.check_further`), with what was found so far, so
-# no function of the application is asked twice. Nothing is charged before:
+#     case of the request                             continues with     a key to be awaited, hashed or replaced
+# the keys that were found     a key function that fails                       its error     doubt, for a limit that
+# asks the hub            all keys     a limit that is off, in shadow, or has prices   all keys     one of several
+# limits refuses                   all keys: the others are tested, too
 #
-#     what a request meets                            goes on with
-#     a key that has to be awaited, hashed, replaced  the keys that were found
-#     a key function that fails                       its error
-#     doubt, of a limit that asks the hub             all keys
-#     a limit that is off, in shadow, has prices      all keys
-#     one of several limits that refuses              all keys: the others are looked at, too
+# The refusal of a request's only limit is decided here.
 #
-# The only limit of a request refuses here.
-#
-# What has to stay so. What lies in a scope, an environment or a request knows neither how to send nor whose it is: else
-# each request leaves a circle of objects that only the collector frees. What a key function looks at is noted beside it
-# and not as an attribute, because `functools.wraps` copies attributes to wrappers that return something else. Header
-# fields that come as an iterator are kept as a list in the scope, or a second rule and the application find none. Flask
-# looks at each function that it calls whether it has to be awaited, so it gets two plain ones; what has no response is
+# These properties must stay. An object in a scope, an environment or a request refers neither to its owner nor to a
+# function that sends: otherwise each request would leave a reference cycle for the garbage collector. What a key
+# function reads is recorded beside the function and not as an attribute, because `functools.wraps` copies attributes to
+# wrappers, which may return something else. Header fields that come as an iterator are stored as a list in the scope,
+# because a second rule and the application would find none. Flask checks for each function that it calls whether it
+# must be awaited, so it gets two plain functions; outcomes without a response are settled by `request_tearing_down`,
+# which is connected by the first request that needs it.
 # settled by `request_tearing_down`, which is connected by the first request that leaves something.
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Find: TypeAlias = Callable[[Any], Any]
-"""Finds the key of a request, or a part of it, in the thing that stands for the request."""
+"""Finds the key of a request, or a part of it, in the raw request: a scope, an environment or a `Request`."""
 Decide: TypeAlias = Callable[[Any], "Outcome | list[FoundKey]"]
-"""Decides about the thing that stands for a request; returns the keys where that takes a closer look."""
+"""Decides about a raw request. Returns the outcome, or the found keys if the guard must continue."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
-"""Types of keys that have one text each."""
+"""Types of keys whose equal values have equal texts."""
 UNUSUAL: Final = f"{OURS}\x00"
-"""With these begin keys that have to be replaced."""
+"""The first characters of keys that must be replaced."""
 FIRST: Final = "\x01"
-"""The first text that begins with none of them; between it and `OURS` are nearly all keys."""
+"""The smallest text without such a first character; nearly all keys sort between it and `OURS`."""
 REFUSALS_MAX: Final = 1024
-"""So many refusals of one rule are at hand: they differ in the whole seconds until the next try."""
+"""The most refusals of one rule that are cached; they differ in the whole seconds until the next try."""
 ROUTES_MAX: Final = 1024
-"""Of so many routes the part of the key is remembered."""
+"""The most routes whose part of the key is cached."""
 
 _part_of: Final = lru_cache(maxsize=ROUTES_MAX)(escaped)
 _AS_YET: Final[dict[str, Any]] = {
@@ -90,20 +90,23 @@ _AS_YET: Final[dict[str, Any]] = {
     "_rulings": (),
     "_unsettled": (),
 }
-"""The attributes of a pipeline's outcome until others are put there."""
+"""The initial values of an outcome's attributes, which are created at first use."""
 
 
 class OfPipeline(Outcome):
-    """The outcome of a request that a pipeline has decided about; what few ask for is made when it is asked for."""
+    """The outcome of a request that a pipeline has decided.
+
+    Rarely needed attributes are made when they are first read.
+    """
 
     __slots__ = ("decisions", "keys", "pipeline")
 
     pipeline: Pipeline
     decisions: Sequence[Decision]
-    """One for each rule."""
+    """One decision for each rule."""
     keys: Sequence[str]
 
-    # These three are assigned by the pipeline that makes one: a function for that would take longer, for each request.
+    # The pipeline assigns these three attributes itself: a constructor would take longer, for each request.
     if TYPE_CHECKING:
 
         def __init__(self) -> None: ...
@@ -112,7 +115,7 @@ class OfPipeline(Outcome):
         __init__ = object.__init__
 
     def __getattr__(self, name: str) -> Any:
-        """Make an attribute when it is first read. Raises AttributeError for one that no outcome has."""
+        """Makes an attribute when it is first read. Raises AttributeError for one that no outcome has."""
         if name == "guard":
             value: Any = self.pipeline.guard
         elif name == "refusal":
@@ -129,18 +132,18 @@ class OfPipeline(Outcome):
 
     @property
     def rulings(self) -> Sequence[Ruling]:
-        """One for each rule."""
+        """Returns one ruling for each rule."""
         if not self._rulings:
             self._rulings = self.pipeline.rulings(self.keys, self.decisions)
         return self._rulings
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Return what `ietf-11` is written of."""
+        """Returns the policies and decisions from which the `ietf-11` fields are written."""
         return self.pipeline.prepared(self.decisions)
 
     @property
     def unsettled(self) -> bool:
-        """Nothing depends on the response."""
+        """Returns False, because nothing depends on the response."""
         return False
 
 
@@ -151,20 +154,20 @@ class Admitted(OfPipeline):
 
     @property
     def allowed(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def __bool__(self) -> bool:
         return True
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Return the fields for a response, beside what others have decided."""
+        """Returns the response fields; `refused` means that the response is a refusal by another part already."""
         fields = self.pipeline.fields(self.decisions, refused=refused)
         return super().fields_beside(refused=refused) if fields is None else fields
 
 
 class RefusedByOne(OfPipeline):
-    """The outcome of a request that its only limit refuses; the response is made when it is asked for, too."""
+    """The outcome of a request that its only limit refuses; the response is made when it is first read."""
 
     __slots__ = ()
 
@@ -173,31 +176,34 @@ class RefusedByOne(OfPipeline):
 
     @property
     def allowed(self) -> bool:
-        """It is not."""
+        """Returns False."""
         return False
 
     def __bool__(self) -> bool:
         return False
 
     def encoded(self) -> Answer | None:
-        """The response as ASGI has it, with lists that others may change; None where `refusal` has to be asked."""
+        """Returns the response as ASGI needs it, in lists that the caller may change.
+
+        Returns None if `refusal` must be used.
+        """
         return self.pipeline.encoded_refusal(self.decisions[0])
 
 
 class Answering(Judge, Protocol):
-    """A guard, as its pipeline needs it."""
+    """The part of a guard that its pipeline uses."""
 
     dialects: tuple[str, ...]
     headers_enabled: bool
 
     def has_refused(self) -> None:
-        """Count a request that is refused."""
+        """Counts a refused request."""
         ...
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
-        """The response to a request that one limit refuses, where no function of the application answers for it.
+        """Returns the response to a request that one limit refuses, if no function of the application supplies it.
 
-        `fields` say so, where they are at hand.
+        `fields` are the response fields, if the caller has them already.
         """
         ...
 
@@ -209,10 +215,10 @@ class Answering(Judge, Protocol):
 
 
 class CompiledRule:
-    """A plain rule: its limit, the cost of a request, and what responses say of its quotas.
+    """A plain rule: its limit, the cost of a request, and the texts of its quotas for responses.
 
-    The quotas may change while they are in use: `table.limit is rule.limit` says that this has kept up, and
-    `table.limit is rule.settled` that there is nothing else to know of a request.
+    The quotas may change while they are in use. `table.limit is rule.limit` means that the rule is up to date, and
+    `table.limit is rule.settled` that the rule needs no other check for a request.
     """
 
     __slots__ = (
@@ -244,18 +250,21 @@ class CompiledRule:
         self.missed = True
         """Whether no key was found so far."""
         self.settled: Limit | None = None
-        """The quota, if that is the only one and says all there is to know of a request."""
+        """The quota, if it is the only one and no other check is needed for a request; else None."""
         self.joint: Limit | None = None
-        """Likewise, where other limits decide in the same moment."""
+        """The quota, if the rule can decide jointly with others and no other check is needed for a request.
+
+        Else None.
+        """
         self._take()
 
     def _take(self) -> None:
-        """Prepare what depends on the quotas."""
+        """Prepares everything that depends on the quotas."""
         limits = {table.name: table.limit for table in self.tables}
         self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
         self.plain = all(limit.costs is None for limit in limits.values())
-        """Whether all requests cost as much."""
-        # Last: another thread that finds these up to date goes by what stands above.
+        """Whether all requests have the same cost."""
+        # Last, because another thread that finds these up to date uses the values above.
         self._further = [(table, limits[table.name]) for table in self.tables[1:]]
         self.limit = limits[self.table.name]
         self.settled = self.limit if self.plain and not (self.missed or self._further or self.asks) else None
@@ -263,12 +272,12 @@ class CompiledRule:
         self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
     def keep_up(self) -> None:
-        """Prepare anew what has changed since, of any quota."""
+        """Prepares the rule again if any of its quotas has changed."""
         if self.table.limit is not self.limit or any(table.limit is not limit for table, limit in self._further):
             self._take()
 
     def has_key(self) -> None:
-        """Keep up, and note that the key function finds keys."""
+        """Brings the rule up to date, and records that the key function finds keys."""
         if self.missed:
             self.missed = False
             self.declared.has_found_keys()
@@ -276,7 +285,7 @@ class CompiledRule:
         self.keep_up()
 
     def may_decide(self, key: str) -> bool:
-        """Whether a limit that is on may decide alone; not where that takes a closer look. Nothing is charged here."""
+        """Whether a limit that is switched on may decide here; False if the guard must continue. Charges nothing."""
         self.has_key()
         if not self.plain:
             return False
@@ -286,24 +295,24 @@ class CompiledRule:
         try:
             if answers.settles(key, self.cost, None):
                 return True
-            if self._further:  # one of several may refuse for certain while another one is in doubt
+            if self._further:  # one quota may certainly refuse while another one is in doubt
                 return False
             would = answers.test(key, self.cost, None)
-        except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+        except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
             return False
         return not would.allowed and would.certain
 
     def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
-        """A function that finds the key to charge, or `FoundKey` where that takes a closer look.
+        """Returns a function that finds the key to charge; it returns `FoundKey` if the guard must continue.
 
-        `find` finds what the key function finds in a request, `part` the part of the key for its route or scope.
+        `find` finds the key function's result in a raw request, and `part` the part of the key for its route or scope.
         """
         declared = self.declared
 
         def key_in(asked: Any) -> str | FoundKey:
             try:
                 found = find(asked)
-            except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
+            except Exception as error:  # noqa: BLE001  # an error of the application's function; the guard handles it
                 return FoundKey(declared, error=error)
             key: str = found
             if type(found) is not str or not FIRST <= found < OURS:
@@ -313,7 +322,7 @@ class CompiledRule:
             if part is not None:
                 try:
                     key = f"{_part_of(part(asked))}|{escaped(key) if '%' in key or '|' in key else key}"
-                except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
+                except Exception:  # noqa: BLE001  # an error of a router; the guard calls it again
                     return FoundKey(declared, found)
             return key
 
@@ -326,12 +335,12 @@ class CompiledRule:
         return FoundKey(self.declared, key)
 
     def ruling(self, key: str, decision: Decision) -> Ruling:
-        """Makes a ruling of the limit's decision."""
+        """Returns a ruling with the limit's decision."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
 
 
 class Pipeline:
-    """Decides by a sequence of rules, all of which are about the request."""
+    """Decides about a request by a sequence of rules, all of which apply to it."""
 
     __slots__ = ("_alone", "_first", "_refusals", "_rules", "_says", "_status", "decide", "guard", "is_prepared")
 
@@ -347,13 +356,13 @@ class Pipeline:
         self._says = first.declared.rule.error_message is not None
         self._status = first.declared.status
         self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
-        """Without the fields of a dialect, by wait in seconds, quota, and whether the refusal is certain."""
+        """Cached refusals without dialect fields, by wait in seconds, quota, and whether the refusal is certain."""
         keying = [rule.keying(*finder) for rule, finder in zip(rules, finders, strict=True)]
         self.decide: Decide = self._by_one(first, keying[0]) if len(rules) == 1 else self._by_all(keying)
-        """Decides about what its finders look into."""
+        """Decides about a raw request, in which its finders find the keys."""
 
-    # All that an admitted request meets stands in one function, and what stays the same is at hand: a call, or three
-    # looks into an object, take as long as a decision.
+    # Each path of an admitted request is one function, with constants in local variables: one call, or three attribute
+    # accesses, take as long as a decision.
 
     def _by_one(self, rule: CompiledRule, key_in: Callable[[Any], str | FoundKey]) -> Decide:
         board, answers, table, cost = rule.board, rule.board.on, rule.table, rule.cost
@@ -366,12 +375,12 @@ class Pipeline:
                 return [rule.found(key)]
             try:
                 decision = answers.hit(key, cost)
-            except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+            except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
                 return [rule.found(key)]
             if not decision.allowed:
                 return self._refused(key, decision)
             outcome = Admitted()
-            outcome.refusal = None  # as all but ASGI ask
+            outcome.refusal = None  # because every protocol except ASGI reads it
             outcome.pipeline = self
             outcome.decisions = (decision,)
             outcome.keys = (key,)
@@ -406,7 +415,7 @@ class Pipeline:
                     arguments += (store, key, cost)
             try:
                 decisions = None if closer else hit_stores(arguments, sizes)
-            except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+            except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
                 decisions = None
             if decisions is None:
                 return self._found(keys)
@@ -437,16 +446,16 @@ class Pipeline:
     # ------------------------------------------------------------ answering
 
     def rulings(self, keys: Sequence[str], decisions: Sequence[Decision]) -> tuple[Ruling, ...]:
-        """Makes rulings of the limits' decisions."""
+        """Returns rulings with the limits' decisions."""
         each = zip(self._rules, keys, decisions, strict=True)
         return tuple([rule.ruling(key, decision) for rule, key, decision in each])
 
     def refusal(self, ruling: Ruling) -> Refusal:
-        """The response to a request that the only limit refuses."""
+        """Returns the response to a request that its only limit refuses."""
         return self.guard.refusal_by(ruling, self.fields((ruling.decision,)))
 
     def encoded_refusal(self, decision: Decision) -> Answer | None:
-        """The response to a refused request as ASGI has it; None where the guard has to write it."""
+        """Returns the response to a refused request as ASGI needs it; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
         after_s, binding = decision.retry_after, decision.binding
@@ -462,14 +471,17 @@ class Pipeline:
         return None if fields is None else (status, head + fields, body)
 
     def usual_refusal(self, decision: Decision) -> Refusal | None:
-        """The whole response as other frameworks have it; None where the guard has to write it."""
+        """Returns the whole response as other frameworks need it; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
         fields = self.fields((decision,))
         return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
 
     def fields(self, decisions: Sequence[Decision], *, refused: bool = False) -> Fields | None:
-        """The fields of a response; None where the guard has to write them. `refused` if others have refused."""
+        """Returns the fields of a response; None if the guard must write them.
+
+        `refused` means that other limits have refused.
+        """
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
@@ -482,12 +494,12 @@ class Pipeline:
         return None if written is None else [written[0].field, (SERVICE, written[1])]
 
     def encoded(self, decisions: Sequence[Decision], *, refused: bool = False) -> Headers | None:
-        """The same as ASGI has it."""
+        """Returns the fields as `fields` does, but as pairs of bytes for ASGI; None if the guard must write them."""
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
         if alone is not None and not refused and alone.table.limit is alone.settled:
-            # As below, without the calls: most responses have this.
+            # The same as below without the calls, because most responses end here.
             decision = decisions[0]
             binding, remaining, after_s = alone.bindings.get(decision.binding), decision.remaining, decision.reset_after
             if binding is not None and 0.0 < after_s < FAR_OFF_S and decision.allowed and 0 <= remaining <= INTEGER_MAX:
@@ -496,7 +508,7 @@ class Pipeline:
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
     def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[PolicyField, str] | None:
-        """Writes `ietf-11`'s fields for decisions; None for other dialects, and where a ban binds."""
+        """Writes the `ietf-11` fields for decisions; returns None for other dialects, and if a ban binds."""
         if not self.is_prepared:
             return None
         if len(decisions) > 1:
@@ -509,9 +521,9 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies that `ietf-11` is written of.
+        """Returns the policies and decisions from which the `ietf-11` fields are written.
 
-        None for other dialects and where a ban binds, and empty without fields.
+        None for other dialects and if a ban binds; empty if there are to be no fields.
         """
         if not self.guard.headers_enabled:
             return ()
@@ -530,13 +542,16 @@ class Pipeline:
 
 
 def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
-    """Of a single refusal: the names of the quotas that have refused, of those that are used up, and the wait in s."""
+    """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
     names = (decision.binding,)
     return names, names if decision.certain else (), waited_for_s(decision)
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
-    """Compile a rule, if it is plain; `answered` if a function of the application answers for refusals."""
+    """Returns a compiled rule if the rule is plain, else None.
+
+    `answered` means that a function of the application supplies the responses of refusals, so the rule is not plain.
+    """
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None

@@ -1,4 +1,4 @@
-"""The response to a request that may not go on."""
+"""Makes the response to a refused request, with problem details."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
 
 Answer: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
-"""A refusal as ASGI has it: status, header fields and body."""
+"""A refusal as ASGI needs it: status, header fields and body."""
 
 _json: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -25,9 +25,9 @@ REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#tempo
 UNSPECIFIC: Final = "about:blank"
 TITLES: Final = {429: "Too Many Requests", 503: "Service Unavailable"}
 PROBLEMS_MAX: Final = 1024
-"""So many refusals in our own words are kept: they differ in the limit, and in the whole seconds until the next try."""
+"""The most standard refusals that are cached; they differ in the limit, and in the whole seconds until the next try."""
 DETAIL_CHARACTERS_MAX: Final = 2000
-"""Of what an application says in a refusal; more is cut off."""
+"""The most characters of an application's message in a refusal; the rest is cut off."""
 
 
 def problem_of(
@@ -38,10 +38,10 @@ def problem_of(
     detail: str | None = None,
     used_up: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The members of a refusal's problem details.
+    """Returns the members of a refusal's problem details.
 
-    `violated` are the names of the quotas that refused, none if it was not for a quota; `used_up` are those of them
-    that are, by default all: the others refused in doubt. `retry_after` is in seconds.
+    `violated` are the names of the quotas that refused; empty if the reason is not a quota. `used_up` are those among
+    them that are used up, by default all; the others refused in doubt. `retry_after` is in seconds.
     """
     kind = UNSPECIFIC
     if violated:
@@ -59,16 +59,16 @@ def problem_of(
 
 
 def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
-    """Why a request is refused, for quotas."""
+    """Returns the reason of a refusal by quotas, in a sentence; empty without quotas."""
     if not violated:
         return ""
     if used_up:
         return f"The quota {', '.join(used_up)} is used up."
-    return f"This server cannot tell whether the quota {', '.join(violated)} has room."
+    return f"This server cannot know whether the quota {', '.join(violated)} has room."
 
 
 def encoded(problem: dict[str, Any]) -> bytes:
-    """The body, in ASCII, so that any text is valid in any encoding."""
+    """Returns the body in ASCII, which is valid in any encoding of the client."""
     return _json.encode(problem).encode("ascii")
 
 
@@ -76,7 +76,7 @@ def encoded(problem: dict[str, Any]) -> bytes:
 def _usual(
     status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None
 ) -> tuple[dict[str, Any], bytes, str]:
-    """A refusal in our own words: its problem details, its body, and how long that is."""
+    """Returns a standard refusal: its problem details, its body, and the body's length as text."""
     problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after)
     body = encoded(problem)
     return problem, body, str(len(body))
@@ -84,7 +84,7 @@ def _usual(
 
 @lru_cache(maxsize=PROBLEMS_MAX)
 def usual_answer(status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None) -> Answer:
-    """A refusal in our own words as ASGI has it, without the fields of a dialect. Nothing in it is to be changed."""
+    """Returns a standard refusal as ASGI needs it, without dialect fields. It is cached and must not be changed."""
     _, body, length = _usual(status, violated, used_up, retry_after)
     head = [(name.lower().encode(), value.encode()) for name, value in _head(length, retry_after)]
     return status, head, body
@@ -98,10 +98,10 @@ NO_KEY: Final = "This request does not identify its sender."
 def refusal_of(
     decisions: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
 ) -> Refusal:
-    """The refusal by a rule, or because one could not be decided about (None).
+    """Returns the refusal by a rule; or, if `declared` is None, the refusal because of a failure.
 
-    `decisions` are those of all limits, none if the refusal is not for a quota; `fields` go into it. When `silent`, the
-    rule's own message is left out.
+    `decisions` are the decisions of all limits, empty if the reason is not a quota. `fields` are added to the refusal.
+    `silent` leaves out the rule's own message.
     """
     refused = [decision for decision, _ in decisions if not decision.allowed]
     retry_after = retry_after_of(decisions) if refused else None
@@ -132,14 +132,17 @@ def refusal_of(
 def usual_refusal(
     status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None, fields: Fields
 ) -> Refusal:
-    """A refusal in our own words, for quotas of which `used_up` are; the others refused in doubt."""
+    """Returns a standard refusal by the quotas `violated`, of which `used_up` are used up.
+
+    The others refused in doubt.
+    """
     usual, body, length = _usual(status, violated, used_up, retry_after)
-    problem = {**usual, VIOLATED: list(violated)}  # nothing that an application may change is kept
+    problem = {**usual, VIOLATED: list(violated)}  # a copy, because an application may change it
     return Refusal(status, problem, body, _head(length, retry_after) + fields)
 
 
 def _head(length: str, retry_after: int | None) -> Fields:
-    """The fields of a refusal but for those of a dialect."""
+    """Returns the fields of a refusal without those of a dialect."""
     head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", length)]
     if retry_after is not None:
         head.append((RETRY_AFTER, str(retry_after)))

@@ -1,15 +1,15 @@
-"""Warns of a rule that matches no route of the application, by path or by method: it would limit nothing, silently.
+"""Logs a warning for a rule that matches no route of the application, by path or by method, and so limits nothing.
 
-A path may be misspelt, or be right in another application alone: where the login is mounted at `/api/login`, a rule
-with `paths=["/login"]` in a middleware around the whole application does nothing. Where a framework lists its routes,
-they are compared with the paths of all rules once the application has begun. A path that matches none of them is warned
-of once, together with the nearest route. An application that cannot list its routes, such as one of another kind that
-is mounted somewhere, counts as if it had every route there. On the same occasion rules learn which values of their
-paths may have slashes, by the routes that they name.
+A path may be misspelt, or be right in another application only: if the login is mounted at `/api/login`, a rule with
+`paths=["/login"]` in a middleware around the whole application has no effect. If a framework lists its routes, they are
+compared with the paths of all rules once the application has started. For a path that matches no route, a warning is
+logged once, with the nearest route. An application that cannot list its routes, such as a mounted one of another kind,
+counts as if it had every route below its mount. At the same time, rules learn from the matching routes which values of
+their paths may contain slashes.
 
-The same comparison finds a rule with `methods=["POST"]` for routes that take nothing but GET. OPTIONS is left out of
-it: what answers it, such as a middleware for CORS, is often no route. A limit that stands on single views is compared
-with the routes of these views alone, where the framework shows which they are.
+The same comparison finds a rule with `methods=["POST"]` for routes that accept only GET. OPTIONS is not compared,
+because it is often answered without a route, for example by a middleware for CORS. A limit on single views is compared
+with the routes of these views only, if the framework reports them.
 """
 
 from __future__ import annotations
@@ -29,22 +29,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 NEAREST_MAX: Final = 1000
-"""Among so many routes the nearest one is looked for."""
+"""The most routes among which the nearest is searched."""
 NO_ROUTE: Final = "OPTIONS"
-"""The method that is often answered where no route is."""
+"""The method that is often answered where there is no route."""
 
 
 class Route(NamedTuple):
     """A route that an application serves."""
 
     path: str
-    """The pattern."""
+    """The route's pattern."""
     methods: frozenset[str] | None = None
-    """None for all, or if they are not known."""
+    """The methods that the route accepts; None for all, or if they are unknown."""
 
 
 def methods_in(said: object) -> frozenset[str] | None:
-    """The methods that a framework says a route takes; None if it does not say."""
+    """Returns the methods that a route accepts, from a framework's list.
+
+    Returns None if the list is unknown or has a wildcard.
+    """
     if not isinstance(said, Collection) or isinstance(said, str):
         return None
     named = {each.upper() for each in said if isinstance(each, str)}
@@ -52,9 +55,11 @@ def methods_in(said: object) -> frozenset[str] | None:
 
 
 class UnmatchedRules:
-    """Warns of rules that match no route, of each path once. `failed` is called with errors, which break nothing.
+    """Logs a warning for each path of a rule that matches no route, once.
 
-    `views` says that the rules stand on views, whose routes they are compared with.
+    `failed` is called with errors, which break nothing.
+
+    `views` means that the rules are on views, and are compared with the routes of these views only.
     """
 
     def __init__(
@@ -64,9 +69,9 @@ class UnmatchedRules:
         self._failed = failed
         self._views = views
         self._logged = LoggedOnce()
-        """Rules and paths that were warned of."""
+        """The rules and paths with a warning already."""
         self.wanted = bool(self._rules)
-        """Whether there is anything to look at, still."""
+        """Whether a check is still to be made."""
 
     def look(
         self,
@@ -76,19 +81,19 @@ class UnmatchedRules:
         mounted: bool = False,
         nested: bool = False,
     ) -> None:
-        """Compare the rules with all routes; None if these cannot be listed.
+        """Checks the rules against all routes. `routes` returns None if they cannot be listed.
 
-        `roots` are what the application is mounted at. `mounted` says that it may be mounted elsewhere, too, which
-        only a request shows; `nested` that its patterns may have a prefix that the paths do not have. Then this is
-        called once more with the first request.
+        `roots` are the prefixes that the application is mounted at. `mounted` means that it may be mounted elsewhere,
+        too, which only a request shows; `nested` means that its patterns may have a prefix that the paths lack. With
+        either, this is called again at the first request.
         """
-        # Without a lock, which a request that a signal handler makes up would wait for. Two looks at once do no harm.
+        # No lock: a signal handler that makes a request would wait for it. Two checks at once do no harm.
         if not self.wanted:
             return
         self.wanted = mounted or nested
         try:
             self._look(routes(), list(roots), mounted=mounted, nested=nested)
-        except Exception as error:  # noqa: BLE001  # an application that cannot be looked at is served all the same
+        except Exception as error:  # noqa: BLE001  # the application is served in any case
             self._failed(error, "routes")
 
     def _look(self, routes: Sequence[Route] | None, roots: Sequence[str], *, mounted: bool, nested: bool) -> None:
@@ -108,7 +113,7 @@ class UnmatchedRules:
             declared.places.learn([each.path for each in known])
             for place in declared.places.all:
                 wanted = [_segments(each) for each in (place.path, *below_mount(place.path, roots))]
-                if mounted:  # at anything
+                if mounted:  # at any prefix
                     wanted += [wanted[0][start:] for start in range(1, len(wanted[0]))]
                 met = [methods for key, methods in keys if any(_meet(one, key) for one in wanted)]
                 if met:
@@ -117,7 +122,7 @@ class UnmatchedRules:
                     self._tell_path(declared.name, place.path, [each.path for each in routes])
 
     def _check_methods(self, declared: Declared, path: str | None, met: Sequence[frozenset[str] | None]) -> None:
-        """Log a rule none of whose methods is one of the routes that it meets."""
+        """Logs a warning for a rule if none of the routes that it matches accepts any of its methods."""
         wanted = declared.methods
         if wanted is None or NO_ROUTE in wanted or any(each is None or each & wanted for each in met):
             return
@@ -129,8 +134,8 @@ class UnmatchedRules:
         else:
             where = " of its view" if self._views else ""
         logger.warning(
-            "reconverge: rule %r limits nothing%s: it is about %s alone, and what it stands on takes %s."
-            " Write methods= of those, or leave it out",
+            "reconverge: rule %r limits nothing%s: it applies to %s only, and its routes accept only %s."
+            " Choose methods= from these, or leave it out",
             declared.name,
             where,
             ", ".join(sorted(wanted)),
@@ -143,19 +148,19 @@ class UnmatchedRules:
         near = nearest(path, patterns)
         advice = "it has no routes" if near is None else f"the nearest route is {near!r}"
         logger.warning(
-            "reconverge: rule %r limits nothing at its path %r, to which no route of %s leads; %s. %s",
+            "reconverge: rule %r limits nothing at its path %r, which no route of %s matches; %s. %s",
             name,
             path,
             "its own view" if self._views else "this application",
             advice,
             "Leave paths= out, or put the limit on the view of that path"
             if self._views
-            else "Write the path as the router below the limit has it",
+            else "Write the path as in the router below the limit",
         )
 
 
 def nearest(path: str, patterns: Sequence[str]) -> str | None:
-    """The pattern of the route that is most like a path: one that ends as it does, or else the most similar."""
+    """Returns the route's pattern most like a path: one that ends with the path, or else the most similar one."""
     key = key_of(path.removesuffix(BELOW))
 
     def likeness(pattern: str) -> tuple[bool, float]:
@@ -166,7 +171,10 @@ def nearest(path: str, patterns: Sequence[str]) -> str | None:
 
 
 def _segments(path: str) -> list[str]:
-    """The segments of a path or a pattern; what may be anything is one that has a gap, and what follows `*` too."""
+    """Returns the segments of a path or pattern, with `{}` for values.
+
+    `*` replaces a value with slashes and the rest.
+    """
     deep = deep_at(path)
     if deep is not None:
         path = path[:deep].rpartition("/")[0] + BELOW
@@ -174,7 +182,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether there is a path that both are about."""
+    """Whether any path matches both sequences of segments."""
     for number in range(max(len(one), len(other)) + 1):
         here, there = (each[number] if number < len(each) else None for each in (one, other))
         if here == "*" or there == "*":

@@ -14,11 +14,11 @@ IDLE_MAX_NS = NEVER_NS // 8
 
 
 class Bucket(CellMeter):
-    """Counts charges in a bucket that drains steadily; its free room is the content of the equivalent token bucket.
+    """A bucket into which every charge is poured, and which drains steadily: a token bucket seen from above.
 
-    Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a
-    meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all nodes
-    together never drain faster than the quota allows. It drains by its own clock, whatever the hub's may say.
+    It is also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket
+    as a meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all
+    nodes together never drain faster than the quota allows. It drains by the node's own clock, not by the hub's.
     """
 
     bucket = True
@@ -38,32 +38,32 @@ class Bucket(CellMeter):
     # given back.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """A bucket knows no windows; only demand is counted by them."""
+        """Stores the window's number. Only demand is measured by windows; a bucket has none."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Let the bucket drain since it was last marked."""
+        """Drains the bucket up to `now_ns`."""
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
-        """Returns the amount that runs out since the cell was last marked; nothing does after the lease."""
+        """Returns the amount that has drained since the cell was last marked; nothing drains after the lease."""
         # After the lease the hub may have granted the allowance to another node, and with the allowance the part of the
         # rate that drains here.
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
-        """Returns how full the bucket is at that moment."""
+        """Returns how full the bucket is at `now_ns`, in cost times nanoseconds."""
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
-        """Returns the charges that are not in `level`; at the hub, all since the report that was answered last."""
+        """Returns the charges that are not in `level`; for a key at the hub, all since the last answered report."""
         if cell.at_hub:
             return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
         return cell.used
 
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
-        """Pour charges in, let out the drained part, and mark the cell."""
+        """Adds new charges to the level, subtracts the drained amount, and marks the cell with the time."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
@@ -77,7 +77,7 @@ class Bucket(CellMeter):
         cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """A bucket that has run dry must be marked anew, or it would go on draining below zero."""
+        """Returns when the bucket runs dry: the cell must be marked anew then, or it would drain below zero."""
         if cell.at_hub:
             return NEVER_NS
         return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
@@ -106,9 +106,9 @@ class Bucket(CellMeter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Waits until enough of this node's own fill, or of all reported fill, has drained at the full rate.
+        """Returns how long until enough of this node's fill, or of all reported fill, has drained at the full rate.
 
-        The others' use has drained since they last reported, and the hub hears of that when they report again.
+        The other nodes' use has drained since they last reported, and the hub knows of that when they report again.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -117,7 +117,7 @@ class Bucket(CellMeter):
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepare a new cell, whose bucket drains from now on."""
+        """Prepares a new cell: its bucket begins to drain now."""
         cell.marked_ns = now_ns
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
@@ -127,9 +127,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """How often the level has been looked at; it is followed from the first charge on that may be corrected.
+        """Returns how often the level was noted so far, and starts to note it if it was not noted yet.
 
-        Of a bucket at the hub, when it was charged, below zero.
+        A later correction needs both. For a key kept at the hub, returns a negative number that encodes the time of the
+        charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -138,11 +139,11 @@ class Bucket(CellMeter):
         return cell.lows.looks
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """Returns all of the cost: a bucket keeps no dates of charges."""
+        """Returns the whole cost, as a bucket does not know which charge came when."""
         return cost
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Gives back as much as has not drained since."""
+        """Gives back the part of an amount that has not drained since it was charged."""
         self.settle(cell, now_ns)
         whole = amount * self._window_ns
         if cell.at_hub:
@@ -164,7 +165,7 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """All that was ever charged, and how full the bucket is, in thousandths."""
+        """Returns the sum of all charges ever, and how full the bucket is, in thousandths."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
@@ -172,7 +173,7 @@ class Bucket(CellMeter):
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Takes in an answer; `previous` is how full all buckets are together, in thousandths."""
+        """Computes the use of other nodes from an answer; its `previous` is all buckets' level, in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -192,7 +193,7 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Takes the level back that the hub may not have heard of, and no right."""
+        """Takes back the level that the hub may not know of, and drops the allowance."""
         if cell.at_hub:
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
@@ -203,18 +204,18 @@ class Bucket(CellMeter):
             cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """A bucket is left as it is: what counts twice has drained before long."""
+        """Does nothing: what counts twice has drained before long."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
-        """How full the buckets of all nodes are together, as far as this one knows."""
+        """Returns how full the buckets of all nodes are together, as far as this node knows."""
         return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
 
     def _own_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """By how much `cost` is too much beside what this node has used itself, in cost times nanoseconds."""
+        """Returns by how much `cost` exceeds the capacity beside this node's own use, in cost times nanoseconds."""
         return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
     def _merged_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """The same beside what all nodes have reported, which has drained as fast as it may."""
+        """Returns by how much `cost` exceeds the capacity beside all reported use, drained as fast as possible."""
         drained = self._quota * refilled_ns(cell, cell.heard_ns, now_ns) if cell.heard else 0
         return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
 
@@ -229,14 +230,14 @@ class StepBucket(Bucket):
     """A bucket that drains by its quota at once at each edge of a window, and not in between.
 
     A node's part of that goes with its allowance, as in a bucket that drains steadily; the edges are the hub's. The
-    node takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may
-    have passed does not drain with it: that is `previous`.
+    node considers an edge passed once it certainly has. What the node charges from the moment on at which the edge may
+    have passed does not drain with that edge: that amount is `previous`.
     """
 
     leaves_in_use = False
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """So many edges have passed; those after the end of the lease bring nothing back to this node."""
+        """Drains the bucket for the edges that have passed; edges after the end of the lease drain nothing here."""
         edges, level = 0 if cell.at_hub else max(0, steps), cell.level
         if not self._merged_only:
             leased_until_ns = lease_until_ns(cell)
@@ -254,7 +255,7 @@ class StepBucket(Bucket):
             cell.lows.note(cell.level)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Nothing drains within a window."""
+        """Adds new charges to the level. Nothing drains within a window."""
         if cell.lows is not None:
             cell.lows.note(cell.level)
         used = 0 if cell.at_hub else cell.used
@@ -273,7 +274,7 @@ class StepBucket(Bucket):
         return 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Each charge has to be looked at from the moment on at which the edge may have passed."""
+        """Returns when the next edge may have passed; from then on each charge takes the slow path."""
         edge_ns = self._edge_from_ns(cell)
         return edge_ns if cell.marked_ns < edge_ns else 0 if cell.lag_ns else NEVER_NS
 
@@ -297,7 +298,7 @@ class StepBucket(Bucket):
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
-        """How long until so many edges have passed that `amount` has drained at `rate` per nanosecond."""
+        """Returns how long until `amount` has drained at the next edges, at `rate` per nanosecond."""
         if rate <= 0:
             return NEVER_NS
         edges = max(1, -(-amount // (rate * self._window_ns)))

@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dated(CellMeter):
-    """Counts the charges of the last window, each under its date."""
+    """The arithmetic of limits whose charges each have a date: counts the charges of one window of dates."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -28,11 +28,11 @@ class Dated(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """The edges of windows mean nothing here; only demand is counted by them."""
+        """Stores the window's number. Only demand is measured by windows here; use is counted by dates."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Put charges under their date, and let go of expired ones."""
+        """Enters new charges under their date, and removes expired ones."""
         history = begin_change(cell)
         charged = history.pending
         if charged and self.additive:  # the date has been the same since the last look
@@ -56,7 +56,10 @@ class Dated(CellMeter):
         history.changing = False
 
     def until_ns(self, cell: Cell) -> int:
-        """Until the date changes; or if nothing can simply be added anyway, until something expires."""
+        """Returns when the present date ends.
+
+        For a log, to which no charge is simply added, returns when the oldest charge expires.
+        """
         history = history_of(cell)
         if self.additive:
             return self._dating.begins_ns(cell, history, history.date + 1)
@@ -73,11 +76,11 @@ class Dated(CellMeter):
         return self._freed_ns(cell, cell.used + cost - allowance, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """Returns the others' use when last heard of; for one window, as nothing counts for longer."""
+        """Returns the other nodes' use at the hub's last answer; 0 after a window, as nothing counts for longer."""
         return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Until enough of this node's own has expired; or of the others', as far as is known all at once."""
+        """Returns how long until enough of this node's use has expired, or all known use of the other nodes."""
         others = ceil(self.others(cell, now_ns))
         excess = cell.used + others + cost - cell.capacity
         by_own_ns = self._freed_ns(cell, excess, now_ns)
@@ -87,10 +90,10 @@ class Dated(CellMeter):
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Waits until enough of this node's own use has expired, without regard to the others' use.
+        """Returns how long until enough of this node's own use has expired; the other nodes' use is ignored.
 
-        The hub counts what another node has in use until that node says that it has expired; so some of what is known
-        of the others may be free by now.
+        The hub counts what another node has in use until that node reports that it has expired, so some of it may be
+        free by now.
         """
         excess = cell.used + cost - cell.capacity
         return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
@@ -100,16 +103,16 @@ class Dated(CellMeter):
         return max(self._lasts_ns(cell, now_ns), others_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepare a new cell, which has no charges."""
+        """Prepares a new cell, with an empty history."""
         cell.marked_ns = 0
         cell.history = History()
 
     def look(self, cell: Cell) -> int:
-        """The present date."""
+        """Returns the present date."""
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:
-        """Forget all charges."""
+        """Forgets all charges."""
         history = begin_change(cell)
         history.pending = 0
         history.clear()
@@ -117,7 +120,7 @@ class Dated(CellMeter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Of `amount`, which was charged just now without asking, owe the part that is more than a window holds."""
+        """Makes debt of the part of `amount` that exceeds a window; `amount` was just charged without a decision."""
         self.settle(cell, now_ns)
         history = history_of(cell)
         beyond = min(amount, history.total - history.owed - _holds(cell))
@@ -127,14 +130,14 @@ class Dated(CellMeter):
             history.changing = False
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """The hub's clock is not where it was thought to be: what has been charged is as old as it was."""
+        """Adapts the cell to the corrected time of the hub: charges keep their age."""
         history = history_of(cell)
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Take back out the charge under the date of `mark`, if that still counts.
+        """Takes an amount out of the charge under the date of `mark`, if that still counts.
 
-        Without a mark the oldest is taken, as whatever was charged will not have expired before that.
+        Without a mark it is taken from the oldest charges, as the charge in question cannot expire before those.
         """
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -147,26 +150,26 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Note that all that is in use is being reported, and for how many microseconds it will be, at most.
+        """Returns the use, and for how many microseconds it will count at most; notes that it is being reported.
 
-        Of a debt that is two windows: a hub believes no more, and the node reports again before that.
+        For a debt that is two windows: a hub accepts no longer time, and gets another report before that.
         """
         history_of(cell).reported = cell.used
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
-        """Note that the hub has answered the last report."""
+        """Notes that the last report was answered."""
         history = history_of(cell)
         history.confirmed = history.reported
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Takes in an answer; the others' use counts whole, for a window at most."""
+        """Computes the use of other nodes from an answer; it counts in full, for one window at most."""
         own = report.current if report.reset_us >= answer.reset_us else 0
         self._note_others(cell, max(0, answer.current - own), heard_ns)
         cell.fleet_used = float(answer.current + answer.silent)
 
     def _note_others(self, cell: Cell, current: int, heard_ns: int) -> None:
-        """Note the others' use as of the hub's answer."""
+        """Stores the other nodes' use as of the hub's answer."""
         cell.others_current = current
         history_of(cell).others_until_ns = heard_ns + self._window_ns
 
@@ -181,7 +184,7 @@ class Dated(CellMeter):
         self._note_others(cell, cell.others_current + taken, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Charges were taken out of the history: the debt takes their place, and the cell counts the rest."""
+        """Ends a change that took charges out of the history: debt takes their place, and the cell counts the rest."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -189,7 +192,7 @@ class Dated(CellMeter):
         cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
-        """How long until so much of this node's own use has expired."""
+        """Returns how long until `amount` of this node's own use has expired."""
         if amount <= 0:
             return 1
         history = history_of(cell)
@@ -197,7 +200,7 @@ class Dated(CellMeter):
         return NEVER_NS if date is None else max(1, self._expires_ns(cell, history, date) - now_ns)
 
     def _lasts_ns(self, cell: Cell, now_ns: int) -> int:
-        """How long until nothing of this node's own counts any more."""
+        """Returns how long until no use of this node counts any more."""
         history = history_of(cell)
         pending = cell.used - history.total
         newest = history.date if pending > 0 else history.newest
@@ -206,25 +209,25 @@ class Dated(CellMeter):
         return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
 
     def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
-        """When charges under that date stop to count."""
+        """Returns when charges under that date cease to count."""
         return self._dating.begins_ns(cell, history, date + self._dating.lasts)
 
 
 def _holds(cell: Cell) -> int:
-    """Returns the most that a window holds; a charge beyond that is a debt."""
+    """Returns the largest use that fits into a window; a charge beyond that becomes a debt."""
     return cell.capacity or cell.table.capacity
 
 
 def history_of(cell: Cell) -> History:
-    """The history of a cell that has one."""
+    """Returns the history of a cell that must have one."""
     assert cell.history is not None
     return cell.history
 
 
 def begin_change(cell: Cell) -> History:
-    """The history of a cell, which is about to be changed; mended if the change before was interrupted.
+    """Returns the history of a cell for a change, mended if the change before was interrupted.
 
-    Until the change has ended, nothing is charged to the cell before it has been settled again.
+    Until the change has ended, no charge is made to the cell before `settle` was called.
     """
     history = history_of(cell)
     if history.changing:

@@ -37,7 +37,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dating(Protocol):
-    """Assigns dates to moments."""
+    """A rule that gives dates to charges."""
 
     additive: bool
     """Whether a date lasts for a while, so that charges may simply be added until it is over."""
@@ -55,15 +55,16 @@ class Dating(Protocol):
         ...
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns when a date begins, by this node's monotonic clock."""
+        """Returns when a date begins."""
         ...
 
 
 class Moments:
-    """The window of `sliding-log`: of every charge the nanosecond is remembered, by this node's own clock.
+    """The dates of `sliding-log`: the nanosecond of each charge, by this node's own clock.
 
-    The log of timestamps that limiters keep in a sorted set. Nothing but how long ago a charge was is asked, so clocks
-    need not agree, and nothing is judged late. Every charge has to be written down, so none is simply added.
+    This is the log of timestamps that other limiters keep in a sorted set. Only the age of a charge matters, so clocks
+    need not agree, and no charge counts as late. Every charge has to be written down, so none is simply added to a
+    counter.
     """
 
     additive = False
@@ -75,23 +76,24 @@ class Moments:
         self.entries_max = limit.capacity + 1
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """This moment."""
+        """Returns `now_ns`."""
         return now_ns
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """That moment."""
+        """Returns the date itself, which is a moment."""
         return date
 
 
 class Slices:
-    """The window of `sliding-slices`, divided into equal parts.
+    """The dates of `sliding-slices`: numbers of equal parts of a window.
 
-    As known from counters in small buckets of time, of which a sliding window adds up the last few. An edge may fall
-    between two nanoseconds: slices are numbered by an exact fraction of the window, so that every window's end is one.
+    This is the method of counters in small buckets of time, of which a sliding window adds up the last few. An edge may
+    fall between two nanoseconds: slices are numbered by an exact fraction of the window, so that every window's end is
+    one.
 
-    What was charged belongs to the slice in which its node believes to be, and no two nodes' clocks agree. So a slice
-    begins as late as it may have by what this node knows of the hub's clock, but never later than what the hub has
-    said: when a slice is over for any node, it is over for the hub, and for nodes that are granted what expires in it.
+    A charge belongs to the slice in which its node believes to be, and no two nodes' clocks agree. So a slice begins as
+    late as it may have by this node's knowledge of the hub's clock, but never later than the hub has reported. When a
+    slice is over for any node, it is over for the hub, and for nodes that are granted what expires in it.
     """
 
     additive = True
@@ -105,11 +107,11 @@ class Slices:
         self.entries_max = limit.slices + 1
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """The number of the slice, less the shift."""
+        """Returns the number of the present slice, less the cell's shift."""
         shard = cell.shard
         return (now_ns + shard.offset_ns - shard.late_ns) * self.lasts // self._window_ns - history.shift
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """The first nanosecond of a slice, by this node's clock."""
+        """Returns the first nanosecond of a slice, by this node's clock."""
         shard = cell.shard
         return -(-(date + history.shift) * self._window_ns // self.lasts) - shard.offset_ns + shard.late_ns

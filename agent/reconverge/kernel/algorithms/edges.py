@@ -50,23 +50,23 @@ SOLO_REFRESH_NS = 1_000_000_000
 
 
 class Placed(Limited, Protocol):
-    """A limit whose cells have a place in time."""
+    """A limit whose cells have a place in time. `Table` implements it."""
 
     clock: Clock
 
     @property
     def meter(self) -> CellMeter:
-        """The arithmetic of the limit."""
+        """Returns the arithmetic of the limit."""
         ...
 
     @property
     def dated(self) -> Dated | None:
-        """The meter of the limit if each of its charges has a date; else None."""
+        """Returns the arithmetic of the limit if every charge has a date for it, else None."""
         ...
 
 
 def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
-    """The distance to the wall clock of a node that has no hub to ask."""
+    """Returns the difference from the monotonic clock to the wall clock, for a node without a hub."""
     if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
         shard.refreshed_ns = now_ns
         shard.offset_ns = clock.wall_ns() - now_ns
@@ -85,7 +85,7 @@ class Edges:
         self._room = self._until_ns = 0
 
     def advance(self, cell: Cell, now_ns: int) -> None:
-        """Bring a cell to `now_ns`: into its window, with its meter settled."""
+        """Brings a cell to `now_ns`: into its window, with its meter up to date."""
         meter = self._table.meter
         if meter.bucket:
             cell.room = -1  # first of all: it was worked out for a meter that moves now, and an exception may come out
@@ -99,7 +99,7 @@ class Edges:
         self.set_until(cell, now_ns)
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """The fast path holds until the window ends, or the lease, or the bucket runs dry."""
+        """Lets the fast path decide until the window ends, the lease ends or the bucket runs dry."""
         table = self._table
         until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
         leased_until_ns = lease_until_ns(cell)
@@ -110,17 +110,17 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Let the fast path admit up to `spare` more, once the cell is known to have something to report."""
+        """Lets the fast path admit up to `spare` more if the cell is queued for a report or the node is alone."""
         room = cell.used + spare if (cell.dirty or cell.shard.alone) and self._table.additive else -1
         if room != self._room:
             self._room = room
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Follow the hub's word on where in time it is, before its allowances are installed; returns the answer.
+        """Moves the cell to the hub's place in time, before the answer's allowances are installed.
 
-        What comes back at an edge that the hub has passed comes back to the allowances from before: the hub may have
-        taken what it grants now from a node that has had its part.
+        Returns report and answer in terms of the cell's window. At an edge that the hub has passed, the old allowances
+        decide how much a bucket drains: the hub may have taken the new ones from a node that has had its part already.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
             self._step_to(cell, answer.epoch)
@@ -128,7 +128,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Carry the counts over to where the hub's clock is now known to be; returns whether any are to be reported."""
+        """Moves the counts to the corrected time of the hub; returns whether there are any to report."""
         measure(cell)
         if floats(cell):
             cell.allowance = 0  # it was granted for a window that has another number now
@@ -138,20 +138,20 @@ class Edges:
         return bool(cell.used or cell.previous)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """Place the window by the present knowledge of the hub's clock."""
+        """Places the cell's window by the node's present knowledge of the hub's clock."""
         self._enter(cell, now_ns)
         self.set_until(cell, now_ns)
         cell.room = -1
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Note a charge; has no effect here, as windows of the clock do not begin with a charge."""
+        """Does nothing after a charge. Windows that begin with the first charge override this."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """The number of the window that was charged in `epoch`, in terms of the cell's own."""
+        """Returns the number by which the cell knows the window that was charged in `epoch`."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Set the cell's own meter to zero; charges before `reset_us` do not count any more."""
+        """Sets the cell's own meter to zero; charges before `reset_us` do not count any more."""
         meter = self._table.meter
         cell.room = -1
         measure(cell)
@@ -164,19 +164,22 @@ class Edges:
         self.set_room(cell, meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
 
     def _hub_ns(self, cell: Cell, now_ns: int) -> int:
-        """The hub's time, as far as this node knows it; for what comes back at an edge, what it is at least."""
+        """Returns the hub's time, as far as this node knows it.
+
+        For buckets that drain in steps, returns the earliest time that it may be.
+        """
         shard, table = cell.shard, self._table
         if shard.alone:
             return now_ns + solo_offset_ns(shard, table.clock, now_ns)
         return now_ns + shard.offset_ns - (shard.lag_ns if table.stepwise else 0)
 
     def _number(self, hub_ns: int) -> int:
-        """The number of the window that a moment of the hub's clock belongs to."""
+        """Returns the number of the window that contains a moment of the hub's clock."""
         calendar = self._table.calendar
         return hub_ns // self._table.window_ns if calendar is None else calendar.number(hub_ns)
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Follow the hub's clock into its window."""
+        """Moves a cell into the window in which the hub's clock is now."""
         table = self._table
         hub_ns = self._hub_ns(cell, now_ns)
         epoch = self._number(hub_ns)
@@ -201,7 +204,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """Begin to learn anew what the fleet is asked for; of the window that is over, keep only how much that was."""
+        """Starts to measure the fleet's demand anew, for a new window; of the old window only its demand is kept."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

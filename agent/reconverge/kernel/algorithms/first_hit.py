@@ -30,18 +30,21 @@ ANOTHER: Final = 2
 
 
 class FirstHitEdges(Edges):
-    """Moves the cells of a limit whose windows begin with the first charge."""
+    """The windows of a limit whose window begins with the first charge."""
 
     by_charge = True
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Between two windows every charge takes the slow path, for it opens the next."""
+        """Lets the fast path decide while a window is open. Between two windows a charge must take the slow path.
+
+        It opens the next window.
+        """
         super().set_until(cell, now_ns)
         if cell.epoch == NONE:
             cell.until_ns = 0
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Opens the next window, if this charge comes between two."""
+        """Opens the next window if none is open, as a charge has just been made."""
         if cell.epoch != NONE:
             return
         hub_us = self._hub_us(cell, now_ns)
@@ -52,12 +55,12 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """Returns the cell's own epoch for a window that overlaps its own: the two are one."""
+        """Returns the cell's own epoch for a window that overlaps the cell's: the two are one window."""
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Forgets; on a node that is alone the window ends as well, as no other node counts in it."""
+        """Forgets the charges. On a node that is alone the window ends as well, as no other node counts in it."""
         if cell.shard.alone:
             # An exception out of a signal handler may leave it between two windows: no charge passes that by.
             cell.room = -1
@@ -66,7 +69,7 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Moves to the hub's new time; the window keeps its place in this node's time."""
+        """Renames the cell's window by the hub's corrected time; the window keeps its place in this node's time."""
         measure(cell)
         cell.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time
@@ -82,7 +85,10 @@ class FirstHitEdges(Edges):
         super().anchor(cell, now_ns)
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Adopt the hub's window if it is still open; returns the answer, in the terms of this node's window."""
+        """Moves the cell into the hub's window if that is still open.
+
+        Returns report and answer in terms of the cell's window.
+        """
         window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
             self._adopt(cell, answer.epoch, now_ns)
@@ -96,7 +102,7 @@ class FirstHitEdges(Edges):
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
     def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
-        """Take the hub's window for this node's, with what it has used in its own as far as the two overlap."""
+        """Replaces the cell's window by the hub's; use in the old window counts on as far as the two overlap."""
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
@@ -108,13 +114,13 @@ class FirstHitEdges(Edges):
         self.anchor(cell, now_ns)
 
     def _same(self, one: int, other: int) -> bool:
-        """Whether two windows overlap, or neither is one."""
+        """Whether two windows overlap, or both are no window at all."""
         if one < 0 or other < 0:
             return one < 0 and other < 0
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Leave the window if it is over."""
+        """Closes the cell's window if it is over."""
         table = self._table
         if cell.epoch != NONE and now_ns >= closes_ns(cell):
             measure(cell)

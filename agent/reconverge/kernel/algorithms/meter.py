@@ -38,30 +38,31 @@ from reconverge.kernel.cell import Cell, Mark
 
 
 class Memory(Protocol):
-    """A memory for the use of evicted keys; `kernel/evicted.py` implements it."""
+    """A memory of the use of keys that have left. `kernel/evicted.py` implements it."""
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
-        """Keep what a key has used in a window and the one before; returns whether that could be kept."""
+        """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
         ...
 
     def window_of(self, key: str, now_ns: int, /) -> tuple[int, int, int] | None:
-        """The number of the memory's window, and what a key may have used in that and the one before."""
+        """Returns the memory's window number, and the most that a key may have used in it and in the one before."""
         ...
 
     def keep_level(self, key: str, level: int, window_ns: int, now_ns: int, /) -> bool:
-        """Keep how full the bucket of a key is, in cost times nanoseconds; returns whether that could be kept."""
+        """Stores the level of a key's bucket, in cost times nanoseconds; returns False if it is too large to store."""
         ...
 
     def level_of(self, key: str, window_ns: int, now_ns: int, /) -> int:
-        """How full the bucket of a key may be."""
+        """Returns the highest level that the bucket of a key may have now, in cost times nanoseconds."""
         ...
 
 
 class CellMeter:
     """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
 
-    An exception may come out of a signal handler wherever something is called. So what changes together is worked out
-    first and then assigned without a call in between, in an order in which even a part of it keeps the bound.
+    An exception may come out of a signal handler wherever a function is called. So values that change together are
+    computed first and then assigned without a call in between, in an order in which even a part of the assignments
+    keeps the bound.
     """
 
     aligned = False
@@ -78,15 +79,15 @@ class CellMeter:
     """After twice as long without a charge the meter reads zero."""
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Enter window number `epoch`, `steps` after the last (1 when they touch)."""
+        """Moves the cell into window number `epoch`, `steps` after the last (1 when they touch)."""
         raise NotImplementedError
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Bring the cell's own meter up to `now_ns`; all charges have been counted."""
+        """Brings the cell's own meter up to `now_ns`. All charges have been counted by `measure`."""
         raise NotImplementedError
 
     def until_ns(self, cell: Cell) -> int:
-        """For how long a charge may simply be added."""
+        """Returns until when a charge may simply be added to `used`."""
         raise NotImplementedError
 
     def used(self, cell: Cell, now_ns: int) -> int:
@@ -94,31 +95,31 @@ class CellMeter:
         raise NotImplementedError
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """The cost that fits below `allowance`; negative when more is used."""
+        """Returns the cost that fits below `allowance`; negative when more is used."""
         raise NotImplementedError
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """How long until `cost` fits below `allowance` if nothing is charged meanwhile."""
+        """Returns how long until `cost` fits below `allowance` if nothing is charged meanwhile."""
         raise NotImplementedError
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """Returns the others' use when last heard of, less the part that has faded since."""
+        """Returns the other nodes' use at the hub's last answer, less the part that has faded since."""
         raise NotImplementedError
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """How long until `cost` fits below the capacity, all nodes counted."""
+        """Returns how long until `cost` fits below the capacity, with the use of all nodes."""
         raise NotImplementedError
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """For how long `cost` certainly does not fit below the capacity, all nodes counted: never longer than that.
+        """Returns for how long `cost` certainly does not fit below the capacity, with the use of all nodes.
 
-        `fleet_wait_ns` is later by what the clocks may err (`lag_ns`), and its rounding is within the microsecond that
-        callers leave out.
+        It may fit later, never earlier. `fleet_wait_ns` is later by the possible error of the clocks (`lag_ns`), and
+        its rounding is within the microsecond that callers ignore.
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """How long until nothing counts any more, on any node."""
+        """Returns how long until no use counts any more, on any node."""
         raise NotImplementedError
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
@@ -126,32 +127,32 @@ class CellMeter:
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepare a new cell."""
+        """Prepares a new cell."""
         cell.marked_ns = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """Puts the use of a cell that is to leave into a memory; returns whether the cell may leave now."""
+        """Stores the use of a cell in a memory, before the cell leaves; returns whether the cell may leave now."""
         raise NotImplementedError
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Continues a new cell with the use that a memory has kept of its key."""
+        """Adds the use that a memory has stored for the key to a new cell."""
         raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
-        """Forget all charges."""
+        """Forgets all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
         if cell.at_hub:
             cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapt the cell to a new estimate of the hub's clock."""
+        """Adapts the cell to the hub's clock, which is not where it was believed to be."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         """Returns the part of this node's allowance that is in use and cannot be given away; rounded up."""
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Of slots, the most in progress lately; to be called once for each report."""
+        """Returns the largest number of slots in use lately. Must be called once for each report."""
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
@@ -163,18 +164,18 @@ class CellMeter:
         return 0.0
 
     def look(self, cell: Cell) -> int:
-        """Returns the number by which a charge made now can be found again; see `Mark.look`."""
+        """Returns the number by which a charge made now is found again; see `Mark.look`."""
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Note a charge that was made without a check for room, so that the excess becomes a debt."""
+        """Handles an amount that was just charged without a decision, such as the rest of a reservation."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """How much of `cost` can be given back to the last charge, and not to those before."""
+        """Returns how much of `cost` can be given back from the present window, and not from the one before."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Take back a charge in `epoch`, where `mark` says, as far as it still counts."""
+        """Takes back a charge in `epoch`, at the place of `mark`, as far as it still counts."""
         if epoch == cell.epoch:
             returned = min(amount, cell.used)
             cell.used -= returned
@@ -187,10 +188,10 @@ class CellMeter:
         return cell.used, cell.previous
 
     def confirm(self, cell: Cell) -> None:
-        """The last report was answered."""
+        """Notes that the last report was answered."""
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Work out what the others have used: all that the hub knows of, less this node's own part of it."""
+        """Computes the use of other nodes: the hub's total, less this node's own reported part."""
         if answer.epoch == cell.epoch:
             counted = report.reset_us >= answer.reset_us and report.epoch == answer.epoch
             cell.others_current = max(0, answer.current - (report.current if counted else 0))
@@ -198,10 +199,10 @@ class CellMeter:
             cell.silent = answer.silent
 
     def leave_hub(self, cell: Cell) -> None:
-        """Leaves the hub; this node's use is reported as ever from here on, wherever the key is kept."""
+        """Notes that the key is no longer kept at the hub; this node's use is reported in full from here on."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Count the confirmed part as the others' use: the hub goes on counting it, under another name."""
+        """Counts the confirmed part of the use as the other nodes': the hub goes on counting it, under another name."""
         epoch, current, previous = cell.confirmed
         if epoch not in (cell.epoch, cell.epoch - 1):
             return

@@ -65,22 +65,22 @@ are late by a millisecond, and a busy machine's by some tens."""
 
 
 class PacedTerms(NamedTuple):
-    """By what a cell of a paced limit is paid off, and what can be stored, when its quota is about to change."""
+    """The rate at which a cell of a paced limit is paid off, and the most permits that it can store, at one quota."""
 
     rate: int
     """The amount that a nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
     whole: int
-    """The same at all of the limit."""
+    """The same rate at the capacity of the whole limit."""
     capacity: int
     stored_most: int
 
 
 class LeakyBucket(Bucket):
-    """A bucket that can also be waited for: then as a queue, of which the next is let out when the bucket has run dry.
+    """A bucket for which requests can also wait in a queue; the next one goes when the bucket has run dry.
 
-    So what is let out is spaced by its cost over the node's part of the rate, and a burst that would fit into the
-    bucket is spread out. `level` is how full it is, `credit` how much of that was let out of the queue: the allowance
-    need not cover that, as it is paid for before anything else is let out.
+    So requests from the queue are spaced by their cost over the node's part of the rate, and a burst that would fit
+    into the bucket is spread out. `level` is how full it is. `credit` is how much of that came from the queue: the
+    allowance need not cover it, as it is paid for before the next request goes.
     """
 
     leaves_in_use = False
@@ -92,7 +92,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the level. While there are waiters, the surplus of an empty bucket makes up for being late."""
+        """Drains the level. While requests wait, the surplus of an empty bucket makes up for the lateness of timers."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # something may have been given back
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -104,13 +104,13 @@ class LeakyBucket(Bucket):
         self._drain(cell, drained, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """How long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
+        """Returns how long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
-        """Let a request through that has waited for its turn.
+        """Charges a request that has waited for its turn.
 
-        It is taken to have gone when the bucket ran dry, as far as lateness is made up for.
+        The request counts as gone at the moment when the bucket ran dry, as far as lateness is made up for.
         """
         price = cost * self._window_ns
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
@@ -119,7 +119,7 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the allowance in use; requests that were let out of the queue take up nothing."""
+        """Returns the part of the allowance in use; requests from the queue take up none."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
@@ -132,19 +132,25 @@ class LeakyBucket(Bucket):
         return max(0, cell.level) / self._window_ns
 
     def terms(self, cell: Cell) -> PacedTerms:
-        """By what the cell is paid off just now."""
+        """Returns the rate at which the cell is paid off now."""
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Go on by this quota with a cell that the `former` one brought to this moment, with its new allowance."""
+        """Adapts a cell to this quota after the `former` one brought it up to now.
+
+        The cell has its new allowance already.
+        """
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
-        """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
+        """Returns the most lateness that is made up for.
+
+        It is no more than the node may fill alone: a short stall must not become a burst that would not have fitted.
+        """
         return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.allowance * self._window_ns)
 
     def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
-        """How long until so much is paid off."""
+        """Returns how long until `owed` is paid off; NEVER_NS if nothing is paid off."""
         if owed <= 0:
             return 0
         rate = self._rate(cell)
@@ -154,11 +160,13 @@ class LeakyBucket(Bucket):
 
 
 class Smooth(LeakyBucket):
-    """A bucket whose unused rate is stored as permits; the two smooth limits differ in the worth of a permit alone.
+    """A paced limit that stores its unused rate as permits.
 
-    After the RateLimiter of Guava, as its documentation explains it: what a request costs decides how long the next one
-    waits. `level` is what is owed, `stored` what is stored. Of an allowance that shrinks the same part of the permits
-    goes; one that grows brings none with it, so that nothing is stored twice.
+    The two smooth limits differ only in the price of stored permits.
+
+    It follows the RateLimiter of Guava, by its documentation: the cost of a request decides how long the next one
+    waits. `level` is the debt, `stored` the permits. When an allowance shrinks, the permits shrink by the same part;
+    when it grows, no permits come with it, so that none is stored twice.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -166,7 +174,7 @@ class Smooth(LeakyBucket):
         self._owed_most = limit.cost_max * limit.unit * limit.window_ns
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Pays off the debt first, and stores the rest."""
+        """Pays off the debt first, and stores the rest as permits."""
         self._follow_allowance(cell, now_ns)
         drained = self._drained(cell, now_ns)
         surplus = max(0, drained - cell.level)
@@ -185,15 +193,15 @@ class Smooth(LeakyBucket):
             cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """No charge may simply be added."""
+        """Returns 0, as no charge may simply be added."""
         return 0
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """Returns the debt, and the part of all permits that is missing."""
+        """Returns the debt plus the missing part of the permits."""
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns no bound while nothing is owed."""
+        """Returns NEVER_NS, which is no bound, while nothing is owed; else -1."""
         return NEVER_NS if allowance > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
@@ -204,7 +212,7 @@ class Smooth(LeakyBucket):
         return 0.0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """Waits until nothing is owed and all is stored."""
+        """Returns how long until nothing is owed and all permits are stored."""
         longest_ns = 2 * self.idle_ns + cell.level // self._quota
         return min(self._paid_off_ns(cell, self._missing(cell), now_ns), longest_ns)
 
@@ -215,18 +223,19 @@ class Smooth(LeakyBucket):
         cell.level = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns 0: a debt has gone already, and holds up no other request."""
+        """Returns 0: the request that made the debt has gone, and takes no other request's room."""
         return 0
 
     def terms(self, cell: Cell) -> PacedTerms:
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
-        """Keeps the moment at which the next request may go, and the stored share of all permits.
+        """Adapts a cell to this quota.
 
-        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without an
-        allowance owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now
-        on.
+        The next request may go at the same moment as before, and the stored share of all permits stays the same. If the
+        burst grows faster than the rate, no more is stored than the rate brings. The debt of a node without an
+        allowance is converted by the rate of the whole limit. No cell comes to owe more than a request can cost from
+        now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
@@ -246,7 +255,7 @@ class Smooth(LeakyBucket):
         return cell.level + max(0, self._stored_most(cell) - cell.stored)
 
     def _be_late(self, cell: Cell, surplus: int) -> int:
-        """Set aside what makes up for being late; returns the rest."""
+        """Uses a part of the surplus to make up for lateness while requests wait; returns the rest."""
         if not cell.waiters:
             surplus, cell.late = surplus + cell.late, 0
             return surplus
@@ -269,19 +278,19 @@ class Smooth(LeakyBucket):
         raise NotImplementedError
 
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
-        """Returns the permits that are stored when the cell comes to an allowance from none."""
+        """Returns the permits that a cell has stored when it gets its first allowance."""
         raise NotImplementedError
 
     def _price(self, cell: Cell, amount: int) -> int:
-        """Take stored permits for a request of that amount; returns what it owes."""
+        """Takes stored permits for a request of that amount; returns the debt that remains."""
         raise NotImplementedError
 
 
 class SmoothBursty(Smooth):
-    """Permits that are stored go at once, for nothing; a request pays for the others only.
+    """A smooth limit whose stored permits go at once and cost nothing; a request pays only for the rest.
 
-    A lone key counts as idle since its limit was declared; a node of a fleet has stored nothing when it gets its
-    allowance.
+    A key on a node that is alone counts as idle since its limit was declared. A node of a fleet has stored nothing when
+    it gets its allowance.
     """
 
     def _stored_most(self, cell: Cell) -> int:
@@ -306,12 +315,11 @@ class SmoothBursty(Smooth):
 
 
 class SmoothWarmingUp(Smooth):
-    """Permits that are stored are a sign of having cooled down: the upper half of them go more slowly.
+    """A smooth limit that warms up: stored permits mean that the service is cold, and their upper half goes slowly.
 
     The interval between two permits is the stable one up to half of what can be stored, and rises in a straight line to
-    three times that when all is stored. Taking permits costs the area under that allowance, which is a rational number,
-    as the square is and not the root: it is rounded up. From cold, a warm-up's length is what taking the upper half
-    takes.
+    three times that when all is stored. Taking permits costs the area under that line, rounded up; it is a rational
+    number, as it takes a square and no root. From cold, taking the upper half takes as long as a warm-up.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -335,7 +343,7 @@ class SmoothWarmingUp(Smooth):
 
 
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
-    """The arithmetic of a paced limit."""
+    """Returns the arithmetic of a paced limit."""
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)
     kind = SmoothBursty if limit.algorithm == SMOOTH_BURSTY else SmoothWarmingUp

@@ -28,7 +28,10 @@ from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, P
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
-    """Returns the meter of `limit`; `merged_only` if a cell's level is the merged one, draining at the full rate."""
+    """Returns the arithmetic for `limit`.
+
+    With `merged_only` a cell's level is that of all nodes, and drains at the full rate.
+    """
     if limit.slots:
         return Slots(limit)
     if limit.algorithm in PACED:
@@ -42,7 +45,7 @@ def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
 
 
 def edges_for(limit: Limit) -> type[Edges]:
-    """Returns the edges of `limit`: the rule for the beginning and end of its windows."""
+    """Returns the class that places the windows of `limit` in time."""
     if limit.slots:
         return SlotEdges
     return FirstHitEdges if limit.align == FIRST_HIT else Edges

@@ -60,13 +60,13 @@ from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
 RETRY_NS: Final = SECOND_NS
-"""After so long another try may be worth it, as nothing shows how long work will take."""
+"""After this time another attempt may be worth it, as it is not known how long work takes."""
 PEAK_NS: Final = SECOND_NS
 """A peak of work in progress is remembered for about so long."""
 
 
 class Slots(CellMeter):
-    """Counts the work in progress."""
+    """The arithmetic of a limit on what is in flight: counts the slots in use."""
 
     aligned = True
     slots = True
@@ -75,11 +75,11 @@ class Slots(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """There is one window, which never ends."""
+        """Stores the window's number. There is one window, which never ends."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Nothing changes with time."""
+        """Does nothing, as time does not change the number of slots in use."""
 
     def until_ns(self, cell: Cell) -> int:
         return NEVER_NS
@@ -91,14 +91,14 @@ class Slots(CellMeter):
         return allowance - cell.used
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """Returns a guess, as nothing shows when work ends."""
+        """Returns a fixed guess, as it is not known when work ends."""
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns a guess."""
+        """Returns a fixed guess, as it is not known when work ends."""
         return RETRY_NS
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -106,17 +106,17 @@ class Slots(CellMeter):
         return 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns a guess, if anything is in progress."""
+        """Returns a fixed guess if any slot is in use, else 0."""
         return RETRY_NS if cell.used + cell.others_current > 0 else 0
 
     def clear(self, cell: Cell) -> None:
-        """Forgets nothing, as work in progress goes on."""
+        """Does nothing: a reset does not end work in progress, so its slots stay in use."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """The hub does not count the work of a node that is gone, so this node reports its own anew."""
+        """Does nothing: the hub does not count slots of a node that is gone, so this node reports its own again."""
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Gives slots back; the use until now is the peak, if it is the highest."""
+        """Gives slots back; the use just before counts as the peak if it is higher than the present one."""
         peak = max(cell.level, cell.used)
         returned = min(amount, cell.used)
         cell.level = peak
@@ -124,7 +124,7 @@ class Slots(CellMeter):
         cell.counted -= returned
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the most that was in progress lately, now included; to be called once for each report."""
+        """Returns the largest number of slots in use lately, now included. Must be called once for each report."""
         above = max(0, cell.level - cell.used)
         passed_ns = max(0, now_ns - cell.marked_ns)
         peak = cell.used + above
@@ -134,33 +134,36 @@ class Slots(CellMeter):
 
 
 class SlotEdges(Edges):
-    """The one window of work in progress: it has no end but that of the lease."""
+    """The one window of a limit on what is in flight. It ends only with the lease."""
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """The fast path holds until the lease ends."""
+        """Lets the fast path decide until the lease ends."""
         leased_until_ns = lease_until_ns(cell)
         bounded = not self._table.policy.keeps_allowances and now_ns < leased_until_ns
         cell.until_ns = leased_until_ns if bounded else NEVER_NS
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Anchors the cell; the hub's time means nothing here."""
+        """Places the cell in its window again; returns whether it has slots to report.
+
+        The hub's time plays no part here.
+        """
         self.anchor(cell, now_ns)
         return cell.used > 0
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Forgets nothing, as work in progress cannot be forgotten."""
+        """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Be in the window; as one that has been open for long, so that nothing is expected of the rest of it."""
+        """Places the cell in its window, as if that had been open for long: no further demand is expected in it."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns
 
 
 def lease_left_ns(cell: Cell, now_ns: int) -> int:
-    """For how long work in progress is covered by a lease, if no answer prolongs it; negative once it has ended.
+    """Returns for how long the lease covers work in progress if no answer prolongs it; negative after its end.
 
-    A key that the hub has never answered about has no lease, and none ends.
+    A key that the hub has never answered for has no lease: returns NEVER_NS.
     """
     if not cell.heard or cell.table.policy.keeps_allowances:
         return NEVER_NS
@@ -168,5 +171,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Whether what the node has in progress of a key is on a lease that has ended."""
+    """Whether the slots that this node uses of a key are on a lease that has ended."""
     return lease_left_ns(cell, now_ns) <= 0

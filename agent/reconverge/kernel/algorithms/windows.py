@@ -13,7 +13,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Begins a cell in the window of the memory, with the use that it has kept."""
+    """Begins a cell in the memory's window, with the use that the memory has stored for its key."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept
@@ -22,7 +22,7 @@ def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
 
 
 class FixedWindow(CellMeter):
-    """Counts the charges of the present window, and starts at zero with the next."""
+    """The arithmetic of a fixed window: counts start at zero with every window of the hub's clock."""
 
     aligned = True
     leaves_in_use = True
@@ -31,7 +31,7 @@ class FixedWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """The count starts at zero and the allowance at its base."""
+        """Starts the count at zero, and the allowance at its base."""
         cell.allowance = cell.base
         cell.counted = 0
         cell.used = 0
@@ -45,7 +45,7 @@ class FixedWindow(CellMeter):
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Nothing changes within a window."""
+        """Does nothing, as nothing changes within a window."""
 
     def until_ns(self, cell: Cell) -> int:
         return NEVER_NS
@@ -66,7 +66,7 @@ class FixedWindow(CellMeter):
         return max(1, closes_ns(cell) - now_ns)
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Waits until the window ends, if the quota is used up."""
+        """Returns the time until the window ends if the quota is used up, else 0."""
         if cell.used + cell.others_current + cost <= cell.capacity:
             return 0
         return super().fleet_earliest_ns(cell, cost, now_ns)
@@ -76,7 +76,7 @@ class FixedWindow(CellMeter):
 
 
 class SlidingWindow(CellMeter):
-    """Counts the present window, and the part of the last one that a window ending now would still cover.
+    """The arithmetic of a sliding window: this window's count, and a part of the last window's count.
 
     The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).
     """
@@ -89,7 +89,7 @@ class SlidingWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Current becomes previous; the previous one is gone."""
+        """Makes the current count the previous one, and starts the current count at zero."""
         if cell.at_hub:
             cell.allowance = (
                 0  # what was granted for the window before is void: it would count for longer than at the hub
@@ -108,7 +108,7 @@ class SlidingWindow(CellMeter):
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Fading is worked out when it is asked for."""
+        """Does nothing: the faded part of the last window is computed wherever it is needed."""
 
     def until_ns(self, cell: Cell) -> int:
         return NEVER_NS
@@ -117,7 +117,7 @@ class SlidingWindow(CellMeter):
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns the room below an allowance; at the hub, the allowance is about this window alone."""
+        """Returns the room below an allowance. For a key kept at the hub, the allowance is about this window alone."""
         if cell.at_hub:
             return allowance - cell.used
         return allowance - cell.used - self._faded(cell.previous, cell, now_ns)
@@ -139,7 +139,7 @@ class SlidingWindow(CellMeter):
         return self._left_ns(cell, now_ns) if cell.previous + cell.others_previous > 0 else 0
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Takes in an answer; the window before counts, too, as far as it has not faded."""
+        """Computes the use of other nodes from an answer; the unfaded part of the window before counts, too."""
         super().hear_of_others(cell, report, answer, heard_ns, now_ns)
         counted = report.reset_us >= answer.reset_us
         if answer.epoch == cell.epoch:
@@ -154,16 +154,16 @@ class SlidingWindow(CellMeter):
             cell.others_previous = max(0, answer.current - own_current)
 
     def _left_ns(self, cell: Cell, now_ns: int) -> int:
-        """How much of this window is surely still to come."""
+        """Returns how much of this window is certainly still to come, in nanoseconds."""
         passed_ns = now_ns - cell.opened_ns - cell.lag_ns
         return self._window_ns - min(max(passed_ns, 0), self._window_ns)
 
     def _faded(self, amount: int, cell: Cell, now_ns: int) -> int:
-        """Returns the rest of the window before, rounded up."""
+        """Returns the part of the last window's count that still counts, rounded up."""
         return -(-amount * self._left_ns(cell, now_ns) // self._window_ns)
 
     def _wait_ns(self, current: int, previous: int, allowed: int, cell: Cell, now_ns: int) -> int:
-        """How long until current + faded previous is at most `allowed`: in this window, or else in the next."""
+        """Returns how long until current + faded previous is at most `allowed`: in this window, or else in the next."""
         left_ns = self._left_ns(cell, now_ns)
         if current <= allowed:
             may_be_left_ns = (allowed - current) * self._window_ns // previous if previous > 0 else left_ns

@@ -37,7 +37,7 @@ from reconverge.kernel.table.table import Charged, Table, Verdict
 
 
 class AllQuotas:
-    """Decides by several quotas at once; a `composite.decider.Decider`."""
+    """A limit with several quotas, all of which must admit a request. Implements `composite.decider.Decider`."""
 
     is_share = False
 
@@ -50,7 +50,7 @@ class AllQuotas:
         self.take_note()
 
     def take_note(self) -> None:
-        """Of the quotas as they are now."""
+        """Takes over limit, policy and stores of the tables as they are now."""
         self.limit = self.tables[0].limit
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
@@ -58,25 +58,23 @@ class AllQuotas:
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """All tables."""
+        """Returns all tables."""
         return self.tables
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """All tables. Raises CostExceedsQuota if one of them could never admit its cost."""
+        """Returns all tables. Raises CostExceedsQuota if one of them could never admit its cost."""
         for table, cost in zip(self.tables, costs, strict=True):
             check_size(table, cost)
         return self.tables
 
     def share_lock(self) -> None:
-        """Give all tables one lock, in place of those they have."""
+        """Gives all tables one new lock, in place of their own."""
         self.lock = Lock(self.tables[0].kernel)
         for table in self.tables:
             table.share_lock(self.lock)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Allows a request if all quotas do."""
-        if kind is None and isinstance(self._hit_at_once(key, cost), list):
-            return True
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -86,7 +84,7 @@ class AllQuotas:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides, with the grounds of the quota that binds."""
+        """Decides with the grounds of the binding quota."""
         if kind is None:
             decisions = self._hit_at_once(key, cost)
             if isinstance(decisions, list):
@@ -107,7 +105,7 @@ class AllQuotas:
         return all(table.settles(plain, each // table.unit) for table, each in pairs)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides, and lets every quota remember where it was charged."""
+        """Decides as `hit`; also returns where each quota was charged, so that it can be corrected later."""
         units = self.costs_of(1, kind)
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
@@ -128,11 +126,11 @@ class AllQuotas:
             return self.refuse_reentry()
 
     def usage(self, key: str) -> Usage:
-        """How much of the quota with the least left has been used."""
+        """Returns the usage of the quota that has the least left."""
         return min(self.usages(key).values(), key=lambda usage: usage.limit - usage.total)
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """How much has been used of every quota, all at the same moment."""
+        """Returns the usage of every quota, all at the same moment, by the quota's name."""
         if type(key) is not str:
             key = self.check_key(key)
         try:
@@ -141,7 +139,7 @@ class AllQuotas:
             return {table.name: table.usage_as_it_stands(key) for table in self.tables}
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used of every quota."""
+        """Forgets what `key` has used of every quota."""
         if type(key) is not str:
             key = self.check_key(key)
         try:
@@ -165,7 +163,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides, with one verdict for each quota: all have the same answer, each at its own place in time."""
+        """Decides; returns one verdict for each quota. All have the same answer, each with its own place in time."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -176,9 +174,9 @@ class AllQuotas:
             return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost by each quota, in the parts of a request in which it counts.
+        """Returns the cost by each quota, in the parts of a request in which that quota counts.
 
-        By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
+        A quota with a table of costs of its own uses that. Raises InvalidCost or UnknownKind.
         """
         if kind is None:
             cost = Table.check_cost(cost)
@@ -188,13 +186,13 @@ class AllQuotas:
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     def refuse_reentry(self) -> Decision:
-        """Refuses, as the quotas share the lock, so that none can be asked."""
+        """Returns the refusal of the first quota. The quotas share the lock, so none of them can decide."""
         return self.tables[0].refuse_reentry()
 
     def check_key(self, key: object) -> str:
-        """The key as a plain string, before the lock is taken: one of another type may run what it likes.
+        """Returns the key as a plain string. Raises InvalidKey.
 
-        Raises InvalidKey.
+        This happens before the lock is taken, as a key of another type may run code of its own.
         """
         return self.tables[0].check_key(key)
 
@@ -249,7 +247,7 @@ class AllQuotas:
             refund_at(table, key, each, now_ns)
 
     def _hit_at_once(self, key: str, cost: int) -> list[Decision] | int | None:
-        """The decisions of all quotas, if the compiled kernel knows that all admit; else nothing happens."""
+        """Returns the decisions of all quotas if the compiled kernel finds that all admit; else changes nothing."""
         if not self._stores:
             return None
         arguments: list[object] = [False]
@@ -258,7 +256,7 @@ class AllQuotas:
         return hit_all(*arguments)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
-        """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
+        """Charges all quotas if each has room on its fast path, and returns True; otherwise changes nothing."""
         cells = []
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
@@ -271,7 +269,7 @@ class AllQuotas:
         return True
 
     def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
-        """Each quota's cell and whether it has room; and whether all had, so that all were charged."""
+        """Returns each quota's cell and whether it has room; and whether all have, in which case all were charged."""
         cells = self._cells(key, costs, now_ns)
         weighed = [
             evaluate(table, cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)
@@ -283,12 +281,15 @@ class AllQuotas:
         return refuse_all(self.tables, cells, costs, weighed, now_ns), False
 
     def _cells(self, key: str, costs: Sequence[int], now_ns: int) -> list[Cell]:
-        """The cells of a key, one for each quota. Raises InvalidKey or CostExceedsQuota, before any is made."""
+        """Returns the cells of a key, one for each quota.
+
+        Raises InvalidKey or CostExceedsQuota before any cell is made.
+        """
         return [look_up(table, key, now_ns) for table in self.able(tuple(costs))]
 
 
 def charges_of(tables: Sequence[Table], cells: Sequence[Cell], units: Sequence[int]) -> tuple[Charged, ...]:
-    """Where a request was charged whose cost will be corrected, of which one unit costs `units` by each quota."""
+    """Returns where a request was charged, for a later correction; `units` is the cost of one unit by each quota."""
     return tuple(
         Charged(table, mark(table, cell), unit // table.unit)
         for table, cell, unit in zip(tables, cells, units, strict=True)
@@ -302,10 +303,10 @@ def refuse_all(
     weighed: Sequence[tuple[int, bool]],
     now_ns: int,
 ) -> list[tuple[Cell, bool]]:
-    """Note the refused cost, and return for each quota its cell and whether it has room afterwards.
+    """Counts a refused cost; returns for each quota its cell, and whether it has room afterwards.
 
-    A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What is
-    asked for again then has to wait for both.
+    A quota that counts refused requests also counts those that another quota refuses because it is used up. A request
+    that comes again then has to wait for both.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)
@@ -334,7 +335,7 @@ def explain_all(
     *,
     charged: bool = True,
 ) -> Decision:
-    """The answer of the quota that binds, of those whose cells and whether they have room are in `parts`."""
+    """Returns the decision of the binding quota; `parts` are the quotas' cells and whether each has room."""
     refused = not all(fits for _, fits in parts)
     answers = [
         explain(table, cell, cost, fits, now_ns, charged=charged)
@@ -345,9 +346,9 @@ def explain_all(
 
 
 def binding(answers: Sequence[Decision]) -> Decision:
-    """Of quotas that refuse, the answer of the one to wait for longest; of those that admit, of the scarcest.
+    """Returns the binding answer: the refusal with the longest wait, or else the admission with the least left.
 
-    That all admit is certain if each of them is; that one refuses is certain if any is that does.
+    An admission is certain if all answers are. A refusal is certain if any of the refusals is.
     """
     found = answers[0]
     certain = found.certain
@@ -369,7 +370,7 @@ def _scarcity(answer: Decision) -> tuple[bool, int, float]:
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
-    """Charge so many units more wherever something was charged, or give them back, in a single moment."""
+    """Charges `difference` more units wherever a request was charged, or gives them back, all in one moment."""
     table = charges[0].table
     if type(key) is not str:
         key = plain_key(key, table.kernel.key_bytes_max)

@@ -53,7 +53,7 @@ SPEAK_UP_NS = SECOND_NS
 
 
 class DecidingRule(Enum):
-    """The rule by which a request is decided: for example by memory, or by the hub's answer."""
+    """The rule by which a request is decided."""
 
     ALLOWANCE = auto()
     """By the node's own part of the limit, as the hub has answered."""
@@ -62,32 +62,32 @@ class DecidingRule(Enum):
 
 
 class Word(Enum):
-    """The state of a request's ask: whether the hub has answered it, and how."""
+    """The state of a request's ask at the hub."""
 
     ANSWERED = auto()
     UNSETTLED = auto()
     """The hub has answered, and knows too little."""
     AWAITED = auto()
     MISSED = auto()
-    """It was in no batch, and is in none that is to come."""
+    """The ask was in no batch, and will be in none."""
 
 
 class Settled(NamedTuple):
-    """A decision about a request that could ask, and what it charged."""
+    """A decision about a request that could ask the hub, and the charges that it made."""
 
     decision: Decision
     charges: tuple[Charged, ...]
 
 
 class AskGate:
-    """Decides about the asking requests of one limit. All methods raise CostExceedsQuota and Reentry."""
+    """Decides about requests of one limit that may ask the hub. All methods raise CostExceedsQuota and Reentry."""
 
     def __init__(self, limit: Decider) -> None:
         self._limit = limit
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Whether memory cannot settle a request: there may be room, and this node has none."""
+        """Whether this node cannot decide about a request with certainty: there may be room, but not on this node."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
@@ -97,29 +97,29 @@ class AskGate:
         return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
 
     def fits(self, key: str, costs: Costs) -> bool:
-        """Whether there is room within the node's own part."""
+        """Whether there is room for the request within the node's own part of the limit."""
         now_ns = self._now_ns()
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
-        """Note that a request waits, and have the hub asked for what it needs.
+        """Notes that a request waits, and asks the hub for its cost.
 
-        Returns since when each report asks for it, in nanoseconds of the monotonic clock; None if the hub is not asked.
-        The cells in which it waits are added to `cells`, each as soon as it does.
+        Returns the moment since which each report asks for it, in nanoseconds of the monotonic clock; None if the hub
+        is not asked. Adds the cells in which the request waits to `cells`, each as soon as it does.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
         return self._now_ns() if all(asked) else None
 
     def ask_again(self, cells: Sequence[Cell]) -> bool:
-        """Asks the hub about those cells again; returns whether it does."""
+        """Asks the hub about those cells again; returns whether any will be reported."""
         now_ns = self._now_ns()
         asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
         return any(asked)
 
     @staticmethod
     def leave(cells: list[Cell], costs: Costs) -> None:
-        """A request does not wait any more in the cells that `join` has added, which are taken out of the list."""
+        """Notes that a request does not wait any more in the cells that `join` has added; empties the list."""
         while cells:
             place = len(cells) - 1
             _leave(cells[place], costs[place % len(costs)])
@@ -128,10 +128,10 @@ class AskGate:
     def settle(
         self, key: str, costs: Costs, rule: DecidingRule, *, refuse: bool, counted: bool, units: Costs | None = None
     ) -> Settled | None:
-        """Decide about a request by a rule; None if that would be a refusal, unless it is to `refuse`.
+        """Decides about a request by a rule. Returns None in place of a refusal, unless `refuse` is set.
 
-        `counted` when it has joined, and so been counted as demand. With `units`, which say what a unit of it costs by
-        each quota, the charges can be corrected later.
+        `counted`: it has joined, so its demand has been counted. `units` is the cost of one unit by each quota; with
+        it, the charges can be corrected later.
         """
         now_ns = self._now_ns()
         groups = self._groups(costs)
@@ -157,18 +157,21 @@ class AskGate:
         return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 
     def shards(self, key: str) -> list[ShardState]:
-        """The shards of the hub that a request is asked of."""
+        """Returns the shards of the hub that keep the request's key, one for each quota."""
         return [table.shard_of(key) for table in self._limit.tables]
 
     def learns(self, shards: Sequence[ShardState]) -> bool:
-        """Whether one of those shards, as `shards` returns them, has lost its data, and has yet to hear all nodes."""
+        """Whether a shard has lost its data and not received the reports of all nodes yet.
+
+        `shards` has one shard for each quota, as `AskGate.shards` returns them.
+        """
         now_ns, tables = self._now_ns(), self._limit.tables
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
-        """Returns the state of an ask that each report since `since_ns` carries, as `join` has returned.
+        """Returns the state of an ask that each report since `since_ns` carries.
 
-        Raises Reentry.
+        `since_ns` is the moment that `join` has returned. Raises Reentry.
         """
         now_ns = self._now_ns()
         words = [cell.table.lock.run(_word_on, cell, since_ns, now_ns) for cell in cells]
@@ -176,7 +179,7 @@ class AskGate:
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Until when a refusal can hold at most: until one of the windows ends with which all is free again."""
+        """Returns until when a refusal can hold at most: the end of the first window after which all is free."""
         ends_ns = [closes_ns(cell) for cell in cells if cell.table.meter.aligned and not cell.table.meter.slots]
         return min(ends_ns, default=NEVER_NS)
 
@@ -185,21 +188,21 @@ class AskGate:
 
 
 def groups_of(limit: Decider, costs: Costs) -> list[Together]:
-    """The parts of a limit of which any one may admit a request. Raises CostExceedsQuota."""
+    """Returns the groups of quotas of a limit; any one group may admit a request. Raises CostExceedsQuota."""
     if limit.is_share:
         return [Together((table,)) for table in limit.able(costs)]
     return [Together(limit.able(costs))]
 
 
 class Together:
-    """A group of quotas that must all have room; they share a lock."""
+    """Quotas that must all have room for a request. They share a lock."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
         self.lock = tables[0].lock
 
     def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether one comparison finds room; takes no lock."""
+        """Whether one comparison for each quota finds room. Takes no lock."""
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
             if cell is None or not (cell.heard or cell.shard.alone):
@@ -209,7 +212,7 @@ class Together:
         return True
 
     def fits(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether there is room for certain."""
+        """Whether there is certainly room in all quotas."""
         return self.lock.run(self._fits, key, costs, now_ns)
 
     def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
@@ -217,7 +220,7 @@ class Together:
         return all(cell.heard and _within_allowance(table, cell, cost, now_ns)[1] for table, cell, cost in parts)
 
     def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether neither an admission nor a refusal would be certain."""
+        """Whether neither an admission nor a refusal of the request would be certain."""
         return self.lock.run(self._in_doubt, key, costs, now_ns)
 
     def _in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
@@ -269,11 +272,10 @@ class Together:
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
     def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
-        """Looks at all quotas for a request, by a rule.
+        """Returns the room that a request finds at all quotas, by a rule.
 
-        The lock is held until it has been charged, refused or looked at.
-
-        Meanwhile no charge passes without the lock.
+        The caller holds the lock until it has charged, refused or read the request: meanwhile no charge goes on without
+        it.
         """
         weigh = evaluate if rule is DecidingRule.MEMORY else _within_allowance
         cells = [look_up(table, key, now_ns) for table in self.tables]
@@ -285,7 +287,7 @@ class Together:
 
 
 class Weighed(NamedTuple):
-    """The room that a request finds in a group of quotas. The caller holds their lock."""
+    """The room that a request finds at some quotas. The caller holds their lock."""
 
     tables: Sequence[Table]
     cells: list[Cell]
@@ -294,11 +296,11 @@ class Weighed(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether all have room."""
+        """Whether all quotas have room."""
         return all(fits for _, fits in self.spares)
 
     def charge(self, now_ns: int, *, counted: bool, units: Costs | None) -> Settled:
-        """Charge the request to all quotas."""
+        """Charges the request to all quotas; returns the admission."""
         for table, cell, cost, (spare, _) in zip(self.tables, self.cells, self.costs, self.spares, strict=True):
             commit(table, cell, cost, spare, True, now_ns)
             measure(cell)
@@ -308,7 +310,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns), charges)
 
     def refuse(self, now_ns: int, *, counted: bool) -> Settled:
-        """Note that it was refused."""
+        """Counts the request as refused; returns the refusal."""
         asks = [cell.ask for cell in self.cells]
         found = refuse_all(self.tables, self.cells, self.costs, self.spares, now_ns)
         for cell, ask in zip(self.cells, asks, strict=True):
@@ -318,7 +320,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
     def look(self, now_ns: int, *, counted: bool) -> Settled:
-        """Returns the answer that the request would have had if nothing else had refused it: nothing is charged."""
+        """Returns the answer that the request would have had if no other limit had refused it. Charges nothing."""
         for cell in self.cells:
             take_interest(cell, now_ns)
         self._uncount(counted=counted)
@@ -339,12 +341,12 @@ def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Whether asking would change nothing: the policy goes by totals alone, or it is the next one's turn soon."""
+    """Whether asking would change nothing: the policy goes by totals alone, or a smooth limit's turn comes soon."""
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
 
 def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
-    """Whether the hub has lost its data, and grants nothing until all nodes have spoken."""
+    """Whether the hub has lost its data and may not have received the reports of all nodes yet."""
     return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
 
 

@@ -20,7 +20,7 @@ def stores_of(limit: Decider) -> tuple[Store, ...]:
 
 
 def _in_python(*_arguments: object) -> None:
-    """Leaves it to the callers."""
+    """Returns None, so that the callers decide. It replaces `hit_all` where there is no compiled kernel."""
 
 
 hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native).hit_all if COMPILED else _in_python

@@ -13,42 +13,42 @@ from reconverge.policies import Policy
 
 
 class Decider(Protocol):
-    """Decides about a whole limit, and answers questions about it.
+    """A limit that decides about requests, made of one or more tables.
 
-    A limit with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
-    a share of its parent's quota is either of two (`ShareLimit`).
+    A limit with one quota is one table (`Table`). A limit with several quotas has a table for each, and all must admit
+    (`AllQuotas`). A limit with a share of its parent's quota has two, of which either may admit (`ShareLimit`).
 
     All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` does.
     """
 
     @property
     def name(self) -> str:
-        """The limit's name."""
+        """Returns the limit's name."""
         ...
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables that take part in a decision."""
+        """Returns all tables that take part in a decision."""
         ...
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """Those of them that are the limit's own; what a parent has left for all is the parent's affair."""
+        """Returns the tables that belong to this limit alone. A parent's pool belongs to the parent."""
         ...
 
     @property
     def is_share(self) -> bool:
-        """Whether any one of the tables may admit a request; else all of them must."""
+        """Whether any one of the tables may admit a request. Otherwise all of them must."""
         ...
 
     @property
     def limit(self) -> Limit:
-        """The limit, or the first of its quotas."""
+        """Returns the limit, or the first of its quotas."""
         ...
 
     @property
     def policy(self) -> Policy:
-        """How far past its allowance a node may go."""
+        """Returns the policy: how far past its allowance a node may go."""
         ...
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -60,11 +60,11 @@ class Decider(Protocol):
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether memory settles a request for certain; False, too, if that takes a closer look."""
+        """Whether this node can decide about a request with certainty. False, too, if that takes a closer look."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`, for a charge that will be corrected later."""
+        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later."""
         ...
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -76,37 +76,37 @@ class Decider(Protocol):
         ...
 
     def usage(self, key: str) -> Usage:
-        """How much `key` has used, and how far this node may go."""
+        """Returns how much `key` has used, and how far this node may go."""
         ...
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """The same, by the name of the quota."""
+        """Returns the usage of `key` by the name of the quota."""
         ...
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used."""
+        """Forgets what `key` has used."""
         ...
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give a charge back, as far as it still counts."""
+        """Gives a charge back, as far as it still counts."""
         ...
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`."""
+        """Asks the hub about `keys`, and for an allowance on each."""
         ...
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request by each quota, in the parts of one in which that counts."""
+        """Returns the cost of a request by each quota, in parts of a request where the quota counts in such parts."""
         ...
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Which of the tables could ever admit those costs. Raises CostExceedsQuota if the limit could not."""
+        """Returns the tables that could ever admit those costs. Raises CostExceedsQuota if the limit never could."""
         ...
 
     def take_note(self) -> None:
-        """The quotas or the policy have changed."""
+        """Takes over the quotas and the policy of the tables, after one of them has changed."""
         ...
 
     def refuse_reentry(self) -> Decision:
-        """The answer to what asks for admission on a thread that is in the middle of a decision."""
+        """Returns the refusal of a request that is made on a thread in the middle of a decision."""
         ...

@@ -38,7 +38,7 @@ Costs: TypeAlias = tuple[int, ...]
 
 
 class Turn(NamedTuple):
-    """The result of one try of a waiting request."""
+    """The result of an attempt to let a waiting request through."""
 
     decision: Decision | None
     """The answer to the request that was let through, and charged in the same moment; None when none was."""
@@ -47,45 +47,54 @@ class Turn(NamedTuple):
 
 
 class Gate(Protocol):
-    """Lets waiting requests through. All methods raise CostExceedsQuota for a hopeless cost, and Reentry."""
+    """Lets waiting requests of one limit through.
+
+    All methods raise CostExceedsQuota for a cost that can never fit, and Reentry.
+    """
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """Let a request through if it may go now; `again` when it waits, so that it has been counted as demand."""
+        """Admits a request if it may go now. `again`: it waits already, so its demand has been counted."""
         ...
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """Note that a request waits, and have the hub asked for what it needs.
+        """Notes that a request waits, and has the hub asked for its cost.
 
-        The cells in which it waits are added to `cells`, each as soon as it does, so that none is left waiting for good
-        by an exception out of a signal handler.
+        Adds the cells in which it waits to `cells`, each as soon as it does, so that an exception out of a signal
+        handler leaves no cell with a waiting request that is gone.
         """
         ...
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """A request does not wait any more in the cells that `queue_up` has added, which are taken out of the list."""
+        """Notes that a request does not wait any more in the cells that `queue_up` has added; empties the list."""
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuse a request, behind costs of `ahead` that wait; `waited` when it was one of those itself."""
+        """Refuses a request behind others that wait, with costs of `ahead`. `waited`: it has waited itself."""
         ...
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+        """Returns how long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
 
-        Zero in a fleet, where others may hand on what they have left.
+        Returns 0 in a fleet, where other nodes may give back what they do not use.
         """
         ...
 
 
 class AllOf:
-    """Lets a request go when all quotas have room; charges all in one moment, as they share a lock, or none."""
+    """A gate that lets a request through when all quotas have room.
+
+    They share a lock, so all are charged at once or none is.
+    """
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = tables
         self._first = tables[0]
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """Tries; the next try is for when the last of the quotas that lack something may have it."""
+        """Admits a request if all quotas have room.
+
+        Otherwise the next attempt is due when the slowest of them may have room.
+        """
         return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
 
     def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
@@ -132,10 +141,10 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Turns a request away with the answer of the quota to wait for longest, those ahead included.
+        """Refuses a request; returns the answer of the quota with the longest wait, including the requests ahead.
 
-        Only the quotas that refuse, to this request or to those ahead, count a refusal; or all, if none does but those
-        ahead have not gone yet.
+        Only the quotas that refuse this request or those ahead count a refusal. If none refuses, but the requests ahead
+        have not gone yet, all count one.
         """
         return self._first.lock.run(self._turn_away, key, costs, ahead, waited, self._first.now_ns())
 
@@ -159,7 +168,7 @@ class AllOf:
         return binding(answers)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns the wait of the slowest quota."""
+        """Returns the wait of the slowest quota, in nanoseconds."""
         return self._first.lock.run(self._at_least_ns, key, costs, ahead, self._first.now_ns())
 
     def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
@@ -172,17 +181,17 @@ class AllOf:
         return max(table.waiter.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
 
     def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:
-        """The cells of a key. Raises CostExceedsQuota, before any is made."""
+        """Returns the cells of a key, one for each quota. Raises CostExceedsQuota before any cell is made."""
         for table, cost in zip(self._tables, costs, strict=True):
             check_size(table, cost)
         return [look_up(table, key, now_ns) for table in self._tables]
 
 
 class EitherOf:
-    """Lets a request go when its share has room, or else when the parent's pool has.
+    """A gate that lets a request through when its share has room, or else the pool that its parent leaves for all.
 
-    Waiters for the parent, or for other shares of it, have queues of their own: of what is left for all the first to
-    try gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
+    Requests that wait for the parent, or for other shares of it, have queues of their own. The first one to try gets
+    the room in the pool, and requests ahead may go by either way. So their wait cannot be known beforehand.
     """
 
     def __init__(self, limit: Decider) -> None:
@@ -218,7 +227,7 @@ class EitherOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:  # noqa: ARG002  # see above
-        """Turns a request away with the answer of the gate that may admit it first."""
+        """Refuses a request; returns the answer with the shorter wait of the two gates."""
         answers = [gate.turn_away(key, costs, ahead=(0,), waited=waited) for gate in self._able(costs)]
         return min(answers, key=lambda answer: answer.retry_after)
 
@@ -226,7 +235,7 @@ class EitherOf:
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
-        """Counts the borrowed cost as demand on the share: a request came there, and left again."""
+        """Counts a borrowed cost as demand on the share, as if a request had queued there and left."""
         share, cells = AllOf((self._share,)), list[Cell]()
         share.queue_up(key, costs, cells)
         share.step_out(cells, costs)
@@ -236,5 +245,5 @@ class EitherOf:
 
 
 def gate_of(limit: Decider) -> Gate:
-    """Returns the gate for the waiters of a limit."""
+    """Returns the gate for the waiting requests of a limit."""
     return EitherOf(limit) if limit.is_share else AllOf(limit.tables)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """One limit's part of a request: its key and its cost."""
+    """The demand of one request on one limit, out of several limits that decide together."""
 
     limit: Decider
     key: str
@@ -45,11 +45,11 @@ class Part(NamedTuple):
     counted: bool = False
     """Whether it has been counted as demand, when it began to ask."""
     units: Costs | None = None
-    """The cost of one unit of it by each quota, if its charge can be corrected later."""
+    """The cost of one unit of the request by each quota, if its charge can be corrected later."""
 
 
 class Claimed(NamedTuple):
-    """One request's demand on a limit that may be decided about without a closer look."""
+    """The demand of one request on one limit that the compiled kernel may be able to decide about."""
 
     limit: Decider
     key: str
@@ -57,11 +57,11 @@ class Claimed(NamedTuple):
 
 
 def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] | int | None:
-    """The decisions, if all limits admit the request; each has charged it then, all in one moment.
+    """Returns the decisions if all limits admit the request; then each has charged it, all in one moment.
 
-    Else nothing has been charged: the place of a limit that refuses it for certain, or None if that takes a closer
-    look, as where the compiled kernel does not decide. With `certain` only what fits
-    into the node's own part of each limit is admitted.
+    Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
+    is needed, as where the compiled kernel does not decide. With `certain`, only requests that fit into the node's own
+    part of each limit are admitted.
     """
     arguments: list[object] = [certain]
     sizes: list[int] = []
@@ -79,7 +79,10 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
 
 
 def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decision]:
-    """The decision that binds of each limit, of which the first has `sizes[0]` quotas, and so on."""
+    """Returns the binding decision of each limit.
+
+    The first `sizes[0]` decisions are of the first limit's quotas, and so on.
+    """
     if len(decisions) == len(sizes):
         return decisions
     ends = accumulate(sizes)
@@ -87,21 +90,21 @@ def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decisi
 
 
 class Joint(NamedTuple):
-    """The answers to a request, one for each part."""
+    """The answers to a request that several limits have decided about, one for each part."""
 
     allowed: bool
     settled: list[Settled]
 
 
 def settle_jointly(parts: Sequence[Part]) -> Joint:
-    """Charge all parts in one moment, or none if one refuses.
+    """Charges all parts in one moment, or none if one refuses; returns the answers.
 
-    Raises CostExceedsQuota before anything has happened, and Reentry; ValueError if a quota stands in two parts: to
-    find one key of it may make another one leave that has not been charged yet.
+    Raises CostExceedsQuota before anything has happened, and Reentry. Raises ValueError if a quota occurs in two parts:
+    finding one of its keys may evict another that has not been charged yet.
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
-        raise ValueError("a quota stands in two parts of one request; ask about each limit once")
+        raise ValueError("one request names the same quota twice; name each limit only once")
     groups = [groups_of(part.limit, part.costs) for part in parts]
     locks = list(dict.fromkeys(group.lock for each in groups for group in each))
     now_ns = parts[0].limit.tables[0].now_ns()
@@ -109,9 +112,9 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
 
 
 def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]) -> T:
-    """Calls `work` with all locks of a kernel held, and returns its result. Raises Reentry.
+    """Calls `work` with all given locks of a kernel held, and returns its result. Raises Reentry.
 
-    What `work` wants done when no lock is held waits for the last of them.
+    Work that `work` puts off until no lock is held is done after the last lock is released.
     """
     order = list(locks)
     wanted = False
@@ -173,7 +176,7 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """The answer of whichever may admit it first; certain only if all are."""
+    """Counts the refusal at all options; returns the answer with the shortest wait. It is certain only if all are."""
     answers = [option.refuse(now_ns, counted=part.counted).decision for option in options]
     certain = all(answer.certain for answer in answers)
     return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())

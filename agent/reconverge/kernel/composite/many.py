@@ -24,7 +24,7 @@ def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]
 
 
 def allow_many(table: Decider, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-    """Decides about each key, in that order. Everything is looked at before anything is charged."""
+    """Decides about each key, in that order. All arguments are checked before anything is charged."""
     bytes_max = table.tables[0].kernel.key_bytes_max
     checked = [plain_key(key, bytes_max) for key in keys]
     if costs is None:

@@ -15,21 +15,21 @@ from reconverge.policies import Policy
 
 
 class Declaring(Protocol):
-    """The node that declares the tables; `Kernel` implements it."""
+    """The part of a node that `Composites` needs. `Kernel` implements it."""
 
     tables: dict[str, Table]
 
     def declare(self, name: str, limit: Limit, policy: Policy, /) -> Table:
-        """Returns the table of a limit, declared now if it is new. Raises LimitConflict."""
+        """Returns the table of a limit, and makes it if there is none. Raises LimitConflict."""
         ...
 
     def table(self, name: str, limit: Limit, policy: Policy, /) -> Table:
-        """The table of a limit, or of a part of one. Raises LimitConflict."""
+        """Returns the table of a limit or of one of its quotas, and makes it if there is none. Raises LimitConflict."""
         ...
 
 
 class Composites:
-    """Declares limits, plain ones and those of several tables, each name once."""
+    """The limits of a node that have several quotas or a share of a parent's quota."""
 
     def __init__(self, kernel: Declaring) -> None:
         self._kernel = kernel
@@ -42,7 +42,9 @@ class Composites:
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
-        """Declares a limit of these quotas; `parents` are the tables of a limiter that this one has a share of.
+        """Declares a limit with these quotas.
+
+        `parents` are the tables of the limiter that this one has a share of, if any.
 
         Raises InvalidLimit, InvalidSetting or LimitConflict.
         """
@@ -50,7 +52,7 @@ class Composites:
         if parents is not None:
             parent = parents[0]
             if len(parents) > 1 or self._kernel.tables.get(parent.name) is not parent:
-                problem = "is no limit of this agent with one quota and no parent of its own"
+                problem = "must be a limit of this agent with one quota and no parent of its own"
                 raise InvalidSetting("parent", parent.name, problem)
             if len(quotas) > 1:
                 raise InvalidSetting("parent", parent.name, f"does not go with several quotas: {', '.join(quotas)}")
@@ -60,7 +62,10 @@ class Composites:
         )
 
     def all_of(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> AllQuotas:
-        """A limit with several quotas, each under its own name. Raises LimitConflict."""
+        """Returns the limit with several quotas, each under its own name; declares it if needed.
+
+        Raises LimitConflict.
+        """
         if not self._stands_for(name, limits):
             try:
                 self.refuse(name, "; ".join(map(str, limits.values())))
@@ -73,12 +78,12 @@ class Composites:
         return self._all_of.get(name) or self._all_of.setdefault(name, AllQuotas(name, tables))
 
     def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
-        """Whether just these quotas have been declared by that name, or are being declared."""
+        """Whether the name belongs to a limit with exactly these quotas that is declared, or is being declared."""
         known = self._all_of.get(name)
         return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
     def share(self, name: str, limit: Limit, policy: Policy, *, parent: Table) -> ShareLimit:
-        """A limit that has a share of its parent's. Raises InvalidLimit or LimitConflict."""
+        """Returns the limit that has a share of its parent's quota. Raises InvalidLimit or LimitConflict."""
         known = self._shares.get(name)
         if known is None:
             self.refuse(name, limit)
@@ -86,7 +91,7 @@ class Composites:
             if parent.cells or parent.admitted or parent.refused:
                 raise InvalidLimit(
                     str(limit),
-                    f"its parent {parent.name!r} has been asked already; declare all shares before the first request",
+                    f"its parent {parent.name!r} has already decided requests; declare all shares before that",
                 )
             parent.leave(what_is_left(parent.pool, limit))
         elif known.tables[1] is not parent:
@@ -95,7 +100,7 @@ class Composites:
         return known or self._shares.setdefault(name, ShareLimit(table, parent))
 
     def refuse(self, name: str, requested: object) -> None:
-        """Raise LimitConflict if the name stands for a limit made of several tables."""
+        """Raises LimitConflict if the name belongs to a limit made of several tables."""
         if name in self._all_of:
             raise LimitConflict(name, "; ".join(str(table.limit) for table in self._all_of[name].tables), requested)
         if name in self._shares:
@@ -103,7 +108,7 @@ class Composites:
             raise LimitConflict(name, f"{share.limit}, a share of {share.tables[1].name!r}", requested)
 
     def start_over(self) -> None:
-        """After a fork, the thread that held a lock is not there any more."""
+        """Replaces the locks after a fork, as the thread that held one may be gone."""
         for limit in self._all_of.values():
             limit.share_lock()
 
@@ -114,13 +119,13 @@ class Composites:
 
 
 def _refuse_slots(quotas: Mapping[str, Limit], parents: Sequence[Table] | None) -> None:
-    """Raise InvalidLimit for slots that would be part of something else: their charges come back."""
+    """Raises InvalidLimit if a limit on slots is combined with other quotas or a parent: its charges come back."""
     slots = next((limit for limit in quotas.values() if limit.slots), None)
     if slots is not None and len(quotas) > 1:
-        problem = "limits what is in progress, and no rate; declare it as a limit of its own, and take its slots beside"
+        problem = "limits work in progress, not a rate; declare it as a limit of its own and take its slots separately"
         raise InvalidLimit(str(slots), problem)
     if parents is not None and (slots is not None or parents[0].limit.slots):
         limit = slots or parents[0].limit
         raise InvalidLimit(
-            str(limit), "limits work in progress, of which no shares are set aside; leave the parent out"
+            str(limit), "limits work in progress, which cannot be divided into shares; leave the parent out"
         )

@@ -25,7 +25,10 @@ from reconverge.limit.limit import FIRST_HIT, PACED, Limit
 
 
 class ShareLimit:
-    """Decides by a share and its parent; a `composite.decider.Decider`."""
+    """A limit that has a share of a parent's quota: decides by the share, then by the parent's pool.
+
+    Implements `Decider`.
+    """
 
     is_share = True
 
@@ -43,16 +46,22 @@ class ShareLimit:
         return any(table.allow(key, cost) for table in self.able((cost,)))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides; a refusal names the one of the two that may admit the request first."""
+        """Decides with the grounds.
+
+        A refusal is that of the share or of the pool, whichever may admit the request first.
+        """
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # as said
-        """Returns False: the pool may admit a request that the share refuses, so that takes a closer look."""
+        """Returns False, as the pool may admit a request that the share refuses: a closer look is needed."""
         return False
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides; a borrowed charge goes back to the pool."""
+        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later.
+
+        A correction of a borrowed cost thus reaches the pool.
+        """
         unit = self._share.cost_of(1, kind)
         cost = self._share.cost_of(cost, kind)
         charges: tuple[Charged, ...] = ()
@@ -71,19 +80,19 @@ class ShareLimit:
         return self._first(table.test(key, cost) for table in self.able((cost,)))
 
     def usage(self, key: str) -> Usage:
-        """How much of its share `key` has used."""
+        """Returns how much `key` has used of its share."""
         return self._share.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """How much has been used of the share, and of what the parent has left for all."""
+        """Returns how much `key` has used of the share and of the parent's pool, by name."""
         return {table.name: table.usage(key) for table in self.tables}
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used of its share; the pool is the parent's."""
+        """Forgets what `key` has used of its share. The use of the pool stays, as it belongs to the parent."""
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give back to the share; borrowed cost goes back by settling."""
+        """Gives a cost back to the share. A borrowed cost goes back to the pool only when a reservation is settled."""
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
@@ -96,7 +105,7 @@ class ShareLimit:
         return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides, with the verdict of the share, and if that refused, that of the pool."""
+        """Decides; returns the verdict of the share, and if the share refused, also that of the pool."""
         verdicts: list[Verdict] = []
         for table in self.tables:
             verdicts.append(table.decide(key, cost, now_ns))
@@ -105,20 +114,29 @@ class ShareLimit:
         return tuple(verdicts)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
+        """Returns the cost of a request, which is the same in the share and in the pool.
+
+        Raises InvalidCost or UnknownKind.
+        """
         return self._share.costs_of(cost, kind)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """The share; the pool is the parent's."""
+        """Returns the table of the share. The pool's table belongs to the parent."""
         return (self._share,)
 
     def take_note(self) -> None:
-        """A share does not change while it is in use; what it dares does."""
+        """Copies the policy from the share's table.
+
+        The policy may change while the share is in use; its quota may not.
+        """
         self.policy = self._share.policy
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Which of share and pool could ever admit a cost. Raises CostExceedsQuota."""
+        """Returns the share, the pool or both: those that could ever admit a cost.
+
+        Raises CostExceedsQuota if neither could.
+        """
         (cost,) = costs
         able = tuple(table for table in self.tables if cost <= table.capacity)
         if not able:
@@ -126,7 +144,7 @@ class ShareLimit:
         return able
 
     def _first(self, answers: Iterator[Decision]) -> Decision:
-        """The first that admits, or else whichever may be the first to do so."""
+        """Returns the first answer that admits; if none admits, the refusal with the shortest wait."""
         refusals = []
         for answer in answers:
             if answer.allowed:
@@ -137,14 +155,16 @@ class ShareLimit:
 
 
 def what_is_left(pool: Limit, share: Limit) -> Limit:
-    """Subtracts a share from its parent's limit, or from the rest that other shares leave. Raises InvalidLimit.
+    """Returns the parent's limit, or its rest, less a share. Raises InvalidLimit.
 
-    Shares add up with the rest to the whole, because both are counted alike: in the same windows, or, for buckets,
+    The shares and the rest add up to the whole, because both are counted alike: in the same windows, or, for buckets,
     filled and drained at rates and bursts that add up.
     """
     text = str(share)
     if pool.soft or share.soft:
-        raise InvalidLimit(text, "soft does not go with a parent: what is beyond the share is borrowed")
+        raise InvalidLimit(
+            text, "soft cannot be combined with a parent, as use beyond the share is borrowed from the parent"
+        )
     if share.align == FIRST_HIT or share.algorithm in PACED or share.initial is not None or pool.initial is not None:
         raise InvalidLimit(
             text,
@@ -152,7 +172,7 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
             "sum to the parent's quota; leave it out",
         )
     if share.count_refused:
-        raise InvalidLimit(text, "count_refused does not go with a parent: what a share refuses is borrowed")
+        raise InvalidLimit(text, "count_refused cannot be combined with a parent, as what a share refuses is borrowed")
     if _counted(pool) != _counted(share):
         raise InvalidLimit(text, f"a share needs the window and the algorithm of its parent, {pool}")
     quota, nominal = pool.quota - share.quota, pool.nominal - share.nominal
@@ -166,5 +186,5 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns the part of a limit's declaration that a share and its parent must have in common."""
+    """Returns the limit without its size: two limits with the same result are counted alike."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

@@ -44,9 +44,10 @@ from reconverge.kernel.reporting.lanes import Lanes
 GROUP_MAX = 256
 """So many promises are kept together at most."""
 MIXED_MAX = 16
-"""After so many only those join that were reported together: what is known of them is alike, and takes less memory."""
+"""Into a group with this many cells, only cells go that were reported at the same time: such cells are alike, and take
+less memory."""
 OPEN_MAX = 8
-"""A promise may join one of the groups that were begun last, so many of them."""
+"""A cell may join one of this many groups, those that were begun last."""
 PROMISED_SHARE = 16
 """One of so many cells of a batch may be one that was promised another look, while more wait than a batch holds."""
 LOOKS_MAX = 512
@@ -56,7 +57,7 @@ PASSED_MAX = 1024
 
 
 class Group:
-    """Cells of one limit that are looked at again at one moment, in the order in which that was promised."""
+    """Cells of one limit that are due for another look at the same moment, in the order in which they were added."""
 
     __slots__ = ("cells", "due_ns", "home", "joined", "number", "reported_ns")
 
@@ -68,16 +69,16 @@ class Group:
         self.joined = 0
         """How many have been in it."""
         self.reported_ns = -NEVER_NS
-        """When the last one of them was reported."""
+        """When the last cell of the group was reported."""
 
     def __lt__(self, other: Group) -> bool:
         return (self.due_ns, self.number) < (other.due_ns, other.number)
 
 
 class Agenda:
-    """Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces.
+    """The moments at which to look at quiet cells again, the earliest first. Each cell has at most one such moment.
 
-    They are kept in groups, of which those for one moment come in the order in which they were begun.
+    Cells are kept in groups. Groups for the same moment are ordered by when they were begun.
     """
 
     __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
@@ -86,14 +87,14 @@ class Agenda:
         self._groups: list[Group] = []
         """A heap."""
         self._open: list[Group] = []
-        """Those that may be joined."""
+        """The groups that further cells may join."""
         self._group_of: dict[Cell, Group] = {}
         self._numbers = 0
         self._empty = 0
         """How many of the groups have no cell left in them."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
-        """Look at a cell again at `due_ns`, in place of any earlier promise."""
+        """Schedules another look at a cell for `due_ns`; this replaces an earlier date."""
         self.forget(cell)
         group = self._group_for(cell, due_ns)
         group.cells[cell] = None
@@ -117,7 +118,7 @@ class Agenda:
         return group
 
     def forget(self, cell: Cell) -> None:
-        """Promise nothing about a cell any more."""
+        """Removes a cell from the agenda."""
         cell.due_ns = NEVER_NS
         group = self._group_of.pop(cell, None)
         if group is None:
@@ -133,32 +134,32 @@ class Agenda:
                 heapq.heapify(self._groups)
 
     def due_ns(self) -> int:
-        """When the next cell has to be looked at."""
+        """Returns the moment at which the next cell is due; NEVER_NS if the agenda is empty."""
         while self._groups and not self._groups[0].cells:
             heapq.heappop(self._groups)
             self._empty -= 1
         return self._groups[0].due_ns if self._groups else NEVER_NS
 
     def first(self) -> Cell:
-        """The cell that has to be looked at next; there is one, as `due_ns` has returned."""
+        """Returns the cell that is due next. The agenda must not be empty, which `due_ns` checks."""
         return next(iter(self._groups[0].cells))
 
 
 class ShardFields:
-    """The fields of a `ShardState` for decisions and for exchanges."""
+    """The queues of a `ShardState` that both decisions and exchanges use."""
 
     early_ns: int
     dirty: Lanes
     """Cells with something new since their last report, for the next round."""
     round: Lanes
-    """Those that the round in progress has yet to report."""
+    """The cells that the round in progress has yet to report."""
     urgent: Lanes
     """Cells that ask not to wait for the next regular exchange."""
     agenda: Agenda
     """When to look at the others."""
 
     def begin(self) -> None:
-        """Forget all cells that wait to be reported."""
+        """Empties all queues: no cell has anything to report."""
         self.dirty, self.round = Lanes(1), Lanes(2)
         self.urgent = Lanes()
         self.agenda = Agenda()
@@ -166,13 +167,13 @@ class ShardFields:
     def begin_round(self) -> None:
         """Begins a round of the cells that are dirty now.
 
-        The queues change places, and none is thrown away: a deciding thread may be about to append to either.
+        The two queues change places, and neither is replaced: a deciding thread may be about to append to either.
         """
         self.dirty, self.round = self.round, self.dirty
 
 
 class TallyFields:
-    """The counts and queues of a `Tally`, which the compiled kernel shares."""
+    """The counts and the queue of a `Tally`."""
 
     __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 
@@ -181,10 +182,10 @@ class TallyFields:
     fresh: deque[Cell]
     """The limit's new keys of one shard, which wait for their first report."""
     fresh_from_ns: int
-    """Not before may another of them ask for an exchange ahead of time."""
+    """No further new key may ask for an exchange ahead of time before this moment."""
 
     def begin(self) -> None:
-        """No key waits."""
+        """Empties the queue of new keys."""
         self.fresh = deque()
         self.fresh_from_ns = -NEVER_NS
 
@@ -192,12 +193,13 @@ class TallyFields:
 def due_cells(
     shard: ShardFields, now_ns: int, early: bool, begins: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:
-    """The cells to report now, each once, in the order in which they asked; and whether there are more of them.
+    """Returns the cells to report now, each once, in the order in which they were queued, and whether more are due.
 
-    For an early exchange those that asked for it; and the others, if there are no more than `companions_max`. Half of
-    a regular one is for those of the round, if there are so many: a limit whose cells are all in a hurry does not delay
-    the others. A part of it is for quiet ones whose time has come, however many others wait. When a round `begins`,
-    cells in a hurry are taken however soon after the last time; later only those whose time has come.
+    An early exchange takes the urgent cells. It takes the other changed cells as well if there are at most
+    `companions_max`. A regular exchange reserves up to half of its places for cells of the round, so that a limit whose
+    cells are all urgent does not delay the others. It also reserves a part for quiet cells that are due for another
+    look. When a round `begins`, urgent cells are taken however recent their last report is; later, only those that are
+    due.
     """
     waiting = shard.dirty if early else shard.round
     cells: dict[Cell, None] = {}
@@ -213,9 +215,9 @@ def due_cells(
 
 
 def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lock, most: int) -> int:
-    """Puts up to `most` of a limit's new keys, which `lock` guards, forward to the next batch.
+    """Moves up to `most` of a limit's new keys into the queues of the next batch; takes `lock` for each key.
 
-    They wait with the other cells of the shard that are in a hurry, or are `waiting`. Returns how many there were.
+    Urgent cells join the shard's urgent queue, the others join `waiting`. Returns how many new keys were moved.
     """
     taken = passed = 0
     while tally.fresh and taken < most and passed < PASSED_MAX:
@@ -227,7 +229,10 @@ def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lo
 
 
 def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> bool:
-    """Returns whether that was a new key; it may have left, or been answered if the hub's clock has jumped since."""
+    """Moves one cell to the next batch; returns whether it is still a new key.
+
+    It is not if it has left, or if the hub has answered for it since its clock jumped.
+    """
     cell = tally.fresh.popleft()
     if not cell.fresh:
         return False
@@ -237,7 +242,7 @@ def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> 
 
 
 def _take_wanted(shard: ShardFields, now_ns: int, ripe: bool, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that are in a hurry, `ripe` if only those whose time has come; returns whether there may be more."""
+    """Moves urgent cells into `cells`; with `ripe`, only those that are due. Returns whether there may be more."""
     urgent = shard.urgent
     shard.early_ns = NEVER_NS
     passed, more = 0, False
@@ -265,7 +270,7 @@ def _is_to_be_taken(cell: Cell, now_ns: int, ripe: bool, cells: dict[Cell, None]
 
 
 def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that have something new; returns whether there may be more."""
+    """Moves changed cells from `waiting` into `cells`; returns whether there may be more."""
     passed = 0
     for _ in range(len(waiting)):
         if passed == PASSED_MAX:
@@ -281,7 +286,7 @@ def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bo
 
 
 def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that were promised another look, and turn out to be worth it; returns whether there may be more."""
+    """Moves quiet cells that are due into `cells` if they are worth a report; returns whether there may be more."""
     agenda = shard.agenda
     for _ in range(LOOKS_MAX):
         if agenda.due_ns() > now_ns:

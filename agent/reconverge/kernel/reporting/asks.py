@@ -36,25 +36,25 @@ class Asker(Protocol):
     """A request that waits for an answer of the hub."""
 
     def wake(self) -> None:
-        """Wakes the request, which then looks again. Never waits, and never fails."""
+        """Makes the request look again whether its answer has come. Never waits, and never fails."""
 
 
 class AskBudget:
-    """How many exchanges a node may begin for the sake of asks. The caller hands in the time."""
+    """A budget of exchanges that a node may begin for the sake of asks. The caller passes the time."""
 
     def __init__(self, per_second: int) -> None:
         self.per_second = per_second
         self.start_over()
 
     def start_over(self) -> None:
-        """Reset the budget: no exchange has begun."""
+        """Fills the budget."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
         """In exchanges times nanoseconds."""
         self._credit = self._most
         self._since_ns = 0
 
     def take(self, now_ns: int) -> bool:
-        """Whether another exchange may begin, which is then taken from the budget."""
+        """Takes one exchange from the budget; returns whether there was one."""
         if not self.per_second:
             return False
         passed_ns = max(0, now_ns - self._since_ns)
@@ -73,7 +73,7 @@ class AskState:
     """When the batch was taken that waits for its answer; never, if none does."""
 
     def forget_asks(self) -> None:
-        """No request asks, and none has asked in vain."""
+        """Forgets all requests that ask, and that any of them has asked in vain."""
         self.asking_ns = NEVER_NS
         """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
         self.askers: dict[Asker, None] = {}
@@ -87,7 +87,7 @@ class AskState:
         self._stood_ns = 0
         """For how long the runner stood still until the last turn."""
         self._stood_before_ns = 0
-        """The same when the last batch was taken."""
+        """For how long the runner had stood still when the last batch was taken."""
         self.distance_ns = 0
         """How long an answer takes: the last round trip, or the best of late if that was shorter; without what the
         runner was late.
@@ -98,46 +98,46 @@ class AskState:
 
     @property
     def in_vain(self) -> bool:
-        """Whether the hub has left something unanswered, and has not answered since."""
+        """Whether the hub has left a batch unanswered, and has not answered any since."""
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:
-        """The runner is run, with a batch under way."""
+        """Notes that the exchange loop runs, while a batch is under way."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns = now_ns
 
     def note_taken(self, now_ns: int) -> None:
-        """The runner takes what requests have asked, if any have."""
+        """Notes that the exchange loop takes the cells that requests have asked about, if any."""
         self._stood_ns += self._kept_waiting_ns(now_ns)
         self._stood_before_ns = self._stood_ns
 
     def note_free(self, now_ns: int) -> None:
-        """Note that no batch is under way any more."""
+        """Notes that no batch is under way any more."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns, self.free_ns = NEVER_NS, now_ns
 
     def stood_by(self, now_ns: int) -> int:
-        """For how long the runner has stood still by now while it had something to do for requests that ask.
+        """Returns for how many nanoseconds the exchange loop has stood still, up to now, while requests waited for it.
 
-        That is from when one asks until it is taken, and whatever a turn is late.
+        This is the time from a request's ask until the loop takes it, and the time by which the loop's turns were late.
         """
         if self.turned_ns < NEVER_NS:
             return self._stood_ns + max(0, now_ns - self.turned_ns - TURN_NS)
         return self._stood_ns + (self._kept_waiting_ns(now_ns) if self.under_way_ns >= NEVER_NS else 0)
 
     def without_standing_ns(self, round_trip_ns: int) -> int:
-        """How long the last round trip would have been for a runner that had had all its turns."""
+        """Returns the last round trip without the time for which the exchange loop itself stood still."""
         return max(0, round_trip_ns - (self._stood_ns - self._stood_before_ns))
 
     def _kept_waiting_ns(self, now_ns: int) -> int:
         return max(0, now_ns - max(self.asking_ns, self.free_ns))
 
     def note_in_vain(self) -> None:
-        """The hub has left something unanswered: no request waits for it until it answers again."""
+        """Notes that the hub has left a batch unanswered: no request waits for the hub until it answers again."""
         self._in_vain_ns = self.acked_ns
 
     def wake_askers(self) -> None:
-        """Wakes all that ask, so that they look again."""
+        """Wakes all requests that ask, so that each looks for its answer."""
         for asker in list(self.askers):
             self.unread[asker] = None
             if asker in self.askers:
@@ -146,10 +146,10 @@ class AskState:
                 self.unread.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:
-        """Notes that an asker has looked at its answer."""
+        """Notes that a request has looked at its answer."""
         self.unread.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:
-        """Forget a request that waits no longer."""
+        """Removes a request that does not wait for an answer any more."""
         self.askers.pop(asker, None)
         self.unread.pop(asker, None)

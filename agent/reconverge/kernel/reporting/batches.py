@@ -20,7 +20,7 @@ class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute b
 def report_cells(
     cells: Iterable[Cell], indexes: dict[str, int], now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> Reports:
-    """The reports of those cells; one about which there is nothing to say is dropped. `indexes` numbers the limits."""
+    """Returns the reports of the given cells; drops cells with nothing to report. `indexes` numbers the limits."""
     reported: list[Cell] = []
     reports: list[CellReport] = []
     for cell in cells:
@@ -38,7 +38,7 @@ def report_cells(
 def report_or_drop(
     cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> CellReport | None:
-    """Returns the report of a cell; None if it had nothing to report and was dropped."""
+    """Returns the report of a cell, under its lock. If the cell has nothing to report, drops it and returns None."""
     return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
 
 
@@ -52,7 +52,7 @@ def _report_or_drop(
 
 
 def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    """Take in the answer to a report; returns whether a waiter has to hear of it."""
+    """Applies the answer to a report, under the cell's lock; returns whether requests that wait must be woken."""
     return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
 
 
@@ -69,7 +69,7 @@ def look_again_at(cell: Cell, now_ns: int) -> bool:
 
 
 def rebase(cell: Cell, now_ns: int) -> None:
-    """Moves a cell to the hub's new time; its use that still counts is reported in that."""
+    """Moves a cell to the corrected time of the hub, under its lock, and queues it if it has use that still counts."""
     cell.table.lock.run(_rebase, cell, now_ns)
 
 
@@ -79,13 +79,13 @@ def _rebase(cell: Cell, now_ns: int) -> None:
 
 
 def rebase_cells(cells: list[Cell], now_ns: int) -> None:
-    """Carry the counts of those cells over to where the hub's clock is now known to be."""
+    """Moves the given cells to the corrected time of the hub."""
     for cell in cells:
         rebase(cell, now_ns)
 
 
 def apply_answers(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
-    """Take in the answer to each report; returns the cells whose waiters have to hear of it."""
+    """Applies the answer to each report; returns the cells whose waiting requests must be woken."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
         if hear(cell, report, answer, heard_ns, now_ns):

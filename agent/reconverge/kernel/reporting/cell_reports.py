@@ -107,10 +107,10 @@ ROOM_INTERVALS_MAX = 16
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lower the allowances to what the cell can use, and say where it stands; None when it has nothing to say any more.
+    """Lowers the cell's allowances to what it can use, and returns its report; None if it has nothing left to report.
 
-    Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has, until
-    the lease on that is over.
+    Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps its allowances
+    until their lease ends.
     """
     table = cell.table
     cell.room = (
@@ -159,7 +159,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
-    """The report of a cell."""
+    """Returns the report of a cell; `asked` is already encoded as the report's field of that name."""
     current, previous = cell.table.meter.report(cell, now_ns)
     return CellReport(
         limit=limit_index,
@@ -180,14 +180,15 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 
 def _said_allowance(cell: Cell) -> int:
-    """The allowance; none if this node may do no more than use up what it has in use."""
+    """Returns the allowance to report; 0 if this node may only use up what it has in use already."""
     return 0 if keeps_no_allowance(cell) else cell.allowance
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
-    """Returns the amount that was asked for; for a key about which requests ask the hub, the cost that waits for it.
+    """Returns the `asked` field of a report: the cost that was asked for.
 
-    If none has asked since the last report, a request that was refused counts as one that waits: it may come again.
+    For a key about which requests ask the hub, it encodes the cost that waits for the hub. If no request has asked
+    since the last report, a request that was refused counts as waiting: it may come again.
     """
     if _asks(cell):
         waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
@@ -196,15 +197,15 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
 
 
 def _asks(cell: Cell) -> bool:
-    """Whether requests about this key ask the hub in doubt: the last one did, or one not long before.
+    """Whether requests about this key ask the hub in doubt: the last request did, or one shortly before it.
 
-    Nodes of a paced limit have to have allowances.
+    Always False for a paced limit, whose nodes need allowances.
     """
     return cell.touched_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns and not cell.table.paced
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
-    """Whether this is the last report of a key that was to leave: no request has come since that was decided."""
+    """Whether this is the last report of a key that is marked to leave: no request has come since it was marked."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
         let_stay(cell)
@@ -212,7 +213,7 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
-    """Take a report back that was not answered: all of it has to be said again, and a key that was to leave stays."""
+    """Takes back a report that got no answer: the cell is queued again, and a key that was to leave stays."""
     if report.forgotten:
         let_stay(cell)
     else:
@@ -222,7 +223,7 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
 
 
 def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-    """Install what the hub answered to `report`; `heard_ns` is when the hub said it, by this node's clock."""
+    """Installs the hub's answer to `report` in the cell; `heard_ns` is when the hub gave it, by this node's clock."""
     table = cell.table
     cell.room = -1
     table.edges.advance(cell, now_ns)
@@ -279,9 +280,10 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
-    """An answer to what was reported before the capacity fell: the same parts of what it is now (`table/changes.py`).
+    """Scales an answer to a report from before the capacity fell: the same parts of today's capacity.
 
-    The limit may have changed since, or the key its plan. Any other answer is returned as it is.
+    The limit may have changed since, or the plan of the key. Any other answer is returned as it is. See
+    `table/changes.py`.
     """
     table = cell.table
     capacity, before = table.capacity, answer.capacity
@@ -296,20 +298,21 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
-    """Whether the hub believes that this node holds an allowance or has a need."""
+    """Whether the hub has recorded that this node may charge something on this key, or needs something."""
     held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
-    """Whether the hub keeps an allowance that this node has had, until it speaks again."""
+    """Whether the hub keeps an allowance on record that this node no longer has, until this node reports again."""
     return keeps_no_allowance(cell) and report.allowance > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
-    """The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later.
+    """Handles the answer that the hub has no room for this key and stores nothing of it: the node asks again later.
 
-    So a key about which the hub has never answered goes by the cold rule of its policy.
+    The hub's answer changes nothing else: a key that the hub has never answered for goes by the cold rule of its
+    policy.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -325,7 +328,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:
-    """Whether a quiet cell that is due should be reported now; if not, it is promised another look."""
+    """Whether a quiet cell that is due should be reported now; if not, another look is scheduled."""
     interval_ns = cell.table.interval_ns
     kept_at_hub = cell.at_hub or not cell.table.keeps_spare
     if now_ns >= cell.reported_ns + interval_ns or kept_at_hub or _has_surplus(cell, now_ns):
@@ -335,11 +338,11 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 
 
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
-    """Say when to look at this cell again if nothing is asked of it until then.
+    """Schedules the next look at this cell, in case no request for it comes before.
 
-    While others may lack what it holds that is soon; else a cell that has been quiet for a while is looked at after as
-    long again, until its meter must have run out and it can leave. If no other node had a need when the hub was last
-    heard, none lacks anything yet.
+    That is soon while other nodes may lack what the cell holds. A cell that has been quiet for a while is looked at
+    after as long again, until its meter must have run out and it can leave. If no other node had a need at the hub's
+    last answer, no node lacks anything yet.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -386,10 +389,10 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """When a cell that is to hold nothing spare should say what it does not need any more.
+    """Returns when a cell that may keep nothing spare should report what it does not need any more.
 
-    A right that was granted beyond what was asked for goes back at once, and what was asked for counts as used as soon
-    as it is; what has faded since is reported when it amounts to a whole request.
+    A grant beyond what was asked for goes back at once, and a grant that was asked for counts as used as soon as it is
+    given. Use that has faded since is reported when it amounts to a whole request.
     """
     table = cell.table
     if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
@@ -401,7 +404,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
 
 
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
-    """Remember the demand on all nodes, to judge whether the key is calm."""
+    """Stores the demand on all nodes from an answer; the policy uses it to judge whether the key is calm."""
     cell.nodes = max(1, answer.nodes)
     cell.fleet_demand = float(answer.demand_milli) / 1000
     if answer.epoch == cell.epoch:
@@ -415,7 +418,10 @@ def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
 
 
 def _measure_demand(cell: Cell, now_ns: int) -> None:
-    """An exponentially weighted mean of the cost asked for per second, over about eight requests."""
+    """Updates the cell's demand: a weighted mean of the cost asked for per second, over about eight requests.
+
+    The weights fall exponentially with age.
+    """
     table = cell.table
     elapsed_s = seconds(now_ns - cell.measured_ns)
     arrived, cell.arrived = cell.arrived, 0
@@ -464,9 +470,9 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
 
 
 def _need_of_slots(cell: Cell, used: int) -> float:
-    """How many more slots than are in use this node is likely to need: as many as it had lately, and some room to grow.
+    """Returns how many more slots this node is likely to need: its recent peak less those in use, and room to grow.
 
-    The rate of requests says nothing about that, as each may last for a millisecond or for an hour.
+    The rate of requests does not help here, as a request may last for a millisecond or for an hour.
     """
     peak = cell.table.meter.peak(cell, cell.measured_ns)
     need = float(peak - used)
@@ -482,9 +488,9 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_allowances(cell: Cell, used: int, need: float) -> None:
-    """Give back the allowance beyond this node's fair part of the rest at the last answer.
+    """Gives back the allowance beyond this node's fair part of the rest at the last answer.
 
-    If the key is kept at the hub, that is all that is not in use.
+    If the key is kept at the hub, all allowance that is not in use goes back.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -517,12 +523,15 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
 
 
 def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
-    """Give back the overdraft beyond `part`, but for the part in use: the hub would grant that to another node."""
+    """Lowers the overdraft to `part`, or to the part in use if that is more.
+
+    The hub would grant overdraft that is in use to another node as well.
+    """
     cell.overdraft = min(cell.overdraft, max(part, used - cell.allowance))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """The headroom that is this node's fair part of the rest at the last answer."""
+    """Returns the headroom that the cell keeps: this node's fair part of the rest at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -533,7 +542,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own."""
+    """Whether other nodes may lack what a cell holds, and it is enough to justify an exchange to give it back."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

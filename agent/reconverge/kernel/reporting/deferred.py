@@ -15,7 +15,7 @@ SORTED_MAX: Final = 1024
 
 
 class LimitInterval(NamedTuple):
-    """The sync interval of one limit: how often its cells are exchanged."""
+    """The time between two exchanges of a limit's cells: the regular interval and the shortest one, in nanoseconds."""
 
     interval_ns: int
     interval_min_ns: int
@@ -23,7 +23,7 @@ class LimitInterval(NamedTuple):
 
 
 class Later:
-    """The cells of one shard that have something new to say, and whose limit is not due; by the interval of it."""
+    """The changed cells of one shard whose limits are not due for an exchange yet, by the limits' sync interval."""
 
     def __init__(self) -> None:
         self._cells: dict[int, deque[Cell]] = {}
@@ -33,17 +33,18 @@ class Later:
 
     @property
     def intervals_ns(self) -> list[int]:
-        """Returns the intervals for which cells wait."""
+        """Returns the sync intervals for which at least one cell is deferred."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
     def holds(self, due: Container[int] | None) -> bool:
-        """Whether there are any for those intervals; None stands for all."""
+        """Whether any cell is deferred for one of the intervals in `due`; None stands for all intervals."""
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Put cells aside that are `waiting` and not due, and hand over up to `most` that have become due.
+        """Moves cells that are not due out of `waiting`, and moves up to `most` cells that have become due into it.
 
-        `due` holds the intervals whose limits are due; None stands for all. Returns whether more are to be handed over.
+        `due` holds the intervals whose limits are due; None stands for all. Returns whether more cells could be moved
+        in.
         """
         if due is not None:
             self._put_aside(waiting, due)
@@ -63,7 +64,7 @@ class Later:
         return False
 
     def give_back(self, shard: ShardFields) -> None:
-        """Returns all cells to be sorted anew, because intervals have changed."""
+        """Moves all deferred cells back to the shard's queue, to be sorted anew, because intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
                 if cell.dirty:
@@ -86,9 +87,9 @@ class Later:
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
-    """Take the cells in a hurry that may not be exchanged again yet out to `held`, for `let_ask_again` to put back.
+    """Moves urgent cells that may not be exchanged again yet from the shard to `held`; `let_ask_again` puts them back.
 
-    A regular exchange takes every cell in a hurry, however soon after the last time; one of other limits does not.
+    Urgent cells of the limits in `due` stay: a limit's regular exchange reports them however recent their last one was.
     """
     kept: list[Cell] = []
     for _ in range(min(len(shard.urgent), SORTED_MAX)):
@@ -104,7 +105,7 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
-    """Put the cells that `hold_back` took out back into the queue."""
+    """Puts the held cells back into the shard's queue of urgent cells."""
     for cell in held:
         shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

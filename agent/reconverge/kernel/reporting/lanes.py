@@ -32,16 +32,16 @@ cells still come after one of the same limit, whose lock and numbers the process
 
 
 class Lanes:
-    """The cells that wait, in the order in which the next batches take them."""
+    """A queue of cells that wait for a report; limits take turns, a few cells each."""
 
     __slots__ = ("_cycle", "_lanes", "_left", "number")
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """Which queue of cells with something new this is: a cell is `dirty` with the number of the one that it waits
-        in. 0 is any other queue."""
+        """The number of this queue. A cell that waits in a numbered queue has that number in `dirty`; 0 is any queue
+        without a number."""
         self._lanes: dict[Limited, deque[Cell]] = {}
-        """By limit; none of them is empty."""
+        """The cells by their limit. No lane is empty."""
         self._cycle: list[Limited] = []
         """The limits whose turn comes in this cycle, the next one last."""
         self._left = TURN
@@ -54,7 +54,7 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Appends a cell behind the others of its limit, and takes it out of any other numbered queue."""
+        """Appends a cell behind the others of its limit; it no longer belongs to any other numbered queue."""
         self._add(cell)
         if self.number:
             cell.dirty = self.number  # last: queued twice does no harm, a marked cell that is missing is never reported
@@ -73,11 +73,11 @@ class Lanes:
                     return
 
     def first(self) -> Cell:
-        """The cell that is taken next. Raises IndexError if none waits."""
+        """Returns the cell that `popleft` would take. Raises IndexError if the queue is empty."""
         return self._front()[0]
 
     def popleft(self) -> Cell:
-        """Take the next cell. Raises IndexError if none waits."""
+        """Takes the next cell out of the queue and returns it. Raises IndexError if the queue is empty."""
         lane = self._front()
         if len(lane) == 1:
             return self._take_last(lane)
@@ -87,7 +87,7 @@ class Lanes:
         return lane.popleft()
 
     def _front(self) -> deque[Cell]:
-        """The lane whose turn it is."""
+        """Returns the lane whose turn it is."""
         while True:
             if not self._cycle:
                 self._cycle = list(self._lanes)[::-1]
@@ -99,12 +99,12 @@ class Lanes:
             self._end_turn()
 
     def _end_turn(self) -> Limited:
-        """Go on with the next lane; returns whose turn it was."""
+        """Ends the turn of the present lane; returns the limit of that lane."""
         self._left = TURN
         return self._cycle.pop()
 
     def _take_last(self, lane: deque[Cell]) -> Cell:
-        """Take what may be the last cell of a lane, which goes first, so that it is never empty while it is known."""
+        """Takes what may be the last cell of a lane; the lane is removed first, so that no known lane is ever empty."""
         self._lanes.pop(self._end_turn(), None)
         cell = lane.popleft()
         while True:

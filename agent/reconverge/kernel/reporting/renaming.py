@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 
 def say_again(cell: Cell) -> None:
-    """Prepare a cell to be reported anew, because the hub has lost its data."""
+    """Queues a cell to be reported in full, because the hub has lost its data about it."""
     cell.room = -1
     measure(cell)
     cell.table.meter.leave_hub(cell)
@@ -26,7 +26,10 @@ def say_again(cell: Cell) -> None:
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
-    """The node has lost its allowances, and reports what it uses from now on under another name."""
+    """Drops the cell's allowances, because its node gets a new name; later use is reported under that name.
+
+    With `hub_remembers`, the use that the hub has confirmed under the old name is taken out of the cell.
+    """
     table = cell.table
     cell.room = -1
     table.edges.advance(cell, now_ns)
@@ -43,7 +46,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
 
 
 def give_up_lapsed_allowance(cell: Cell) -> None:
-    """Drop an allowance whose lease was over, as the hub may have granted it to other nodes."""
+    """Drops the cell's allowances, because their lease has ended and the hub may have granted them to other nodes."""
     if cell.allowance or cell.base or cell.overdraft:
         cell.room = -1
         cell.allowance = cell.base = cell.overdraft = 0
@@ -51,7 +54,7 @@ def give_up_lapsed_allowance(cell: Cell) -> None:
 
 
 def give_up_allowance(cell: Cell, now_ns: int) -> None:
-    """Drop the allowance of a cell, because the node stops."""
+    """Drops the cell's allowances, because the node stops, and queues the cell for a last report."""
     let_stay(cell)
     cell.table.edges.advance(cell, now_ns)
     measure(cell)
@@ -63,9 +66,9 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
-    """Take out of the meter what the hub goes on counting under a name or a report that this node is done with.
+    """Takes out of the meter the use that the hub goes on counting, under an old name or from a last report.
 
-    From here on it is what others have used, until the hub says so itself. A bucket is left as it is: what it
-    counts twice has drained before long.
+    From here on it counts as use of other nodes, until the hub's next answer. A bucket does not change: what it counts
+    twice has drained before long.
     """
     cell.table.meter.disown(cell, now_ns)

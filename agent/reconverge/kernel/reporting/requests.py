@@ -36,7 +36,7 @@ GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
-    """Marks the cell to be reported with the next exchange of its shard; a new one in its turn."""
+    """Queues the cell for the next regular exchange of its shard; a new key joins the queue of new keys."""
     if not cell.dirty and not _is_refused(cell):
         # Queued first: a cell that is there twice does no harm, a missing one is never reported.
         cell.fresh = not cell.heard and cell.place >= 0
@@ -48,7 +48,7 @@ def mark_dirty(cell: Cell) -> None:
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:
-    """Marks the cell to be reported with the next exchange, and starts a runner if there may be none."""
+    """Queues the cell for the next regular exchange, and requests a runner if none may be at work."""
     shard = cell.shard
     # Asked before, because another table's decision may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
@@ -58,7 +58,7 @@ def report_soon(cell: Cell, now_ns: int) -> None:
 
 
 def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
-    """Ask for an exchange ahead of time if there is something to be had."""
+    """Requests an exchange ahead of time, if the hub may have something to grant."""
     table = cell.table
     if table.smooth and cell.allowance > 0:
         return  # its allowance is a part of the rate, which is never used up: only a node without one is in a hurry
@@ -73,7 +73,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """A key that is asked about is worth an exchange: at once if the hub was never asked, else in its turn."""
+    """Queues a key that a caller has read for an exchange: at once if the hub never answered for it, else in turn."""
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)
@@ -82,7 +82,7 @@ def take_interest(cell: Cell, now_ns: int) -> None:
 
 
 def request_early(cell: Cell, when_ns: int) -> None:
-    """Asks for the cell to be reported at `when_ns`, ahead of the next regular exchange."""
+    """Queues the cell to be reported at `when_ns`, ahead of the next regular exchange."""
     if cell.urgent or cell.shard.alone or cell.table.policy.merged_only or _is_refused(cell):
         return
     cell.early_ns = when_ns
@@ -98,10 +98,10 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
-    """Reports the cell with the next batch, for a request that waits; it leaves as soon as none is under way.
+    """Queues the cell for the next batch, because a request waits for the answer.
 
-    Returns False if that cannot be: the key is not counted by itself, it is one new key too many, or the budget for
-    asks is used up.
+    That batch leaves as soon as no other is under way. Returns False, and no answer will come for this request, if the
+    key is not counted by itself, if too many new keys have asked already, or if the budget for asks is used up.
     """
     shard, table = cell.shard, cell.table
     if table.policy.merged_only or _is_refused(cell):
@@ -123,9 +123,10 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
 
 
 def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Cell]:
-    """Those of the cells to report that no request has to charge first: what was just granted for it would go back.
+    """Returns the cells to report now, and postpones those whose grant still waits for its request to charge it.
 
-    The request has been woken, and its thread has yet to run. The others are reported a moment later.
+    Such a request has been woken, but its thread has not run yet; a report now would give the grant back to the hub.
+    The postponed cells are reported a moment later.
     """
     reported = []
     for cell in cells:
@@ -148,19 +149,19 @@ def let_stay(cell: Cell) -> None:
 
 
 def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
-    """Whether the loop looks by itself before an exchange could begin that is wanted at that moment."""
+    """Whether the exchange loop will wake by itself at `when_ns` or before, so that no decision has to wake it."""
     return shard.looks_ns <= when_ns
 
 
 def _want_wake(cell: Cell) -> None:
-    """Asks for the loop to be woken when no lock is held."""
+    """Requests that the exchange loop is woken as soon as no lock is held."""
     node = cell.table.kernel
     node.wake_wanted = node.after_unlock = True
 
 
 def _is_refused(cell: Cell) -> bool:
-    """Whether it stands for the keys beyond the cap, which a strict limit refuses.
+    """Whether the cell counts the keys beyond the cap together, and its limit is strict and therefore refuses them.
 
-    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+    A key that is counted with others now, and by itself before or after, could exceed its limit.
     """
     return cell.place < 0 and cell.table.policy.overshoot_milli == 0 and not cell.held

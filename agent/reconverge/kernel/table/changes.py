@@ -30,11 +30,15 @@ from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
-"""The others say how it is counted: a limit that counts differently is another one."""
+"""The fields of a limit that may change. The other fields define how it is counted: with other counting it is another
+limit."""
 
 
 def counted_otherwise(one: Limit, other: Limit) -> list[str]:
-    """The fields in which two limits differ that say how a limit is counted, and not how much it admits."""
+    """Returns the names of the fields that differ between two limits and decide how requests are counted.
+
+    Fields that only decide how much is admitted are left out.
+    """
     fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
     return [name for name in fixed if getattr(other, name) != getattr(one, name)]
 
@@ -56,7 +60,7 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
 
 
 def bring_up_to(table: LimitState, now_ns: int) -> list[Cell]:
-    """All cells, each brought to `now_ns` by the terms that still hold."""
+    """Returns all cells, after bringing each to `now_ns` by the limit that is still in force."""
     cells = table.all_cells()
     for cell in cells:
         table.edges.advance(cell, now_ns)
@@ -69,10 +73,10 @@ def _parts(unit: int) -> str:
 
 
 def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
-    """Remember that the capacity has fallen from `before`, for answers to reports until then.
+    """Notes that the capacity has fallen from `before`, so that answers to earlier reports are scaled down.
 
-    Of several changes within a lease the largest capacity is remembered, which lowers rather too much; a later answer
-    than that grants nothing.
+    Of several changes within a lease the largest capacity is used, which scales down rather too much; a later answer
+    grants nothing.
     """
     if table.capacity >= before:
         return
@@ -82,13 +86,13 @@ def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
 
 
 def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
-    """By what each cell is paid off now, if the limit is paced."""
+    """Returns for each cell the rate at which it is paid off now; None for each if the limit is not paced."""
     pacer = table.pacer
     return [None if pacer is None else pacer.terms(cell) for cell in cells]
 
 
 def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Adapts a cell to a new capacity, which was `before`; `former` is the rate that paid it off, if paced."""
+    """Adapts a cell to a new capacity; `before` is the old one, `former` the old rate of a paced limit."""
     cell.room = -1
     if cell.shard.alone:
         cell.allowance = cell.base = allowance_alone(table, cell.key)
@@ -108,7 +112,7 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerm
 
 
 def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Adapts a cell to the new policy: of the overdraft, it keeps this node's part at most."""
+    """Adapts a cell to the new policy: the cell keeps at most this node's part of the overdraft."""
     cell.room = -1
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:

@@ -16,7 +16,7 @@ DEBT_MAX = QUOTA_MAX
 
 
 class HeldSlots(Protocol):
-    """Slots of one key that work has taken and must give back."""
+    """The slots of one key that a piece of work holds."""
 
     cell: Cell | None
     cost: int
@@ -24,12 +24,12 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns a mark of the latest charge, by which it can be corrected later."""
+    """Returns the place and the time of a charge, for a later correction."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 
 def reset_at(table: LimitState, key: str, now_ns: int) -> None:
-    """Forget what a key has used, here at once and on the other nodes with their next exchange."""
+    """Forgets the use of a key, here at once and on the other nodes with their next exchange."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     hub_us = (now_ns + cell.shard.offset_ns) // 1000
@@ -41,7 +41,7 @@ def reset_at(table: LimitState, key: str, now_ns: int) -> None:
 
 
 def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mark | None, now_ns: int) -> None:
-    """Charge so much more for a request that was admitted in `epoch`, or give some back; see `Table.correct`."""
+    """Charges `difference` more for a request admitted in `epoch`, or gives some back; see `Table.correct`."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     measure(cell)
@@ -69,7 +69,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Give back from the last charge, as far as that goes, and the rest from before."""
+    """Gives a cost back from the window charged last, as far as possible, and the rest from the window before."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
@@ -79,7 +79,7 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
 
 
 def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns: int) -> bool:
-    """Take slots if one comparison finds room; returns whether they were taken."""
+    """Takes slots if one comparison finds room; returns whether they were taken."""
     cell = table.cells.get(key)
     if cell is None or not (cell.heard or cell.shard.alone):
         return False
@@ -93,9 +93,9 @@ def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns
 
 
 def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
-    """Give back the slots that `held` stands for, once; returns whether that was done now.
+    """Gives back the slots that `held` stands for; returns whether this call did it. A second call does nothing.
 
-    They are lost with their cell: in a forked child, whose parent has them.
+    If their cell is gone, so are the slots: in a forked child, whose parent has them.
     """
     cell, cost = held.cell, held.cost
     if cell is None or cost == 0:
@@ -129,10 +129,11 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
 
 
 def _yielded(cell: Cell, returned: int) -> int:
-    """How many of the slots that come back just now this node leaves to another one, whose ask is the oldest.
+    """Returns how many of the slots that were just given back this node leaves to the node with the oldest ask.
 
-    A busy node would take each of them again, and the other one would wait for ever: no window ends. A node that has no
-    more than its part of all slots keeps them, unless the ask is for several, which no part may ever be enough for.
+    Otherwise a busy node would take each of them again, and the other node would wait for ever, as no window ends. A
+    node with no more than its part of all slots keeps them, unless the ask is for several slots, for which no part may
+    ever be enough.
     """
     if cell.reserved == 0 or cell.shard.alone:
         return 0

@@ -35,7 +35,7 @@ DROPPED_AT_ONCE: Final = 100
 
 
 class Dropping(Protocol):
-    """The node whose tables are dropped; `Kernel` implements it."""
+    """The part of a node that `Dropped` needs. `Kernel` implements it."""
 
     alone: bool
     keys: int
@@ -45,7 +45,7 @@ class Dropping(Protocol):
 
 
 class Dropped:
-    """Drops tables of a node, and takes them in again when they are asked once more."""
+    """The tables that a node has dropped, because no key is in them, and how they are dropped and taken back."""
 
     def __init__(self, kernel: Dropping, reported: dict[str, list[Table]], *, forget: Callable[[str], None]) -> None:
         self._kernel = kernel
@@ -53,20 +53,21 @@ class Dropped:
         self._forget = forget
         """Called with the name of a table that goes."""
         self._held: WeakValueDictionary[str, Table] = WeakValueDictionary()
-        """Those that something still holds."""
+        """The dropped tables that other code still refers to."""
         self.back: list[str] = []
-        """The names of tables that were taken in again because they were asked, for the one that drops them."""
+        """The names of tables that were taken back because requests were made for them. The code that drops tables
+        reads this."""
 
     def start_over(self) -> None:
-        """Replaces the locks of all tables, as a thread of another process may have held them."""
+        """Replaces the locks of all dropped tables, as a thread of another process may have held them."""
         self.back.clear()
         for table in self._all_held():
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
 
     def drop(self, names: Iterable[str]) -> set[str]:
-        """Drop those of these tables that no key is in; returns which are gone. By the thread of the exchanges.
+        """Drops those of the named tables that have no keys; returns the names that are gone.
 
-        At most DROPPED_AT_ONCE in one go.
+        At most DROPPED_AT_ONCE in one call. The thread of the exchanges calls it.
         """
         gone: set[str] = set()
         left = 0
@@ -80,11 +81,11 @@ class Dropped:
         return gone
 
     def held(self, name: str) -> Table | None:
-        """The dropped table of that name, if anything still holds it."""
+        """Returns the dropped table of that name if other code still refers to it; else None."""
         return self._held.get(name)
 
     def held_of(self, reported_as: str) -> list[Table]:
-        """The dropped tables that the hub knows by that name, as far as anything still holds them."""
+        """Returns the dropped tables that the hub knows by that name and that other code still refers to."""
         return [table for table in self._all_held() if table.reported_as == reported_as]
 
     def _all_held(self) -> list[Table]:
@@ -92,7 +93,7 @@ class Dropped:
         return [table for reference in self._held.valuerefs() if (table := reference()) is not None]
 
     def take_in_again(self, table: Table) -> None:
-        """Makes a table one of the node's again. Its lock is held."""
+        """Makes a dropped table one of the node's tables again. The caller holds its lock."""
         if not table.dropped:
             return
         if self._kernel.tables.setdefault(table.name, table) is not table:

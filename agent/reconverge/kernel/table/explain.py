@@ -19,7 +19,7 @@ VAIN_INTERVALS = 10
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """Returns the decision with its grounds; `charged` if an admitted cost is counted already."""
+    """Returns the decision with its grounds; with `charged`, an admitted cost is counted already."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)
@@ -39,10 +39,10 @@ def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int
 
 
 def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int) -> bool:
-    """Whether no word of the hub would change the answer about `cost`, which has not been charged yet.
+    """Whether no answer of the hub would change the decision about `cost`, which has not been charged yet.
 
-    Of a key that the hub has not answered about nothing is certain: not even when its window ends is known. A smooth
-    limit that refuses has something to pay off, and would be faster with a longer allowance.
+    Nothing is certain about a key that the hub has not answered for: not even when its window ends is known. A refusal
+    by a smooth limit is not certain either: with a larger allowance the node would pay off its debt faster.
     """
     if cell.shard.alone:
         return True
@@ -55,10 +55,11 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
 
 
 def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some.
+    """Returns for how long there is certainly no room for a request, by all nodes' reports; 0 if there may be room.
 
-    A hub that has lost its data may know less than it did, so nothing is certain until that is over. Nor is it while
-    the hub goes by a smaller capacity than this node: the last node may have reported the larger one by now.
+    A hub that has lost its data may know less than before, so nothing is certain until it has relearned the data. Nor
+    is anything certain while the hub goes by a smaller capacity than this node: the last node may have reported the
+    larger one by now.
     """
     if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0
@@ -67,10 +68,10 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and none of it is free.
+    """Whether an exchange about a refused cost would bring nothing: the key is kept at the hub, and none of it is free.
 
-    With a base, what is refused has to be reported: the allowance of the next window goes by it. So has what was heard
-    longer ago than VAIN_INTERVALS, because another node may have given back what it had used, or have reset the key.
+    False with a base, as the next window's allowance depends on what was refused. Also False if the last answer is
+    older than VAIN_INTERVALS: another node may have given back what it had used, or have reset the key.
     """
     if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False
@@ -78,7 +79,7 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
-    """Reads a cell that another call is at work on; changes nothing, and needs no lock."""
+    """Returns the usage of a key while another call works on its cell; changes nothing, and needs no lock."""
     cell = table.cells.get(key)
     limit = table.nominal // table.unit
     if cell is None:
@@ -89,7 +90,7 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """How much of the limit a key has used, and how far this node may go; use is rounded up, the allowance down."""
+    """Returns how much a key has used, rounded up, and this node's allowance, rounded down."""
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return Usage(
@@ -102,7 +103,7 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
-    """Reads as `usage_at`, but asks the hub nothing, and makes no cell where there is none."""
+    """Returns the usage as `usage_at`, without asking the hub; None if the key has no cell."""
     cell = table.cells.get(key)
     if cell is None:
         return None
@@ -117,9 +118,9 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
 
 
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
-    """How long until the allowance lets it through, or until the next exchange may bring what the fleet has left.
+    """Returns how long until the allowance has room for `cost`, or until the next exchange may bring some of the rest.
 
-    `left` is the rest of the capacity.
+    `left` is the rest of the capacity on all nodes.
     """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)
@@ -140,7 +141,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
 
 
 def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """How long until the next request of a paced limit may go."""
+    """Returns how long until the next request of a paced limit may go."""
     assert table.pacer is not None
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:

@@ -49,29 +49,29 @@ Allow: TypeAlias = Callable[..., bool]
 
 
 def goes_straight_on() -> bool:
-    """Whether nothing interrupts this interpreter where nothing is called."""
+    """Whether this interpreter runs code that calls nothing without an interruption by another thread."""
     known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
     return known and not runs_without_lock()
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path needs; it hands all other decisions to the table."""
+    """The part of a table that the fast path reads, and to which it hands over what it cannot decide."""
 
     lock: Lock
     cells: Store
     now_ns: Callable[[], int]
 
     def cost_of(self, cost: object, kind: str | None, /) -> int:
-        """The cost of so many requests of that kind."""
+        """Returns the cost of so many requests of that kind."""
         ...
 
     def allow_at(self, key: str, cost: int, now_ns: int, /) -> bool:
-        """Decide with the lock."""
+        """Decides with the lock."""
         ...
 
 
 class HeldLock:
-    """Which lock a table has. That work goes on under it is seen in attributes; to ask the lock would be a call."""
+    """The lock of a table. The fast path reads its attributes, as calling a method of the lock would take longer."""
 
     __slots__ = ("lock",)
 
@@ -79,7 +79,7 @@ class HeldLock:
 
 
 def charge_at_once(table: Decides) -> None:
-    """Makes a table allow without its lock; to be called again when the limit has changed."""
+    """Makes a table's `allow` work without the lock. The caller repeats this when the limit has changed."""
     held: HeldLock = vars(table).setdefault("held", HeldLock())  # the same for every function that was made before
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
@@ -87,7 +87,7 @@ def charge_at_once(table: Decides) -> None:
 
 
 def allow_at_once(table: Decides, held: HeldLock) -> Allow:
-    """`Table.allow` for one table, with everything at hand."""
+    """Returns a fast version of `Table.allow` for one table, with all that it needs in local variables."""
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 
     def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:

@@ -38,13 +38,13 @@ OTHERS_PASSED = 8
 
 
 def check_size(table: LimitState, cost: int) -> None:
-    """Raise CostExceedsQuota for a cost, in parts of a request, that could never be admitted."""
+    """Raises CostExceedsQuota for a cost, in parts of a request, that could never be admitted."""
     if cost > table.cost_max:
         raise CostExceedsQuota(table.name, cost // table.unit, table.cost_max // table.unit)
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell of a key, created if there is none. Raises InvalidKey."""
+    """Returns the cell of a key, and makes one if there is none. Raises InvalidKey."""
     cell = table.cells.get(key) if type(key) is str else None
     if cell is not None:
         return cell
@@ -71,7 +71,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
-    """A cell of a key, which no store keeps yet."""
+    """Returns a new cell for a key; the caller puts it into a store."""
     cell = Cell(key, table, table.shard_of(key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
@@ -83,7 +83,7 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def drop(table: LimitState, cell: Cell) -> bool:
-    """Forget a cell; returns whether that leaves room for another key."""
+    """Removes a cell; returns whether that leaves room for another key."""
     if table.overflow is cell:
         table.overflow = None
         return False
@@ -91,10 +91,10 @@ def drop(table: LimitState, cell: Cell) -> bool:
 
 
 def _make_room(table: LimitState, now_ns: int) -> bool:
-    """Whether there is room for one more key.
+    """Whether there is room for one more key, after dropping keys that are not needed.
 
-    With a hub keys are looked at only when the node is full; without one with every new key, because nothing else makes
-    idle keys leave.
+    With a hub, keys are looked at only when the node is full. Without a hub they are looked at with every new key,
+    because nothing else drops idle keys.
     """
     node = table.kernel
     if node.alone:
@@ -113,7 +113,7 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
 
 
 def _another(table: LimitState) -> LimitState | None:
-    """Another limit that has keys, by turns; None if none of the next few has."""
+    """Returns another limit that has keys, a different one each time; None if none of the next few has any."""
     node, peers = table.kernel, list(table.peers.values())
     node.turn += 1
     for number in range(min(len(peers), OTHERS_PASSED)):
@@ -140,10 +140,10 @@ def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
 
 
 def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
-    """Drop those of the next few keys about which there is nothing to remember; returns how many were.
+    """Drops those of the next few keys about which there is nothing to remember; returns how many were dropped.
 
-    With `keep` none is dropped, but all are looked at. With `full`, if none of them is idle, the one that has used
-    least is dropped and remembered, if it may leave.
+    With `keep` none is dropped, but all are brought up to date. With `full`, if none of them is idle, the one that has
+    used least is dropped and its use remembered, if it may leave.
     """
     if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep, full)
@@ -157,12 +157,15 @@ def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full:
 
 
 def leaves_in_use(table: LimitState) -> bool:
-    """Whether keys of a limit may leave a node without a hub while they count; not if each has windows of its own."""
+    """Whether a node without a hub may drop keys of this limit while their use counts.
+
+    It may not if each key has windows of its own.
+    """
     return table.meter.leaves_in_use and not table.edges.by_charge
 
 
 def used_if_may_leave(cell: Cell, now_ns: int) -> int:
-    """Returns the use of a cell, which was brought to `now_ns`; NEVER_NS if it must stay."""
+    """Returns the use of a cell; NEVER_NS if the cell must stay. The cell has been brought to `now_ns`."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
     corrected = cell.lows is not None  # a bucket keeps account of how low it was, so that some may be given back
@@ -171,7 +174,7 @@ def used_if_may_leave(cell: Cell, now_ns: int) -> int:
 
 
 def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Drop a cell whose use is remembered; returns how many have left, which is none if it must stay."""
+    """Drops a cell and remembers its use; returns how many were dropped: 1, or 0 if the cell must stay."""
     if used_if_may_leave(cell, now_ns) == NEVER_NS:
         return 0
     cell.room = -1  # before it is read: another thread may have found it, and charge it without the lock
@@ -184,18 +187,21 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """Returns the use of a cell that would be remembered: -1 if none, NEVER_NS if it must stay. Called by C."""
+    """Returns the use of a cell that would be remembered: -1 if none, NEVER_NS if the cell must stay.
+
+    C code calls this.
+    """
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Whether there is nothing to remember about a cell of a node without a hub, which is brought to `now_ns`."""
+    """Whether there is nothing to remember about a cell of a node without a hub. Brings the cell to `now_ns`."""
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)
 
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
-    """Whether a cell was reset while what its key had used before may be remembered."""
+    """Whether a cell was reset so recently that the use from before the reset may still be remembered."""
     fade_ns = cast("LimitState", cell.table).evicted.fade_ns
     return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
@@ -209,21 +215,21 @@ def used_now(cell: Cell, now_ns: int) -> int:
 
 
 def may_be_idle(cell: Cell, now_ns: int) -> bool:
-    """Whether nothing is held, nor left to be said, as far as is known without bringing the cell to the moment."""
+    """Whether the cell seems to hold nothing and to have nothing to report, without bringing it to `now_ns`."""
     if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
 
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Whether nothing is in use, nothing is held, and nothing is left to be said."""
+    """Whether a cell has nothing in use, holds no allowance, and has nothing left to report."""
     if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)
 
 
 def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
+    """Drops a key. If it could come back before its use on all nodes has faded, remembers that it was here."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
         table.cells.let_go_ns = now_ns

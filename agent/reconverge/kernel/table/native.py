@@ -27,7 +27,7 @@ POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT,
 
 
 def serve(table: LimitState) -> None:
-    """Lets the compiled kernel decide about a limit; to be called again when the limit has changed."""
+    """Lets the compiled kernel decide about a limit. The caller repeats this when the limit has changed."""
     store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns

@@ -17,7 +17,7 @@ from reconverge.policies import FRESH_INTERVALS, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-    """The cell of a key, and whether `cost` was charged to it: by one comparison, if that will do.
+    """Returns the cell of a key, and whether `cost` was charged to it; by one comparison, if that is enough.
 
     Raises InvalidKey or CostExceedsQuota.
     """
@@ -30,9 +30,11 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """The same by all that the one comparison leaves out; the cell's meter has then seen the charge.
+    """Decides as `decide`, with everything that the one comparison leaves out.
 
-    `cell` is that of the key, if it was found already.
+    The cell's meter has then counted the charge.
+
+    `cell` is the cell of the key, if the caller has found it already.
     """
     check_size(table, cost)
     if cell is None:
@@ -53,7 +55,7 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Charge `cost`, or note that it was refused, as was weighed."""
+    """Carries out a decision that `evaluate` has made: charges `cost`, or counts it as refused."""
     meter = table.meter
     if allowed:
         cell.used += cost
@@ -84,7 +86,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Reports the cell soon enough that the next allowance comes before this one is used up."""
+    """Queues the cell for a report, soon enough that the next allowance comes before this one is used up."""
     cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -99,7 +101,7 @@ def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None
 
 
 def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether `cost` would be admitted."""
+    """Whether `cost` would be admitted. Charges nothing."""
     table.edges.advance(cell, now_ns)
     allowed = cost <= spare_of(table, cell, cost, now_ns)
     take_interest(cell, now_ns)
@@ -109,13 +111,13 @@ def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
 def is_used_up(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
     """Whether `cost` does not fit because the quota is used up, as far as this node knows.
 
-    If it does not fit only because other nodes hold what is left, the caller that asks cannot be blamed for it.
+    False if the cost does not fit only because other nodes hold the rest: the caller cannot be blamed for that.
     """
     return cell.shard.alone or (cell.heard and table.meter.fleet_used(cell, now_ns) + cost > cell.capacity)
 
 
 def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int, now_ns: int) -> bool:
-    """Count what another quota of the same limit has refused, and return whether as much again would still fit."""
+    """Counts a cost that another quota of the same limit has refused; returns whether as much again would still fit."""
     _count_refused(table, cell, cost, now_ns)
     spare -= cost
     if not cell.shard.alone:
@@ -128,7 +130,7 @@ def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int
 
 
 def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> None:
-    """Counts a refused request as use; it is in no lifetime number."""
+    """Counts a refused request as use. The limit's totals of charges do not include it."""
     measure(cell)
     cell.used += cost
     cell.counted = cell.used  # it was not charged
@@ -137,7 +139,7 @@ def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> Non
 
 
 def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """The cost that this node may still admit: below its allowance, or as far past it as the policy dares."""
+    """Returns the cost that this node may still admit: within its allowance, or as far past it as the policy allows."""
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance
@@ -149,14 +151,14 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 
 def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-    """How far the policy lets this node's use go, on what it knows."""
+    """Returns how far the policy lets this node's use go, given what the node knows."""
     if cell.at_hub or not table.keeps_spare:
         return allowance  # a caller that needs more than that can ask
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
 def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Returns the reach before the first answer: nothing for a key that may have been here before."""
+    """Returns how far this node's use may go before the hub's first answer; 0 for a key that may have been evicted."""
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)
         if cell.doubted:
@@ -165,7 +167,7 @@ def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:
-    """Describes a cell to its policy."""
+    """Returns the description of a cell by which its policy decides."""
     window_ns = closes_ns(cell) - cell.opened_ns
     passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
     staleness_ns = max(0, now_ns - cell.heard_ns)

@@ -32,16 +32,16 @@ it is granted."""
 
 
 class Listener(Protocol):
-    """Waits for room under keys of a limit."""
+    """An object that waits for better news about keys of a limit."""
 
     def tell(self, key: str) -> None:
-        """Called when there may be room for a key now. Must neither wait nor fail."""
+        """Notifies the listener that there may be room for `key` now. Must not wait, nor fail."""
 
 
 class LimitState:
-    """The state of one limit on this node. A caller that touches a cell holds `lock`.
+    """One limit on this node. Code that reads or changes a cell holds `lock`.
 
-    `Table` adds what callers ask of it. The functions beside it in this room work on its cells.
+    `Table` adds the methods for callers. The functions of the modules beside this one work on its cells.
     """
 
     keeps_spare = True
@@ -123,11 +123,11 @@ class LimitState:
         )
 
     def shard_of(self, key: str) -> ShardState:
-        """Which shard of the hub keeps a key of this limit."""
+        """Returns the shard of the hub that keeps a key of this limit."""
         return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
-        """Take over what of a limit may change while it is in use, but for its quota; see `count_by`."""
+        """Takes over the parts of a limit that may change while it is in use, except the quota; see `count_by`."""
         self.limit = limit
         self.soft = self.capacity > self.nominal
         self.costs = None if limit.costs is None else dict(limit.costs)
@@ -135,9 +135,9 @@ class LimitState:
         """How much of the capacity a new key begins without."""
 
     def count_by(self, pool: Limit) -> None:
-        """Count by a limit, or by the rest of one after a share of it was set aside."""
+        """Counts by a limit from now on, or by the rest of one after a share of it was set aside."""
         self.pool = pool
-        """The part of the limit that is for all: all of it, unless shares of it were set aside."""
+        """The part of the limit that is for all requests: all of it, unless shares were set aside."""
         self.meter = meter_for(pool, merged_only=self.policy.merged_only)
         """The arithmetic of its algorithm."""
         self.dated = self.meter if isinstance(self.meter, Dated) else None
@@ -154,21 +154,21 @@ class LimitState:
         """The largest need that may be reported, if that is more than the capacity."""
 
     def begin_counting(self) -> None:
-        """Nothing has been charged, and nothing waits."""
+        """Sets all counters to zero, with no waiting request."""
         self.listeners: dict[str, Listener] = {}
-        """The listeners for better news, by the name of the limit that they wait for: this one, or one made of it."""
+        """The objects that wait for room, by the name of their limit: this one, or one that is made of this table."""
         self.overflow = None
         self.cells.overflowed = 0
         self.reentered = 0
         """Calls that came in the middle of a decision, on its thread."""
         self.cells.left_early = 0
         self.deferred = 0
-        """New keys that had to wait for a later exchange than the next one before they were reported."""
+        """How many new keys had to wait for a later exchange than the next one before they were reported to the hub."""
         self.tallies = [Tally() for _ in self.kernel.shards]
         """The charges and refunds, by shard."""
 
     def start_over(self) -> None:
-        """Drop all cells and numbers, and any lock that another thread may have held."""
+        """Drops all cells and counters, and replaces the lock, which a thread that is gone may hold."""
         first = self.tiers[0]
         self.lock = Lock(self.kernel) if first is self else first.lock
         self.born_ns = self.now_ns()
@@ -177,13 +177,13 @@ class LimitState:
         self.evicted.forget()
 
     def all_cells(self) -> list[Cell]:
-        """Every cell there is at this moment."""
+        """Returns every cell that exists at this moment."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 
     @property
     def overflow(self) -> Cell | None:
-        """In which the keys beyond the cap are counted together."""
+        """Returns the cell that counts the keys beyond the cap together; None if there are none."""
         return self.cells.overflow
 
     @overflow.setter
@@ -192,21 +192,21 @@ class LimitState:
 
     @property
     def overflowed(self) -> int:
-        """Decisions about keys beyond the cap."""
+        """Returns the number of decisions about keys beyond the cap."""
         return self.cells.overflowed
 
     @property
     def left_early(self) -> int:
-        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
+        """Returns how many keys were evicted to make room before they had been quiet for long enough to leave."""
         return self.cells.left_early
 
     @property
     def small_allowances(self) -> bool:
-        """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
+        """Whether allowances are kept small, because a window, or the time to drain a bucket, outlasts the lease.
 
-        What is used counts for longer than a lease then, so that allowances are kept small; see `hub/headroom.py`. A
-        smooth limit's allowance is a part of the rate, of which nothing is held unused; and slots come back with the
-        lease.
+        Use counts for longer than a lease then; see `hub/headroom.py`. Always False without a bound on over-admission.
+        Also False for a smooth limit, whose allowance is a part of the rate and cannot be held unused, and for slots,
+        which come back with the lease.
         """
         if self.smooth or self.meter.slots:
             return False
@@ -218,20 +218,20 @@ class LimitState:
 
     @property
     def region_ppm(self) -> int:
-        """The part of every capacity that this node's region has by itself, in millionths."""
+        """Returns the part of every capacity that this node's region has by itself, in millionths."""
         return self.kernel.region_ppm
 
     @property
     def own_part(self) -> int:
-        """The capacity that the hub of this node's region goes by, once all nodes have reported it."""
+        """Returns the capacity that the hub of this node's region goes by, once all nodes have reported it."""
         return self.capacity * self.kernel.region_ppm // MILLION
 
     @property
     def relearns_ns(self) -> int:
-        """For how long a hub that has lost its data grants no allowances on this limit; at the hub it is `learning_us`.
+        """Returns for how long a hub that has lost its data grants no allowances on this limit.
 
-        Until all that may still be used of allowances from before is over, where the policy has no overshoot. Elsewhere
-        it is no longer than until the next exchanges.
+        Where the policy has no overshoot, that is until no earlier allowance can be in use any more. Elsewhere it is no
+        longer than until the next exchanges. At the hub the same time is named `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0
@@ -244,18 +244,19 @@ class LimitState:
 
     @property
     def admitted(self) -> int:
-        """How many decisions have admitted a request."""
+        """Returns the number of admitted requests."""
         return self.cells.admitted
 
     @property
     def refused(self) -> int:
-        """How many decisions have refused a request."""
+        """Returns the number of refused requests."""
         return self.cells.refused
 
 
 def allowance_alone(table: LimitState, key: str) -> int:
-    """The allowance of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
+    """Returns the allowance of a key on a node without a hub: the whole capacity.
 
-    A key that shares one count with others, and has one of its own before or after, could exceed its limit.
+    For the keys beyond the cap it is 0 if the limit is strict: a key that is counted with others now, and by itself
+    before or after, could exceed its limit.
     """
     return 0 if key.startswith(OVERFLOW_KEY) and table.policy.overshoot_milli == 0 else table.capacity

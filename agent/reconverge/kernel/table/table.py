@@ -78,7 +78,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Verdict(NamedTuple):
-    """One decision, and the place in time that it belongs to by this node's reckoning."""
+    """One decision, with the place in time that it belongs to by this node's clock."""
 
     allowed: bool
     epoch: int
@@ -86,11 +86,11 @@ class Verdict(NamedTuple):
     known: bool
     """The hub had answered for this key before."""
     slice_number: int = 0
-    """Of the hub's window, for `sliding-slices`."""
+    """The number of the hub's slice, for `sliding-slices`."""
 
 
 class Charged(NamedTuple):
-    """A charge to one quota that will be settled later."""
+    """A charge to one quota that will be corrected later."""
 
     table: Table
     mark: Mark
@@ -99,7 +99,7 @@ class Charged(NamedTuple):
 
 
 class Table(LimitState):
-    """Decides about one limit on this node; the methods for its callers."""
+    """One limit on this node, with the methods that callers use."""
 
     is_share = False
 
@@ -128,12 +128,14 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by a pool's limit; the way to wait goes with the meter."""
+        """Counts by another limit from now on: the rest of this one, after a share was set aside."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
     def choose_path(self) -> None:
-        """Lets the fastest code that knows this limit decide about it; to be called again when the limit has changed.
+        """Lets the fastest code that supports this limit decide about it.
+
+        The caller repeats this when the limit has changed.
 
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
@@ -152,7 +154,7 @@ class Table(LimitState):
         return self.allow_at(key, cost * self.unit, self.now_ns())
 
     def allow_at(self, key: str, cost: int, now_ns: int) -> bool:
-        """The same at a given moment, with the lock; the cost is in parts of a request, and has been checked."""
+        """Decides as `allow` at a given moment, with the lock; the cost is in parts of a request, and checked."""
         if type(key) is not str:  # what a key of another type makes of itself runs before the lock is taken
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -165,7 +167,7 @@ class Table(LimitState):
         return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
-        """Decides as `hit` at a given moment; the cost is in parts of a request, and has been checked."""
+        """Decides as `hit` at a given moment. The cost is in parts of a request, and has been checked."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -174,9 +176,10 @@ class Table(LimitState):
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether memory settles a request: it fits into this node's part of the limit, or is refused for certain.
+        """Whether this node can decide about a request with certainty, without the hub.
 
-        False, too, if that takes a closer look.
+        The request fits into this node's part of the limit, or is refused for certain. Returns False, too, if that
+        takes a closer look.
         """
         cost = self.cost_of(cost, kind) * self.unit
         cell = self.cells.get(key) if type(key) is str else None
@@ -185,7 +188,7 @@ class Table(LimitState):
         return cell.used + cost <= cell.room and self.now_ns() < cell.until_ns
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`, for a charge that will be corrected later."""
+        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later."""
         unit = self.cost_of(1, kind)
         cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
@@ -216,11 +219,11 @@ class Table(LimitState):
         return explain(self, cell, cost, foresee(self, cell, cost, now_ns), now_ns, charged=False)
 
     def usage(self, key: str) -> Usage:
-        """How much of the limit `key` has used, and how far this node may go."""
+        """Returns how much of the limit `key` has used, and how far this node may go."""
         return self.usages(key)[self.name]
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """The same, by the name of the quota."""
+        """Returns the usage of `key` by the name of the quota."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
@@ -230,7 +233,7 @@ class Table(LimitState):
             return {self.name: self.usage_as_it_stands(key)}
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used, here at once and on the other nodes with their next exchange."""
+        """Forgets the use of `key`, here at once and on the other nodes with their next exchange."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -243,7 +246,7 @@ class Table(LimitState):
         self.tell(key)  # the report was too early
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`, as far as it never was asked, and for an allowance on each."""
+        """Asks the hub about those of the `keys` that it has not answered for yet, and for an allowance on each."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -262,11 +265,11 @@ class Table(LimitState):
         take_interest(cell, now_ns)
 
     def correct(self, key: str, epoch: int, difference: int, *, at: Mark | None = None) -> None:
-        """Charge `difference` more for a request admitted in `epoch`, or give some back when it is negative.
+        """Charges `difference` more for a request admitted in `epoch`, or gives some back when it is negative.
 
-        Nothing is asked and nothing refused: the request has happened. What is given back never takes the meter
-        below zero, and is lost if what it was charged to has passed. Without `at` only a window's end counts as
-        that, and not that a bucket has drained or the key was reset.
+        The request has happened, so nothing is refused. A refund never takes the meter below zero, and is lost if the
+        window or the level that was charged has passed. Without `at`, only the end of a window counts as passing; a
+        bucket that has drained and a key that was reset do not.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -276,7 +279,7 @@ class Table(LimitState):
             self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give a charge of this node back, of any time, as far as it still counts."""
+        """Gives back a charge of this node, from any time, as far as it still counts."""
         cost = self.check_correction(self.cost_of(cost, kind))
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -290,22 +293,22 @@ class Table(LimitState):
         self.tell(key)
 
     def take_at_once(self, key: str, cost: int, held: HeldSlots) -> bool:
-        """Take slots for `held`, if there is room for certain and nothing else is to be looked at."""
+        """Takes slots for `held` if there is certainly room and nothing else needs a look; returns whether it did."""
         try:
             return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
         except Reentry:
             return False
 
     def explain_held(self, cell: Cell, cost: int) -> Decision:
-        """The answer to a request for slots that are held."""
+        """Returns the decision for a request whose slots are taken already."""
         return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """The cell in which slots of a key were taken just now; it may be in another table by now, see `tiers.py`."""
+        """Returns the cell in which slots of a key were just taken; see `tiers.py`: its table may have changed."""
         return self.lock.run(_cell_in_use, self, plain_key(key, self.kernel.key_bytes_max))
 
     def release(self, held: HeldSlots) -> None:
-        """Give back slots in use, once."""
+        """Gives back slots in use. A second call for the same slots does nothing."""
         cell = held.cell
         try:
             done = self.lock.run(_release, self, held, self.now_ns())
@@ -318,7 +321,7 @@ class Table(LimitState):
                     listener.tell(cell.key)
 
     def slots_in_use(self) -> tuple[int, int]:
-        """How many slots are in use on this node, and how many of them on a lease that has ended."""
+        """Returns how many slots are in use on this node, and how many of them on a lease that has ended."""
         return self.lock.run(self._slots_in_use, self.now_ns())
 
     def _slots_in_use(self, now_ns: int) -> tuple[int, int]:
@@ -338,7 +341,7 @@ class Table(LimitState):
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
-        """The place in time of a refusal that no request has asked for; changes nothing."""
+        """Returns the verdict for a refusal without any request; changes nothing."""
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
@@ -348,18 +351,18 @@ class Table(LimitState):
 
     @staticmethod
     def verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
-        """The decision that was made about a cell, for an observer."""
+        """Returns the verdict for a decision that was made about a cell, for an observer."""
         slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
         return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
     def cost_of(self, cost: object, kind: str | None) -> int:
-        """The cost of so many requests of `kind`. Raises InvalidCost or UnknownKind."""
+        """Returns the cost of `cost` requests of `kind`, in parts of a request. Raises InvalidCost or UnknownKind."""
         checked = self.check_cost(cost)
         return checked if kind is None else checked * cost_of(self.name, self.costs, kind)
 
     @staticmethod
     def check_cost(cost: object) -> int:
-        """Raise InvalidCost unless `cost` is a whole number of zero or more."""
+        """Returns `cost` if it is a whole number of zero or more. Raises InvalidCost."""
         if type(cost) is not int:
             raise InvalidCost(cost, f"is of type {type(cost).__name__}")
         if cost < 0:
@@ -368,26 +371,26 @@ class Table(LimitState):
 
     @classmethod
     def check_correction(cls, cost: object) -> int:
-        """Raise InvalidCost unless so much can be charged afterwards or given back."""
+        """Returns `cost` if that much can be charged afterwards or given back. Raises InvalidCost."""
         checked = cls.check_cost(cost)
         if checked > COST_MAX:
             raise InvalidCost(cost, f"is more than {COST_MAX}, the most that is charged or given back at once")
         return checked
 
     def tell(self, key: str) -> None:
-        """Wake the waiters for `key`, as there may be room now; to be called without the lock."""
+        """Notifies the requests that wait for `key` that they may go now. The caller does not hold the lock."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):
             listener.tell(key)
 
     def refuse_reentry(self) -> Decision:
-        """The answer to what asks for admission on a thread that is in the middle of a decision."""
+        """Returns the refusal of a request that is made on a thread in the middle of a decision."""
         self.note_reentry()
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
-        """Count a call in the middle of a decision, and log the first one."""
+        """Counts such a refused request, and has the first one logged."""
         self.reentered += 1
         self.kernel.note_reentry(self.name)
 
@@ -397,47 +400,47 @@ class Table(LimitState):
         self.kernel.put_off(partial(work, *args))
 
     def usage_as_it_stands(self, key: str) -> Usage:
-        """Reads a cell that another call is at work on; changes nothing."""
+        """Returns the usage of a key while another call works on its cell; changes nothing."""
         self.note_reentry()
         return usage_as_it_stands(self, key)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables that decide about this limit: this one."""
+        """Returns all tables that decide about this limit: this one."""
         return (self,)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """The same table."""
+        """Returns the tables that belong to this limit alone: this one."""
         return (self,)
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """This table. Raises CostExceedsQuota for a cost that could never be admitted."""
+        """Returns this table. Raises CostExceedsQuota for a cost that could never be admitted."""
         check_size(self, costs[0])
         return (self,)
 
     def take_note(self) -> None:
-        """Nothing is kept beside the table."""
+        """Does nothing, as nothing is stored beside the table."""
 
     def check_key(self, key: object) -> str:
-        """The key as a plain string. Raises InvalidKey."""
+        """Returns the key as a plain string. Raises InvalidKey."""
         return plain_key(key, self.kernel.key_bytes_max)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost by quota, of which there is one, in parts of a request.
+        """Returns the cost by each quota, in parts of a request; a table has one quota.
 
         Raises InvalidCost or UnknownKind.
         """
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Count by the rest after a share was set aside; nothing has been asked yet."""
+        """Counts by the rest of the limit after a share was set aside. No request has been made yet."""
         assert not self.cells, "allowances may have been granted"
         self.count_by(pool)
         self.choose_path()
 
     def share_lock(self, lock: Lock) -> None:
-        """Hold that lock from now on, as other tables do."""
+        """Uses the given lock from now on, as other tables do."""
         self.lock = lock
         self.choose_path()
 
@@ -446,12 +449,12 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Be one of the tables between which keys move; it is none yet, unless it is the first."""
+        """Joins the tables between which keys of one limit move. Does nothing if the table has just joined."""
         if self.tiers[-1:] != [self]:
             self.tiers.append(self)
 
     def take_over(self, key: str) -> None:
-        """Takes over the key, if a table that counts with this one has it."""
+        """Moves the key into this table, if a table that counts together with this one has it."""
         if key not in self.cells:
             try:
                 self.lock.run(_take_over, self, key, self.now_ns())
@@ -459,7 +462,7 @@ class Table(LimitState):
                 self.put_off(self.take_over, key)
 
     def counts_like(self, limit: Limit) -> bool:
-        """Whether a limit of the same name has the same cells at the hub: it differs in how much it admits at most."""
+        """Whether a limit of the same name has the same cells at the hub, and differs only in how much it admits."""
         return not counted_otherwise(self.limit, limit)
 
     def why_not(self, limit: Limit) -> str | None:
@@ -467,7 +470,7 @@ class Table(LimitState):
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
-        """Admit as `limit` says from now on; earlier use counts on. Nothing may speak against it."""
+        """Admits as `limit` says from now on; earlier use still counts. `why_not` must have returned None."""
         try:
             waited_for = self.lock.run(self._change, limit, self.now_ns())
         except Reentry:
@@ -477,7 +480,7 @@ class Table(LimitState):
             self.tell(key)  # it sleeps for as long as the former quota said
 
     def _change(self, limit: Limit, now_ns: int) -> list[str]:
-        """Changes the limit, as `change`; returns the keys that are waited for."""
+        """Changes the limit; returns the keys for which requests wait."""
         cells, before = bring_up_to(self, now_ns), self.capacity
         terms = terms_of(self, cells)
         self.count_by(limit)
@@ -489,7 +492,7 @@ class Table(LimitState):
         return [cell.key for cell in cells if cell.waiters]
 
     def set_policy(self, policy: Policy) -> None:
-        """From now on go as far past the allowance as `policy` says; at most its part of the overdraft is kept."""
+        """Goes as far past the allowance as `policy` says from now on; the overdraft shrinks to its part of that."""
         try:
             self.lock.run(self._set_policy, policy, self.now_ns())
         except Reentry:
@@ -503,13 +506,14 @@ class Table(LimitState):
             adapt_to_policy(self, cell, now_ns)
 
     def leave_spare_at_hub(self, *, leave: bool = True) -> None:
-        """Hold no right that is not used or asked for, from the next exchange on; or, with False, do so again.
+        """Holds nothing that is not used or asked for, from the next exchange on; with False, keeps spare parts again.
 
-        For small quotas whose callers wait for the hub when they are in doubt. What is free is then in one place, and
-        not spread over nodes in parts that are too small for a request. It costs an exchange for each request that is
-        admitted; and while the hub is away, a key that it knows is refused until it has been forgotten.
-        Only of logs and slices, and not for policies that go by the total: what is scarce of other limits the hub keeps
-        by itself where requests ask (`CellReport.asks`).
+        This is for small quotas whose callers wait for the hub when they are in doubt. The free part is then in one
+        place, and not spread over nodes in parts that are too small for a request. It costs an exchange for each
+        admitted request. While the hub is away, a key that the hub knows is refused until it has been forgotten.
+
+        It works only for logs and slices, and not with policies that go by the total. For other limits the hub keeps
+        scarce keys by itself where requests ask (`CellReport.asks`).
         """
         if self.dated is None or self.policy.keeps_allowances or self.policy.merged_only:
             return
@@ -523,12 +527,12 @@ class Table(LimitState):
         self.choose_path()
 
     def take_lease(self, lease_ns: int) -> None:
-        """Sets how long allowances on it last; to be called before any is granted."""
+        """Sets how long allowances on this limit last. Must be called before any is granted."""
         self.lease_ns = lease_ns
         self.choose_path()
 
     def take_pace(self) -> None:
-        """Heed the interval that it has now, or else the kernel's."""
+        """Takes over the sync interval that the limit has now, or else the kernel's."""
         try:
             self.lock.run(self._take_pace)
         except Reentry:

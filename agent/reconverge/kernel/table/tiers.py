@@ -39,7 +39,10 @@ from reconverge.kernel.table.state import LimitState
 
 
 def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
-    """The cell of a key, moved here from the table that has it; None if none has. A dropped table is one again."""
+    """Returns the cell of a key after moving it here from the table that has it; None if no table has it.
+
+    If this table was dropped, it becomes one of the node's tables again.
+    """
     if table.dropped:
         table.kernel.take_in_again(table)
     cell = _cell_beside(table.cells, key)
@@ -49,13 +52,13 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
-    """Of the tables that count with this one, the one that has the key; this one if none has."""
+    """Returns the table that has the key, of those that count with this one; this one if none has it."""
     cell = _cell_beside(table.cells, key) if key not in table.cells else None
     return table if cell is None else cast("LimitState", cell.table)
 
 
 def _cell_beside(store: Store, key: str) -> Cell | None:
-    """The cell of a key in one of the stores beside this one."""
+    """Returns the cell of a key from another store of the same limit; None if none has it."""
     if store.homes is None or store.beside is None:
         return None
     home = store.homes.get(key)

@@ -25,21 +25,21 @@ from reconverge.kernel.table.state import LimitState
 
 
 class Waiter:
-    """Decides when a request that waits for one limit may go. The caller holds the lock."""
+    """The steps of waiting for one limit. The caller holds the lock."""
 
     def __init__(self, table: LimitState) -> None:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room, and whether the first waiter may go; nothing is charged yet."""
+        """Returns the room, and whether the first waiting request may go. Charges nothing yet."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Charge the waiter that may go, as was weighed."""
+        """Charges the waiting request that may go, by the result of `evaluate`."""
         commit(self._table, cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Reports a request that cannot go yet to the hub; the waiter has not been refused."""
+        """Queues a report to the hub about a request that cannot go yet. The request has not been refused."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if self._table.asks:
             cell.asking_ns = now_ns
@@ -47,20 +47,20 @@ class Waiter:
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:
-        """The part of a cost that must fit into the allowance at once."""
+        """Returns the part of a cost that must fit into the allowance at once."""
         return cost
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """How long until what does not fit may fit, unless there is news."""
+        """Returns how long until a cost that does not fit may fit, unless the hub's answer changes that."""
         table = self._table
         left = max(0, cell.capacity - table.meter.fleet_used(cell, now_ns))
         return retry_after_ns(table, cell, cost, left, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
-        """How long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+        """Returns how long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
 
-        Zero in a fleet, where others may hand on what they have left; but if what is spare lies at the hub, as long as
-        there is certainly nothing.
+        In a fleet that is 0, as other nodes may give back what they do not use. If the free part is kept at the hub, it
+        is the time for which the hub certainly has none.
         """
         table = self._table
         if table.meter.slots:
@@ -74,14 +74,14 @@ class Waiter:
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some."""
+        """Returns for how long there is certainly no room for a request, by all nodes' reports; else 0."""
         if not cell.heard:
             return 0
         self._table.edges.advance(cell, now_ns)
         return nothing_free_ns(self._table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
-        """Note that a request waits."""
+        """Notes that a request waits."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
@@ -98,7 +98,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
-        """A request does not wait any more; its grant goes back at once if it has not gone."""
+        """Notes that a request does not wait any more. If it leaves without going, its grant goes back at once."""
         cell.waiters -= 1
         cell.waiting -= cost
         cell.head_cost = 0
@@ -111,7 +111,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Count a refusal, as was weighed; a request that has `waited` has been counted as demand."""
+        """Counts a refusal. The demand of a request that has `waited` has been counted already."""
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
@@ -129,17 +129,17 @@ class Waiter:
 
 
 class PacedWaiter(Waiter):
-    """Lets requests that wait for a paced limit go one after the other, each when the one before is paid for."""
+    """The steps of waiting for a paced limit: requests go one by one, each when the one before is paid for."""
 
     def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
         super().__init__(table)
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Whether a waiter may go, on credit: if nothing is owed and the node has a part of the rate.
+        """Returns the room, and whether a request may go, on credit: nothing is owed, and the node has some rate.
 
-        What is said to be spare only decides whether to ask for an allowance ahead of time: below the low-water mark
-        without one, and at it with one.
+        The room is not a cost here; it only decides whether to ask for an allowance ahead of time: below the low-water
+        mark without an allowance, and at the mark with one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
@@ -167,7 +167,7 @@ class PacedWaiter(Waiter):
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns the wait by the allowance that the node has, in a fleet."""
+        """Returns how long the request has to wait by the node's present allowance; 0 if it has none."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 
@@ -182,5 +182,5 @@ class PacedWaiter(Waiter):
 
 
 def waiter_for(table: LimitState) -> Waiter:
-    """Returns the waiter for a limit."""
+    """Returns the steps of waiting that suit the limit."""
     return Waiter(table) if table.pacer is None else PacedWaiter(table, table.pacer)

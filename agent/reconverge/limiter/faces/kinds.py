@@ -24,14 +24,14 @@ GIVES: Final[dict[type, str]] = {
 
 
 def limiter_of(table: Decider, bans: Bans | None = None) -> Limiter:
-    """Returns the limiter for a declared limit."""
+    """Returns the limiter for a declared limit: a `SlotLimiter` for slots, else a `RateLimiter`."""
     return (SlotLimiter if table.limit.slots else RateLimiter)(LimitControl(table, bans))
 
 
 def checked_kind(name: str, limiter: object, kind: type[AnyLimiter]) -> AnyLimiter:
-    """The limiter, if it is one of that kind. Raises InvalidSetting, in which it is called so."""
+    """Returns the limiter if it is of class `kind`. Raises InvalidSetting, with `name` as the setting's name."""
     if isinstance(limiter, kind):
         return limiter
     if isinstance(limiter, Limiter):
-        raise InvalidSetting(name, limiter.name, f"{GIVES[type(limiter)]}; a {kind.__name__} is wanted here")
+        raise InvalidSetting(name, limiter.name, f"{GIVES[type(limiter)]}; pass a {kind.__name__} here")
     raise InvalidSetting(name, limiter, f"is no {kind.__name__}; pass what {MADE_BY[kind]} returned")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Limiter:
-    """Decides about one limit from this process's memory: a `RateLimiter`, or a `SlotLimiter`."""
+    """A limit, decided from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
@@ -47,53 +47,56 @@ class Limiter:
 
     @property
     def name(self) -> str:
-        """The limit's name."""
+        """Returns the limit's name."""
         return self._table.name
 
     @property
     def limit(self) -> Limit:
-        """The declared limit; the first, if there are several quotas."""
+        """Returns the declared limit; the first, if there are several quotas."""
         return self._table.limit
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """The declared quotas, by the names under which the hub and `agent.stats()` know each quota."""
+        """Returns the declared quotas, by the names that the hub and `agent.stats()` use."""
         return self.control.quotas
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Answers as a request would be answered now; nothing is charged, and `remaining` is without this cost.
+        """Returns the decision that a request would get now, and charges nothing; `remaining` is without this cost.
 
         Raises InvalidKey, InvalidCost, CostExceedsQuota and UnknownKind, as a request would.
         """
         return self.control.enforcement.answers.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
-        """How much `key` has used, on this node and on all; of several quotas, of the one with the least left."""
+        """Returns how much `key` has used, on this node and on all nodes.
+
+        If there are several quotas, it is the usage of the quota with the least left.
+        """
         return self._table.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """How much `key` has used of every quota, by name, all at the same moment."""
+        """Returns how much `key` has used of every quota, by name, all at the same moment."""
         return self._table.usages(key)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Ask the hub about `keys` ahead of their first request, so that none of them is new to this node then."""
+        """Asks the hub about `keys` ahead of their first request, so that this node knows them by then."""
         check_keys(keys)
         self._table.warm(keys)
 
     @property
     def switched(self) -> Switch:
-        """The switch in force: its own or the agent's, the one that refuses less."""
+        """Returns the switch in force: the limit's or the agent's, whichever refuses less."""
         return self.control.switched
 
     def switch(self, to: Switch) -> None:
-        """Switch the limit "on", "off" or into "shadow", from the next decision on; all waiters return at once.
+        """Switches the limit "on", "off" or into "shadow", from the next decision on; all waits end at once.
 
-        Off, it admits whatever comes, and counts nothing but how often it was asked. In shadow it decides and charges
-        as ever, but admits all the same what it would refuse: such a decision says `would_refuse`, and never waits.
-        Where the agent is switched so that it refuses less, that is in force.
+        Off, it admits all requests, and counts only how many there were. In shadow it decides and charges as before,
+        but admits the requests that it would refuse: their decisions have `would_refuse`, and never wait. If the agent
+        is switched to refuse less, the agent's switch is in force.
 
-        `limiter.allow` and `limiter.hit` are other functions afterwards. A reference that was kept
-        while the limit was on goes on asking the limit itself; one kept in another mode obeys all later switches.
+        Switching replaces `limiter.allow` and `limiter.hit` by other functions. A reference to them that was kept while
+        the limit was on goes on asking the limit itself; one kept in another mode follows all later switches.
 
         Settings that are published for the fleet come before this one, as long as they are in force.
 
@@ -108,6 +111,6 @@ class Limiter:
 
 
 def check_keys(keys: object) -> None:
-    """Raise InvalidKey for one string in the place of several: each of its letters would count as a key."""
+    """Raises InvalidKey for one string in place of several: each of its letters would count as a key."""
     if isinstance(keys, str | bytes):
-        raise InvalidKey(f"a list of keys is wanted, and {shown(keys)} is one key; write [{shown(keys)}]")
+        raise InvalidKey(f"expected a list of keys, not the single key {shown(keys)}; write [{shown(keys)}]")

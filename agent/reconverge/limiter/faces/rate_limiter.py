@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class RateLimiter(Limiter):
-    """A limit on how often something begins, such as `100/minute`. Nothing fails for a healthy call.
+    """A limit on how often something begins, such as `100/minute`. No call fails for valid arguments.
 
-    Only `wait` and `wait_blocking` wait, and `ask` and its kin in doubt, and not for any input or output. All methods
-    raise InvalidKey for a key that is not a usable string, InvalidCost for a cost that is not a whole number of zero or
-    more, and CostExceedsQuota for one that could never be admitted. A cost of 0 asks whether the key is free to go on,
-    and charges nothing. With a `kind`, `cost` counts requests of that kind, each of which costs what the limit's
-    `costs` say; UnknownKind is raised for one that they do not name.
+    Only `wait` and `wait_blocking` wait, and the methods that ask, in doubt; none waits for input or output. All
+    methods raise InvalidKey for a key that is not a usable string, InvalidCost for a cost that is not a whole number of
+    zero or more, and CostExceedsQuota for a cost that could never be admitted. A cost of 0 asks whether the key is free
+    to go on, and charges nothing. With a `kind`, `cost` counts requests of that kind, each of which has the cost that
+    the limit's `costs` name; UnknownKind is raised for a kind that they do not name.
 
-    A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
+    A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
     """
 
     def __init__(self, control: LimitControl) -> None:
@@ -36,20 +36,20 @@ class RateLimiter(Limiter):
         self._let_answer()
 
     def _let_answer(self) -> None:
-        """Lets the mode in force answer."""
+        """Lets the mode in force answer: replaces `allow` and `hit` by its functions."""
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
         self.allow = self._enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether `key` may use `cost` now; if so it is charged."""
+        """Whether `key` may use `cost` now; if so, the cost is charged."""
         return self._enforcement.answers.allow(key, cost, kind)
 
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-        """As `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
+        """Decides as `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
 
         `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is read as
-        it is. All keys and costs are looked at before anything is charged. A few hundred at a time are best: other
+        it is. All keys and costs are checked before anything is charged. A few hundred at a time are best: other
         threads wait meanwhile.
 
         Raises:
@@ -60,17 +60,17 @@ class RateLimiter(Limiter):
         return self._enforcement.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `allow`, but returns a Decision, with the numbers for response headers."""
+        """Decides as `allow`; returns the decision with all that a response header needs."""
         return self._enforcement.answers.hit(key, cost, kind)
 
     async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
-        """As `hit`, but in doubt it asks the hub: no refusal and no admission is a guess where there is time to ask.
+        """Decides as `hit`, but asks the hub in doubt, so that neither a refusal nor an admission is a guess.
 
-        A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up
-        while others may have some) the request joins the node's next batch to the hub, and is answered by what the hub
-        says; after `within` seconds (at most 10; 0: do not ask) by what memory says. Time in which the exchanges of
-        this process stand still is not taken from that, up to a second. No request waits for a hub that
-        has left one unanswered, until it answers again. What is cancelled is not charged.
+        A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up while
+        other nodes may have some) the request joins the node's next batch to the hub, and is decided by the hub's
+        answer. After `within` seconds (at most 10; 0: do not ask) it is decided from memory. Time in which the
+        exchanges of this process stand still does not count, up to a second. No request waits for a hub that has left
+        one unanswered, until it answers again. A cancelled request is not charged.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `hit` does.
@@ -80,9 +80,10 @@ class RateLimiter(Limiter):
         return (await self._enforcement.answers.ask(key, cost, kind, within_ns, marks=False))[0]
 
     def ask_blocking(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
-        """As `ask`, for a thread. On one that runs an event loop, in a signal handler or a finalizer, memory answers.
+        """Decides as `ask`, for threads.
 
-        That is said once, and counted.
+        On a thread that runs an event loop, in a signal handler or in a finalizer it does not wait and decides from
+        memory; that is logged once, and counted.
         """
         within_ns = checked_within_ns(in_seconds(within))
         return self._enforcement.answers.ask_blocking(key, cost, kind, within_ns, marks=False)[0]
@@ -96,16 +97,17 @@ class RateLimiter(Limiter):
         max_queue: int | None = None,
         kind: str | None = None,
     ) -> Decision:
-        """Wait until `key` may use `cost`, which is then charged; first come, first served on this node.
+        """Waits until `key` may use `cost`, and charges it; requests on this node go in the order in which they came.
 
-        The answer is a refusal, with the time after which another try may be worth it, if that cannot be within
-        `timeout` seconds (0: do not wait at all) or if `max_queue` wait already. What is cancelled is not charged. A
-        `leaky-bucket` lets out what waits at a steady rate; the other algorithms as soon as they would admit it.
+        Returns a refusal, with the time after which another attempt may be worth it, if that cannot be within `timeout`
+        seconds (0: do not wait at all) or if `max_queue` requests wait already. A cancelled request is not charged. A
+        `leaky-bucket` lets waiting requests go at a steady rate; the other algorithms as soon as they would admit them.
         `allow` and `hit` do not queue, and may overtake.
 
-        Of several quotas all have room, and are charged, in the moment in which one's turn ends; a refusal is that of
-        the quota to wait for longest. With a parent one waits for the share and for what may be borrowed, whichever
-        comes first; a waiter for the parent, or for another share of it, stands in a queue of its own.
+        With several quotas, a request goes in the moment in which all have room, and is charged to all; a refusal is
+        that of the quota with the longest wait. With a parent, a request waits for the share and for the pool that may
+        be borrowed, whichever comes first; requests for the parent, or for another share of it, have a queue of their
+        own.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
@@ -122,7 +124,7 @@ class RateLimiter(Limiter):
         max_queue: int | None = None,
         kind: str | None = None,
     ) -> Decision:
-        """As `wait`, for a thread, in the same queue.
+        """Waits as `wait`, for threads, in the same queue.
 
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
@@ -138,11 +140,11 @@ class RateLimiter(Limiter):
         within: Seconds = 0.0,
         on_abandon: OnAbandon = KEEP,
     ) -> Reservation:
-        """Charge an estimate now and the truth later, with `Reservation.settle`, which counts in the same unit.
+        """Charges an estimate now; `Reservation.settle` later replaces it by the true cost, in the same unit.
 
-        Memory decides; with a time to ask the hub `within`, this thread waits in doubt as in `ask_blocking`.
-        `on_abandon` says what becomes of the charge when the reservation's block is left without a settlement: it is
-        kept, or given back with "return". Raises InvalidSetting for anything else.
+        The node decides from memory. If `within` allows time to ask the hub, this thread waits in doubt as in
+        `ask_blocking`. `on_abandon` says what happens to the charge when the reservation's block ends without a
+        settlement: it is kept, or given back with "return". Raises InvalidSetting for anything else.
         """
         check_on_abandon(on_abandon)
         answers = self._enforcement.answers
@@ -162,23 +164,23 @@ class RateLimiter(Limiter):
         within: Seconds = WITHIN_S,
         on_abandon: OnAbandon = KEEP,
     ) -> Reservation:
-        """As `reserve`, but in doubt it asks the hub, as `ask` does."""
+        """Reserves as `reserve`, but asks the hub in doubt, as `ask` does."""
         check_on_abandon(on_abandon)
         within_ns = checked_within_ns(in_seconds(within))
         decision, charges = await self._enforcement.answers.ask(key, estimate, kind, within_ns, marks=True)
         return Reservation(charges, key, estimate, decision, on_abandon)
 
     def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
-        """Give back what was charged to `key` on this node, as far as it still counts.
+        """Gives back what was charged to `key` on this node, as far as it still counts.
 
-        It never takes what is used below zero: more than the quota is never left. Of a limit with a parent, its own
-        share gets it back; what was borrowed comes back when a reservation is settled.
+        The use never falls below zero, so that no more than the quota is ever left. With a parent, the refund goes to
+        the limit's own share; a borrowed cost goes back to the pool when a reservation is settled.
         """
         self._table.refund(key, cost, kind)
         self.control.tell(key)
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used, and end its ban: here at once, on all other nodes with their next exchange."""
+        """Forgets what `key` has used, and ends its ban: here at once, on all other nodes with their next exchange."""
         self._table.reset(key)
         if self.control.bans is not None:
             self.control.bans.lift(key)
@@ -193,14 +195,15 @@ class RateLimiter(Limiter):
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> None:
-        """Replace the limit by another one from the next decision on, in which all use counts on.
+        """Replaces the limit by another one from the next decision on; all earlier use still counts.
 
-        Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
-        `Agent.limit`; a limit string that names no algorithm means the limit's own. How is counted cannot change, nor
-        the quota of a limit that has to do with shares. A larger quota is in force when the last node has changed; of a
-        smaller one, every node keeps to its part at once. Of a paced limit, requests that wait are let out at the new
-        rate, in their order; of a smooth one, the next request goes when it would have gone without the change, as
-        after `setRate` of Guava's RateLimiter.
+        Quota, burst, `soft`, `max_debt` and `costs` can change, and are given the same way as for `Agent.limit`; a
+        limit string that names no algorithm means the limit's own. The way of counting cannot change, nor the quota of
+        a limit that has a share or a parent. A larger quota is in force when the last node has changed; of a smaller
+        one, every node keeps to its part at once. Requests that wait for a paced limit go at the new rate, in their
+        order. For a smooth limit, the next request goes when it would have gone without the change, as after `setRate`
+        of Guava's RateLimiter.
+
         Settings that are published for the fleet come before this one, as long as they are in force.
 
         Raises:

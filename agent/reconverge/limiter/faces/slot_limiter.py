@@ -20,7 +20,7 @@ PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
 
 
 class SlotLimiter(Limiter):
-    """A limit on what is in progress, such as `20 in flight`: gives a slot for as long as work lasts.
+    """A limit on what is in progress, such as `20 in flight`. A block of code holds a slot for as long as it runs.
 
     render = agent.concurrency("render", 20)
     with render.slot("ada") as slot:
@@ -43,15 +43,16 @@ class SlotLimiter(Limiter):
         within: Seconds = WITHIN_S,
         on_lease_end: OnLeaseEnd = None,
     ) -> Slot:
-        """A slot for a `with` or `async with` block.
+        """Returns a slot for a `with` or `async with` block.
 
-        It is taken where the block begins, and given back where it ends, however that is. True within the block if
-        there was one. Without a `timeout` no other work is waited for: in doubt the hub is asked, for `within` seconds
-        at most (0: not at all). With one, the block waits for so many seconds in the queue of the key, unless
-        `max_queue` wait already; "fifo" lets those in first that came first, "lifo" those that came last. `cost` is how
-        many slots it takes at once; with a `kind`, of how many requests of that kind. `on_lease_end` says what becomes
-        of a task whose node has not heard of the hub for so long that others may have its slots: "cancel" cancels it,
-        and the block raises LeaseEnded; a function is called with the slot, in the event loop.
+        The slot is taken when the block begins and given back when it ends, in whatever way. It is true within the
+        block if it was granted. Without a `timeout` the block does not wait for other work to end: in doubt it asks the
+        hub, for `within` seconds at most (0: not at all). With a `timeout`, the block waits for that many seconds in
+        the queue of the key, unless `max_queue` wait already; "fifo" lets the first to come go first, "lifo" the last.
+        `cost` is how many slots it takes at once; with a `kind`, it counts requests of that kind. `on_lease_end` says
+        what happens to a task whose node has had no answer of the hub for so long that other nodes may use its slots:
+        "cancel" cancels the task, and the block raises LeaseEnded; a function is called with the slot, in the event
+        loop.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
@@ -71,7 +72,7 @@ class SlotLimiter(Limiter):
         return Slot(self._door, key, terms)
 
     def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
-        """Change the number of slots from the next one on; those in use are kept. A number keeps the lease as it is.
+        """Changes the number of slots; those in use are kept. A plain number keeps the lease as it is.
 
         The lease cannot change. More slots are in force when the last node has changed; of fewer, every node keeps to
         its part at once. Settings that are published for the fleet come before this one, as long as they are in force.

@@ -74,20 +74,20 @@ PROBE_FRACTION_MIN: Final = 0.25
 
 
 class Algorithm(Protocol):
-    """Adapts the limit on requests in progress. Not thread-safe: the caller holds the lock of the slots."""
+    """An algorithm that finds the limit on concurrent requests. Not thread-safe: the caller holds a lock."""
 
     @property
     def limit(self) -> int:
-        """How many requests may run at once for now."""
+        """Returns how many requests may run at once for now."""
         ...
 
     def update(self, sample: Sample) -> int:
-        """Take in one window. Returns the new limit."""
+        """Uses the measurements of one window; returns the new limit."""
         ...
 
 
 class Baseline:
-    """The round trip without a queue, measured in probes: it falls at once, and rises in a probe alone."""
+    """The round trip without a queue, measured in probes: it may fall at any time, and rises only in a probe."""
 
     def __init__(self, probe_windows: int) -> None:
         self.round_trip_ns = 0
@@ -103,19 +103,19 @@ class Baseline:
 
     @property
     def probing(self) -> bool:
-        """Whether the limit is to be lowered for the present window."""
+        """Whether the limit is lowered for the present window, to measure round trips without a queue."""
         return self._probing > 0
 
     @property
     def scale(self) -> float:
-        """Returns the fraction that would run without a queue while a probe is under way; 1 at all other times."""
+        """Returns the fraction of the limit at which no queue should form during a probe; 1 without a probe."""
         return self._without_queue() if self._probing else 1.0
 
     def _without_queue(self) -> float:
         return min(1.0, self.round_trip_ns / self._last_ns) if self._last_ns else 1.0
 
     def lowered(self, limit: float) -> float:
-        """The limit while a probe is under way, and at all other times."""
+        """Returns the limit, lowered while a probe is under way."""
         if not self._probing:
             return limit
         fraction = max(PROBE_FRACTION * self._without_queue(), PROBE_FRACTION_MIN)
@@ -123,7 +123,7 @@ class Baseline:
         return math.ceil(limit - running * (1.0 - fraction))
 
     def update(self, sample: Sample, limit: float) -> None:
-        """Take in one window that ended under this limit, and begin or end a probe when it is time."""
+        """Uses the measurements of one window that ended under this limit; begins or ends a probe when it is time."""
         round_trip_ns = sample.round_trip_ns
         if not round_trip_ns:
             return
@@ -154,11 +154,11 @@ class Aimd:
     """Additive increase, multiplicative decrease: for services that signal overload by refusals or timeouts.
 
     Args:
-        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
+        initial, min_limit, max_limit: of the limit.
         backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
         timeout: a round trip of more seconds counts as dropped.
 
-    Raises InvalidSetting for numbers that make no sense.
+    Raises InvalidSetting for numbers out of range.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Probing:
 
     @property
     def probe_scale(self) -> float:
-        """The fraction to which a probe lowers work in progress, by draining the queue; 1 without a probe."""
+        """Returns the fraction to which a probe lowers the work in progress, to drain the queue; 1 without a probe."""
         return self.baseline.scale
 
     @property
@@ -220,18 +220,21 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Move the limit by a window in which it was in use; `known_ns` was the baseline before, 0 in the first."""
+        """Moves the limit by a window in which it was in use.
+
+        `known_ns` was the baseline before, 0 in the first window.
+        """
         raise NotImplementedError
 
 
 class Vegas(Probing):
-    """Adapts the limit to the length of the queue, which it estimates from round trips above the shortest: for servers.
+    """Finds the limit by the length of the queue, estimated from round trips above the shortest one: for servers.
 
     Args:
-        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
+        initial, min_limit, max_limit: of the limit.
         probe_windows: how many windows lie between two probes of the no-load round trip.
 
-    Raises InvalidSetting for numbers that make no sense.
+    Raises InvalidSetting for numbers out of range.
     """
 
     def __init__(
@@ -258,16 +261,16 @@ class Vegas(Probing):
 
 
 class Gradient2(Probing):
-    """Adapts the limit by the ratio of the round trips to those without a queue: the default, for any service.
+    """Finds the limit by the ratio of round trips to those without a queue: the default, for services of any kind.
 
     Args:
-        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
+        initial, min_limit, max_limit: of the limit.
         tolerance: how many times as long as without a queue a round trip may be before the limit falls; at least 1.
-        queue: how many requests beyond what runs are welcome while there is no queue.
+        queue: how many requests may queue beyond those that run, while round trips are not longer than without a queue.
         smoothing: how much of the way to its new value the limit goes in one window, above 0 and up to 1.
         probe_windows: how many windows lie between two probes of the no-load round trip.
 
-    Raises InvalidSetting for numbers that make no sense.
+    Raises InvalidSetting for numbers out of range.
     """
 
     def __init__(
@@ -301,18 +304,18 @@ class Gradient2(Probing):
 
 
 class Fixed:
-    """A constant limit, which an operator has chosen."""
+    """A limit that an operator has set; no measurement changes it."""
 
     def __init__(self, limit: int) -> None:
         self.limit = int(checked_limits(limit, 1, LIMIT_CEILING)[0])
 
     def update(self, sample: Sample) -> int:  # noqa: ARG002  # as the protocol has it
-        """Changes nothing."""
+        """Returns the limit unchanged."""
         return self.limit
 
 
 def checked_limits(initial: object, least: object, most: object) -> tuple[float, float, float]:
-    """The three as numbers. Raises InvalidSetting unless they are whole, in order, and of a sane size."""
+    """Returns the three numbers as floats. Raises InvalidSetting unless they are whole, in order and in range."""
     for name, value in (("min_limit", least), ("max_limit", most), ("initial", initial)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LIMIT_CEILING:
             raise InvalidSetting(name, value, f"must be a whole number from 1 to {LIMIT_CEILING}")
@@ -323,7 +326,7 @@ def checked_limits(initial: object, least: object, most: object) -> tuple[float,
 
 
 def checked_probe(windows: object) -> int:
-    """How many windows lie between two probes. Raises InvalidSetting."""
+    """Returns how many windows lie between two probes. Raises InvalidSetting."""
     if isinstance(windows, bool) or not isinstance(windows, int) or windows < 5:
         raise InvalidSetting("probe_windows", windows, "must be a whole number of at least 5")
     return windows

@@ -26,20 +26,21 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProg
 
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
 RETRY_AFTER_S: Final = 1.0
-"""A slot is free after a round trip; no refusal asks a client to come back sooner than in a second."""
+"""The delay that refused clients are given. A slot is free after a round trip, but no client should come back sooner
+than in a second."""
 
 
 class AdaptiveConcurrency:
-    """Refuses with 503 requests that would only wait for other requests of this process.
+    """Refuses requests, with 503, that would only wait for other requests of this process.
 
     Args:
-        algorithm: "gradient2", "vegas" or "aimd", or one of their classes made with settings of your own.
+        algorithm: "gradient2", "vegas" or "aimd", or an instance of one of their classes with settings of your own.
         classes: the classes of traffic; by default the four of `TrafficClasses`.
         partitions: by the names of classes, the fraction of the limit that each is guaranteed. Without them the more
             important classes go first.
-        name: under which decisions, metrics and switches know this layer.
+        name: the name of this layer in decisions, metrics and switches.
 
-    Raises InvalidSetting for an unknown algorithm, or partitions that are none.
+    Raises InvalidSetting for an unknown algorithm, or unusable partitions.
     """
 
     counts_by_key: Final = False
@@ -64,12 +65,12 @@ class AdaptiveConcurrency:
 
     @property
     def limit(self) -> int:
-        """How many requests may run at once for now."""
+        """Returns how many requests may run at once for now."""
         return self.slots.limit
 
     @property
     def in_flight(self) -> int:
-        """How many requests are in progress."""
+        """Returns how many requests run."""
         return self.slots.in_flight
 
     def enter(self, arrival: Arrival) -> SlotInUse | ShedRefusal | None:
@@ -78,9 +79,9 @@ class AdaptiveConcurrency:
         return SlotInUse(self, arrival, in_flight, slots.forks) if in_flight else self.refusal()
 
     def refusal(self) -> ShedRefusal:
-        """Makes the refusal of a request for which there was no slot."""
+        """Returns the refusal of a request for which there was no slot."""
         slots = self.slots
-        reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
+        reason = f"{slots.in_flight} requests are in progress here, and at most {slots.limit} are allowed."
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
     def enter_anyway(self, arrival: Arrival) -> SlotInUse | None:
@@ -90,7 +91,7 @@ class AdaptiveConcurrency:
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
 
     def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
-        """End a request that has a slot, and learn from it unless it is to be ignored. Later calls do nothing."""
+        """Ends a request that has a slot, and measures it unless its outcome is "ignored". Later calls do nothing."""
         slots = self.slots
         lock = slots.lock
         lock.acquire()  # not `with`, as in `RunningCount.take`
@@ -115,7 +116,7 @@ class AdaptiveConcurrency:
             lock.release()
 
     def step_aside(self, slot: InSlot, now_ns: int, *, begun: bool) -> None:
-        """A request that has a slot waits for its client: the slot is for others, and the wait is no round trip."""
+        """Frees the slot of a request that waits for its client; the wait does not count as part of the round trip."""
         slots = self.slots
         with slots.lock:
             if slot.held and slot.forks == slots.forks:
@@ -126,7 +127,10 @@ class AdaptiveConcurrency:
                     slots.unwanted(slot.rank)
 
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        """A request that has stepped aside takes a slot again; `anyway` even if that is one too many."""
+        """Takes a slot again for a request that has waited for its client; returns the refusal if there is none.
+
+        With `anyway` it takes a slot even if that is one too many.
+        """
         slots = self.slots
         if not self._is_aside(slot):
             return None
@@ -146,18 +150,18 @@ class AdaptiveConcurrency:
         return slot.aside and slot.forks == self.slots.forks
 
     def start_over_after_fork(self) -> None:
-        """Forget the requests in progress in a forked child: they are the parent's."""
+        """Sets the count of running requests to zero: they run in the parent."""
         self.slots.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """The process ends, which needs nothing done."""
+        """Does nothing at the end of the process."""
 
     def __repr__(self) -> str:
         return f"AdaptiveConcurrency({self.name!r}, limit={self.limit}, in_flight={self.in_flight})"
 
 
 class InSlot(Protocol):
-    """The data of a request in progress that `free` needs."""
+    """A request in progress, with the fields that `AdaptiveConcurrency.free` needs."""
 
     held: bool
     """Whether it counts as running; changed under the lock of the slots."""
@@ -170,11 +174,11 @@ class InSlot(Protocol):
     in_flight: int
     """How many ran when it began or went on, itself included."""
     forks: int
-    """The value of `RunningCount.forks` when the request began."""
+    """The number of forks of the slots when the request began."""
 
 
 class SlotInUse(Unique):
-    """One request in progress; see `InSlot`."""
+    """The ticket of one request in progress; see `InSlot`."""
 
     __slots__ = ("aside", "began_ns", "forks", "held", "holder", "in_flight", "rank")
 
@@ -189,7 +193,7 @@ class SlotInUse(Unique):
 
     @property
     def in_progress(self) -> InProgress:
-        """Returns the state of the slots when this request began, by the limit of now."""
+        """Returns the number of running requests when this one began, and the limit of now."""
         return in_progress_of(self.holder, self.in_flight)
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
@@ -206,7 +210,7 @@ class SlotInUse(Unique):
 
 
 def in_progress_of(holder: AdaptiveConcurrency, in_flight: int) -> InProgress:
-    """Returns the state of a layer under which so many ran, by the limit of now, for a response."""
+    """Returns `in_flight` with the present limit of a layer, for the fields of a response."""
     limit = holder.slots.limit
     return InProgress(holder.name, limit, max(0, limit - in_flight))
 

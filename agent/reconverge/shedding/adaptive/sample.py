@@ -27,11 +27,11 @@ QUIET_NS: Final = 10_000 * MILLISECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of one window, by which an algorithm adapts its limit.
+    """The measurements of one window.
 
-    `round_trip_ns` is the mean of served requests, 0 if nothing was; `in_flight` is the most that ran at once.
+    `round_trip_ns` is the mean of served requests, 0 if none was served; `in_flight` is the most that ran at once.
     `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left
-    free for classes that are more important.
+    free for more important classes.
     """
 
     round_trip_ns: int
@@ -41,7 +41,7 @@ class Sample:
 
 
 class SampleWindow:
-    """Gathers round trips until there is a sample. Has no clock: moments are handed in."""
+    """Gathers round trips until they make a sample. It has no clock: callers pass the time."""
 
     def __init__(self) -> None:
         self._begin(0)
@@ -55,9 +55,10 @@ class SampleWindow:
         self._in_flight = 0
 
     def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0) -> Sample | None:
-        """Take in one request that ended at `now_ns`, and ran beside `in_flight - 1` others. Returns a full window.
+        """Adds a request that ended at `now_ns` and ran beside `in_flight - 1` others; returns a full window.
 
-        `full_at` is the most that ran when a request was refused, since the last window.
+        Returns None while the window is not full. `full_at` is the most that ran when a request was refused, since the
+        last window.
         """
         if not self._served and not self._dropped:
             self._begin(now_ns)

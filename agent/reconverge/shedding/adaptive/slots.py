@@ -29,12 +29,12 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
-"""A class is left free, beyond its recent demand, one more slot for so many that it wanted."""
+"""Beside what a class needed lately, one part in so many is left free for it."""
 PEAK_NS: Final = 3 * SECOND_NS
 
 
 class RunningCount:
-    """Counts requests in progress, by class, under one limit. Thread-safe.
+    """Counts the requests that run. Thread-safe; every change is one step.
 
     Args:
         limit: how many may run at once.
@@ -62,7 +62,7 @@ class RunningCount:
         """Grows with every fork: what runs in the parent does not run here."""
 
     def take(self, rank: int, now_ns: int) -> int:
-        """Start a request of this class, if it may. Returns how many run then, or 0 if it may not."""
+        """Starts a request of this class if it may run; returns how many run then, or 0 if it may not."""
         lock = self.lock
         lock.acquire()  # not `with`, which takes twice as long, and each request comes here
         try:
@@ -83,27 +83,29 @@ class RunningCount:
             lock.release()
 
     def take_anyway(self, rank: int) -> int:
-        """Start a request that may not be refused (any more), full or not. Returns how many run then."""
+        """Starts a request that may not be refused any more, full or not; returns how many run then."""
         with self.lock:
             self.running[rank] += 1
             self.in_flight += 1
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """Free the slot of a request that began in this process. The caller holds the lock."""
+        """Ends a request that was started in this process. The caller holds the lock."""
         self.running[rank] -= 1
         self.in_flight -= 1
 
     def unwanted(self, rank: int) -> None:
-        """Takes back the demand of the last request of this class, which is free again. The lock is held.
+        """Takes back the demand of the last request of this class, which does not run any more.
 
-        Else idle uploads that come at one moment would have slots left free for them that they do not want.
+        The caller holds the lock.
+
+        Otherwise idle uploads that come at one moment would keep slots free that they do not need.
         """
         self._peaks[rank] = max(self.running[rank], self._peaks[rank] - 1)
         self._left_free_max = self._most_left_free()
 
     def start_over(self) -> None:
-        """Forget all requests in progress, in a forked child."""
+        """Sets the count to zero in a forked child, where none of the requests runs."""
         self.forks += 1
         self.in_flight = self.full_at = 0
         self.running = [0] * len(self.running)
@@ -112,12 +114,12 @@ class RunningCount:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """Returns the most slots that any class may have to leave free for others."""
+        """Returns the most slots that any class has to leave free, whatever runs."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 
     def _left_free(self, rank: int) -> int:
-        """Returns how many free slots a request of this class must leave for other classes."""
+        """Returns how many slots a class has to leave free for other classes."""
         left = 0
         if self._guarantees is None:
             for other in range(rank):
@@ -144,18 +146,20 @@ class RunningCount:
 
 
 def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
-    """The guaranteed fractions by place, none for classes that are not named.
+    """Returns the guaranteed fractions by place, 0.0 for classes that are not named.
 
-    Raises InvalidSetting for a class that is not there, a fraction that is none, or more than the whole in all.
+    Raises InvalidSetting for an unknown class, an unusable fraction, or fractions that sum to more than 1.
     """
     if not isinstance(partitions, Mapping):
         raise InvalidSetting("partitions", partitions, "must map names of classes to fractions, such as {'live': 0.9}")
     for name, fraction in partitions.items():
         if name not in names:
-            raise InvalidSetting("partitions", name, f"is no class; the classes are {', '.join(names)}")
+            raise InvalidSetting("partitions", name, f"is not a class; the classes are {', '.join(names)}")
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise InvalidSetting("partitions", fraction, f"must be a fraction from 0 to 1, for class {name!r}")
     total = sum(partitions.values())
     if total > 1 + 1e-9:
-        raise InvalidSetting("partitions", dict(partitions), f"guarantees {total:g} of the limit; 1 is all there is")
+        raise InvalidSetting(
+            "partitions", dict(partitions), f"guarantees {total:g} of the limit in all; the sum must be at most 1"
+        )
     return tuple(float(partitions.get(name, 0.0)) for name in names)

@@ -37,7 +37,7 @@ _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if DIRECTORY.is
 
 
 class Backlog:
-    """The listening sockets of a process that requests come in by. Ports are added by one thread, and read by one."""
+    """The listening sockets through which requests reach a process. Ports are added by one thread, and read by one."""
 
     def __init__(self) -> None:
         self._ports: set[int] = set()
@@ -45,12 +45,12 @@ class Backlog:
         self._descriptors: tuple[int, ...] = ()
 
     def add(self, port: int) -> None:
-        """Add a port at which the server takes requests."""
+        """Adds a port through which requests come in."""
         if len(self._ports) < PORTS_MAX:
             self._ports.add(port)
 
     def waiting(self) -> int | None:
-        """How many connections wait to be accepted; None if the kernel does not show it."""
+        """Returns how many connections wait to be accepted; None if the kernel does not report it."""
         if _TCP_INFO is None:
             return None
         if len(self._searched) < len(self._ports):
@@ -60,13 +60,13 @@ class Backlog:
         return sum(found) if found else None
 
     def start_over(self) -> None:
-        """Another server may listen at the same ports; search anew."""
+        """Forgets the sockets that were found, as another server may listen at the same ports."""
         self._searched = set()
         self._descriptors = ()
 
 
 def _waiting_at(descriptor: int) -> int | None:
-    """How many connections wait at a socket; None if it does not listen."""
+    """Returns how many connections wait at a socket; None if it does not listen."""
     assert _TCP_INFO is not None
     try:
         with _borrowed(descriptor) as found:
@@ -78,7 +78,7 @@ def _waiting_at(descriptor: int) -> int | None:
 
 
 def _listening_on(ports: set[int]) -> tuple[int, ...]:
-    """The descriptors of listening sockets of these ports."""
+    """Returns the descriptors of sockets that listen at these ports."""
     descriptors = sorted(int(each.name) for each in DIRECTORY.iterdir())
     return tuple(each for each in descriptors[:DESCRIPTORS_MAX] if _is_on(each, ports))
 
@@ -96,7 +96,7 @@ def _is_on(descriptor: int, ports: set[int]) -> bool:
 
 @contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A socket that the server has, and keeps. Raises OSError if the number is no socket's."""
+    """Yields a socket object for a descriptor of the server, which keeps it. Raises OSError if it is no socket."""
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         yield borrowed

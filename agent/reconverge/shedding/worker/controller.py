@@ -47,7 +47,8 @@ from reconverge.errors import InvalidSetting
 ERROR_MAX: Final = 9.0
 """A pressure of ten targets is as bad as any more: a stall of a minute must not shed for minutes."""
 REJECTED_MAX: Final = 0.98
-"""The largest fraction: a worker that admitted nothing could not notice that it has recovered."""
+"""The largest fraction to reject. Some requests are always admitted, or a worker could not notice that it has
+recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
 """An error of so many targets is a flood, and the part beyond counts `FLOOD_GAIN` times for the proportional term."""
@@ -55,16 +56,16 @@ FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """Time constant in which a flood is forgotten."""
 FLOOD_OVER: Final = 0.1
-"""A flood is over when it has faded to this: the integral may fall again."""
+"""When so little of a flood is left, the integral may fall again."""
 ELAPSED_MAX_S: Final = 0.5
 """A step after a longer pause, such as a suspended machine, counts as one of so much."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """How strongly the controller acts on an error of one target.
+    """The gains of the controller: how strongly it acts on an error of one target.
 
-    Raises InvalidSetting for a negative one, or if `ki` is zero: without it the error would stay.
+    Raises InvalidSetting for a negative gain, or if `ki` is zero: without it the error would stay.
     """
 
     kp: float = 0.17
@@ -85,7 +86,7 @@ class Gains:
             raise InvalidSetting("ki", 0, "must be more than zero, or the pressure would never reach its target")
 
     def damping(self, target_s: float) -> float:
-        """The damping ratio in front of a queue whose wait has this target; from 1.0 on nothing swings."""
+        """Returns the damping ratio for a queue whose wait has this target; from 1.0 on nothing oscillates."""
         return self.kp / (2.0 * math.sqrt(self.ki * target_s))
 
 
@@ -94,7 +95,7 @@ BROUGHT_BACK_S: Final = DEPTH_MAX / Gains().ki
 
 
 class Controller:
-    """Turns pressures, measured now and then, into the fraction to reject; has no clock of its own."""
+    """Computes the fraction of requests to reject from measured pressures. It has no clock of its own."""
 
     def __init__(self, gains: Gains | None = None) -> None:
         self.gains = Gains() if gains is None else gains
@@ -109,14 +110,14 @@ class Controller:
 
     @property
     def rejected(self) -> float:
-        """The fraction to reject, from 0 to `REJECTED_MAX`."""
+        """Returns the fraction to reject, from 0 to `REJECTED_MAX`."""
         return 1.0 - math.exp(-self.depth)
 
     def step(self, pressure: float, elapsed_s: float, *, rejected_max: float = REJECTED_MAX) -> float:
-        """Take in one measurement, `elapsed_s` after the last one. Returns the fraction to reject from now on.
+        """Uses one measurement, `elapsed_s` after the last one; returns the fraction to reject from now on.
 
-        `rejected_max` is as far as it may go for now. A pressure that is no number counts as the target, and a time
-        that is none as no time: neither stays in what it remembers.
+        `rejected_max` bounds the fraction for now. A pressure that is no number counts as the target, and a time that
+        is no number as no time: neither stays in the controller's state.
         """
         elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S) if math.isfinite(elapsed_s) else 0.0
         pressure = min(max(pressure, 0.0), 1.0 + ERROR_MAX) if math.isfinite(pressure) else 1.0

@@ -41,7 +41,7 @@ NOTHING: Final = 1e-3
 
 
 class Dither:
-    """Chooses an even fraction of what it is asked about, and counts how often it was. Thread-safe, without a lock.
+    """Chooses a fraction of requests, evenly spread, and counts all requests. Thread-safe, without a lock.
 
     `threshold` is the fraction to choose, in 2**-64.
     """
@@ -53,23 +53,26 @@ class Dither:
         self.threshold = 0
 
     def set(self, fraction: float) -> None:
-        """Choose this fraction from now on, from 0 to 1."""
+        """Sets the fraction to choose from now on, from 0 to 1."""
         self.threshold = int(min(max(fraction, 0.0), 1.0) * WHOLE_64)
 
     def chosen(self) -> bool:
-        """Whether the next one is chosen."""
+        """Whether the next request is chosen."""
         number = next(self._numbers)
         threshold = self.threshold
         return threshold > 0 and (number * GOLDEN_64 & _MASK_64) < threshold
 
     @property
     def asked(self) -> int:
-        """How often it was asked."""
+        """Returns for how many requests `chosen` was called."""
         return MOST - 1 - length_hint(self._numbers)
 
 
 class Ladder:
-    """Deals a fraction of all traffic out to the classes, most important first in every sequence here."""
+    """Divides the fraction of traffic to reject among the classes.
+
+    In every sequence here the most important class is first.
+    """
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
@@ -81,17 +84,17 @@ class Ladder:
 
     @property
     def mix(self) -> list[float]:
-        """The classes' parts of the traffic, which sum to 1, or to 0 before anything has arrived."""
+        """Returns the classes' parts of the traffic, which sum to 1, or to 0 before anything has arrived."""
         total = sum(self._mix)
         return [part / total if total else 0.0 for part in self._mix]
 
     @property
     def rung(self) -> int:
-        """The most important class that may be rejected for now."""
+        """Returns the place of the most important class that may be rejected for now."""
         return self._rung
 
     def arrived(self, counts: Sequence[int], elapsed_s: float) -> None:
-        """Update the mix by the number of requests of each class in the last `elapsed_s` seconds."""
+        """Counts the requests of each class that have arrived in the last `elapsed_s` seconds."""
         if elapsed_s <= 0:
             return
         weight = 1.0 - math.exp(-elapsed_s / MIX_S)
@@ -99,13 +102,13 @@ class Ladder:
             self._mix[rank] += weight * (number / elapsed_s - self._mix[rank])
 
     def ceiling(self) -> float:
-        """The fraction of all that may be rejected for now."""
+        """Returns the fraction of all traffic that may be rejected for now."""
         return min(1.0, sum(self.mix[self._rung :]))
 
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
-        """Set `fractions` so that `rejected` of all traffic goes; `pressed` says that the pressure is above its target.
+        """Sets `fractions` so that `rejected` of all traffic is rejected; `pressed`: the pressure is above its target.
 
-        Climbs a rung, or leaves one, when it is time.
+        Goes one class up or down when it is time.
         """
         mix = self.mix
         self._climb(rejected, elapsed_s, mix, pressed=pressed)

@@ -36,17 +36,17 @@ RETRY_AFTER_S: Final = 2.0
 
 
 class WorkerShedder:
-    """Rejects with 503, least important classes first, while this worker cannot keep up.
+    """Rejects requests with 503, of the least important classes first, while this worker cannot keep up.
 
     Args:
         signal: a measure of its load. By default the lag of the event loop that serves the requests; for threads
             `Occupancy(workers=8)`.
         classes: the classes of traffic; by default the four of `TrafficClasses`.
         gains: how strongly the controller acts; see `worker/controller.py` before changing them.
-        name: under which decisions, metrics and switches know this layer.
+        name: the name of this layer in decisions, metrics and switches.
         clock: for tests.
 
-    Raises InvalidSetting for a signal that is none.
+    Raises InvalidSetting for an unusable signal.
     """
 
     counts_by_key: Final = False
@@ -64,7 +64,7 @@ class WorkerShedder:
         self.classes = TrafficClasses() if classes is None else classes
         self.signal: Signal = LoopLag() if signal is None else signal
         if not callable(getattr(self.signal, "pressure", None)):
-            raise InvalidSetting("signal", signal, f"must be made by {LoopLag.__name__} or {Occupancy.__name__}")
+            raise InvalidSetting("signal", signal, f"must be a {LoopLag.__name__} or an {Occupancy.__name__}")
         self._by_thread = isinstance(self.signal, LoopLag)
         self._controller = Controller(gains)
         count = len(self.classes.names)
@@ -81,12 +81,12 @@ class WorkerShedder:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether it measures an event loop, without which it never rejects anything."""
+        """Whether the shedder measures an event loop, without which it never rejects anything."""
         return self._by_thread
 
     @property
     def rejected(self) -> float:
-        """The fraction of all traffic that is rejected for now."""
+        """Returns the fraction of all traffic that is rejected for now."""
         return self._controller.rejected
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -99,7 +99,7 @@ class WorkerShedder:
         start_thread(lambda: _measure(me, loop, now, wake), name="reconverge-loop-lag")
 
     def serves(self, port: int) -> None:
-        """Requests come in by this port of TCP: connections that wait in front of it count as waiting for the loop."""
+        """Adds a TCP port through which requests come in: connections that wait there count as waiting for the loop."""
         if isinstance(self.signal, LoopLag):
             self.signal.backlog.add(port)
 
@@ -109,13 +109,13 @@ class WorkerShedder:
         return None if self._by_thread else self.begin(arrival.now_ns)
 
     def refusal(self, now_ns: int) -> ShedRefusal:
-        """Makes the refusal of a request that is rejected."""
+        """Returns the refusal of a request that is rejected."""
         self._step_if_due(now_ns)
         reason = "This worker is overloaded, and rejects requests of less important classes first."
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason)
 
     def begin(self, now_ns: int) -> Busy | None:
-        """Begin a request that is not rejected, where no thread measures."""
+        """Begins a request that is not rejected; also takes a measurement if no thread does."""
         self._step_if_due(now_ns)
         if not self.signal.counts:
             return None
@@ -132,7 +132,7 @@ class WorkerShedder:
         return {"pressure": self._controller.pressure, "rejected_fraction": self._controller.rejected}
 
     def fractions(self) -> dict[str, float]:
-        """The fraction that is rejected now, by class."""
+        """Returns by class the fraction that is rejected for now."""
         return dict(zip(self.classes.names, self._ladder.fractions, strict=True))
 
     def _step_if_due(self, now_ns: int) -> None:
@@ -140,7 +140,7 @@ class WorkerShedder:
             self.step(now_ns)
 
     def step(self, now_ns: int) -> None:
-        """Read the signal and set the fractions; returns at once if another thread does that already."""
+        """Reads the signal and sets the fractions; does nothing while another thread does the same."""
         if not self._stepping.acquire(blocking=False):
             return
         try:
@@ -163,7 +163,7 @@ class WorkerShedder:
             self._stepping.release()
 
     def measured_loop(self, loop: asyncio.AbstractEventLoop, now_ns: int) -> bool:
-        """Measure the loop, and step if it is time. Returns whether to go on. Called by the measuring thread."""
+        """Measures the loop, and steps if it is time; returns whether to go on. Called by the measuring thread."""
         signal = self.signal
         assert isinstance(signal, LoopLag)
         if self._loop is not loop:
@@ -176,18 +176,18 @@ class WorkerShedder:
         return True
 
     def start_over_after_fork(self) -> None:
-        """In a forked child there is no thread, and nothing runs."""
+        """Starts anew in a forked child, where no thread measures and no request runs."""
         self._stepping = threading.Lock()  # fork: no thread waits for it, and the child makes another one
         self._wake = WakeEvent()
         self._loop = None
         self.signal.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:  # noqa: ARG002  # nothing is waited for
-        """Stop the measuring thread, because the process ends."""
+        """Ends the measuring thread, because the process ends."""
         self.close()
 
     def close(self) -> None:
-        """Stop measuring. The next request of an event loop begins anew."""
+        """Stops measuring. The next request of an event loop starts it again."""
         self._loop = None
         self._wake.wake()
 
@@ -196,7 +196,7 @@ class WorkerShedder:
 
 
 class Busy:
-    """A request that keeps a worker busy."""
+    """The ticket of a request that keeps a worker busy."""
 
     __slots__ = ("_aside", "_signal")
 
@@ -231,7 +231,7 @@ class Busy:
 def _measure(
     shedder: weakref.ref[WorkerShedder], loop: asyncio.AbstractEventLoop, now: Clockwork, wake: WakeEvent
 ) -> None:
-    """Measure the loop forty times a second, until the loop or the shedder has gone."""
+    """Measures the event loop forty times a second, until the loop or the shedder is gone."""
     while True:
         mine = shedder()
         if mine is None or not mine.measured_loop(loop, now()):

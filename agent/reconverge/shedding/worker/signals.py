@@ -45,7 +45,7 @@ WAITING_READINGS: Final = 4
 RATE_S: Final = 1.0
 """Time constant in which the rate of requests follows what arrives."""
 RATE_MIN: Final = 1.0
-"""Fewer requests a second say nothing of how long the backlog takes; the lag does then."""
+"""With fewer requests per second the time to work off the backlog cannot be estimated; then the lag counts."""
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
@@ -53,32 +53,32 @@ UNHEARD_NS: Final = 1 << 62
 
 
 class Signal(Protocol):
-    """Says how loaded a worker is. Thread-safe."""
+    """A measure of a worker's load. Thread-safe."""
 
     @property
     def counts(self) -> bool:
-        """Whether it has to hear when requests begin and end."""
+        """Whether the signal must be notified when requests begin and end."""
         ...
 
     def began(self, now_ns: int) -> None:
-        """A request has been admitted."""
+        """Notes that a request has been admitted."""
         ...
 
     def ended(self, now_ns: int) -> None:
-        """An admitted request has ended."""
+        """Notes that an admitted request has ended."""
         ...
 
     def pressure(self, now_ns: int) -> float:
-        """The pressure since this was last asked; 1.0 is the target."""
+        """Returns the pressure since the last call; 1.0 is the target."""
         ...
 
     def start_over(self) -> None:
-        """In a forked child: nothing runs, and nothing is measured."""
+        """Starts anew in a forked child, where no request runs and no measurement counts."""
         ...
 
 
 class LoopLag:
-    """The wait in an event loop. `target` is in seconds: so long may a callback wait. Raises InvalidSetting."""
+    """Measures how long callbacks wait in an event loop. `target` is that wait in seconds. Raises InvalidSetting."""
 
     counts = False
 
@@ -98,7 +98,10 @@ class LoopLag:
         """Requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
-        """Hand the loop a callback, unless it still has one. Returns whether the loop is open. From another thread."""
+        """Schedules a callback in the loop, unless one is pending; returns whether the loop is open.
+
+        For another thread.
+        """
         waiting = self.backlog.waiting()
         if waiting is not None:
             self.waits(waiting)
@@ -119,17 +122,17 @@ class LoopLag:
         self._answered = True
 
     def waits(self, connections: int) -> None:
-        """Take in a reading of the backlog."""
+        """Stores how many connections wait in the backlog."""
         self._waiting.append(connections)
 
     def arrived(self, requests: int, elapsed_s: float) -> None:
-        """Take in how many requests have arrived in the last `elapsed_s` seconds, rejected ones as well."""
+        """Counts the requests that have arrived in the last `elapsed_s` seconds, rejected ones included."""
         if elapsed_s > 0:
             weight = 1.0 - math.exp(-elapsed_s / RATE_S)
             self._rate += weight * (requests / elapsed_s - self._rate)
 
     def heard(self, lag_ns: int) -> None:
-        """Take in a reading, in nanoseconds."""
+        """Stores a measured lag, in nanoseconds."""
         self._worst_ns = max(self._worst_ns, lag_ns)
         self._least_ns = min(self._least_ns, lag_ns)
 
@@ -140,7 +143,11 @@ class LoopLag:
         """Does nothing."""
 
     def pressure(self, now_ns: int) -> float:
-        """Returns the longest of the readings since then, and of those that have stood for longer, or wait."""
+        """Returns the longest lag since the last call in parts of the target; a pending callback counts, too.
+
+        Added is the time to work off the connections in the backlog, or without a backlog a part of the shortest recent
+        lag.
+        """
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
         self._leasts_ns.append(age_ns if self._least_ns == UNHEARD_NS else self._least_ns)
@@ -162,14 +169,14 @@ class Clockwork(Protocol):
     """Reads the monotonic clock, in nanoseconds."""
 
     def __call__(self) -> int:
-        """Nanoseconds since an arbitrary start."""
+        """Returns the nanoseconds since an arbitrary start."""
         ...
 
 
 class Occupancy:
-    """How many of `workers` are busy, as those requests that are in progress.
+    """Measures how many of `workers` are busy, by the requests in progress.
 
-    `target` is the fraction that may be busy on average. Raises InvalidSetting for numbers that make no sense.
+    `target` is the fraction that may be busy on average. Raises InvalidSetting for numbers out of range.
     """
 
     counts = True
@@ -215,7 +222,10 @@ class Occupancy:
 
 
 def pressure_of(busy: float, target: float) -> float:
-    """The pressure of a busy fraction: 1.0 at the target, proportional near it, `FULL_PRESSURE` when all are busy."""
+    """Returns the pressure of a busy fraction.
+
+    It is 1.0 at the target, proportional near it, and `FULL_PRESSURE` when all workers are busy.
+    """
     if busy <= target:
         return busy / target
     beyond = min(1.0, (busy - target) / (1.0 - target))

@@ -1,1 +1,1 @@
-"""Limits on work in progress, under virtual time: fleets whose work takes a while, and cases drawn from a seed."""
+"""Simulates limits on work in progress under virtual time: fleets whose work takes a while, and cases from a seed."""

@@ -1,7 +1,7 @@
 """Slots under virtual time: fleets whose work takes a while, in a world of faults that is drawn from a seed.
 
-The kernel, the syncer and the merge rule are the real ones, as in `simulation/world.py`. What is judged differs: not
-what was admitted in a window, but what is in progress at each moment.
+The kernel, the syncer and the merge rule are the real ones, as in `simulation/world.py`. The judgement differs: it is
+about the work in progress at each moment, and not about the admissions in a window.
 """
 
 # Theory of operation.
@@ -42,14 +42,14 @@ from reconverge.settings import LEASE_INTERVALS_MIN
 NAME: Final = "slots"
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 LOOKS: Final = 300
-"""So many moments of a case at which something comes or ends."""
+"""The number of moments of a case at which work begins or ends."""
 WAITS_MAX: Final = 3
-"""Leases that the end of a case is waited for."""
+"""The number of leases to wait at the end of a case."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Something in progress; also the argument of `Table.release`."""
+    """One piece of work in progress; also the object by which `Table.release` finds the charge."""
 
     node: SlotNode
     key: str
@@ -57,7 +57,7 @@ class Work:
     cell: Cell | None
     cost: int
     apart: bool = False
-    """The lease of its node has ended since it began."""
+    """Whether the lease of its node has ended since it began."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class WaitingRequest:
     cost: int
     until_ns: int
     table: Table
-    """Where it has asked; its key may be in the table of another plan by now."""
+    """The table that the request has asked; its key may be in the table of another plan by now."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
@@ -88,7 +88,7 @@ class DriftingClock:
 
 
 class SlotNode:
-    """One node."""
+    """One node of a simulated fleet whose limit is on work in progress."""
 
     def __init__(self, world: SlotWorld, index: int) -> None:
         self.index = index
@@ -107,7 +107,7 @@ class SlotNode:
 
 
 class SlotWorld:
-    """One run. `try_seed` draws what happens in it."""
+    """One simulated run. `try_seed` draws the events in it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"slots {seed}")
@@ -140,7 +140,7 @@ class SlotWorld:
     # ------------------------------------------------------------ nodes
 
     def start(self, node: SlotNode) -> None:
-        """Start as a process does that no hub knows, or as a forked child: with none of the slots of another one."""
+        """Starts a new process in the place of a node, without any slots. The hub does not know it yet."""
         node.kernel = Kernel(
             node.clock,
             namespace="simulation",
@@ -158,22 +158,22 @@ class SlotWorld:
         self._plan(node, self.now_ns)
 
     def declare(self, node: SlotNode) -> Table:
-        """The limit on a node; of several plans, the largest."""
+        """Declares the limit on a node. Returns its table; if the limit has plans, the table of the largest."""
         return node.kernel.declare(NAME, self.limit, self.policy)
 
     def table_of(self, node: SlotNode, key: str) -> Table:  # noqa: ARG002  # plans differ by key
-        """Where a request about a key asks now."""
+        """Returns the table that a request about a key asks at this moment."""
         return node.table
 
     def kill(self, node: SlotNode) -> None:
-        """End a process at once, and with it all that it has in progress."""
+        """Ends a process at once, and with it all its work in progress."""
         node.alive = False
         node.batch = None
         node.work.clear()
         node.waiting.clear()
 
     def asks(self, node: SlotNode, key: str, cost: int, patience_ns: int) -> None:
-        """A request comes: it goes at once if it may, and else waits for so long."""
+        """Makes a request: it begins at once if there is a slot, and else waits for up to `patience_ns`."""
         if not node.alive or node.stopping:
             return
         now_ns, table = node.clock.monotonic_ns(), self.table_of(node, key)
@@ -192,7 +192,7 @@ class SlotWorld:
         self._look_at(node)
 
     def ends(self, work: Work) -> None:
-        """Ends work, and releases its slots twice: the second time does nothing."""
+        """Ends a piece of work, and releases its slots twice: the second release must do nothing."""
         node = work.node
         if work in node.work:
             node.work.remove(work)
@@ -206,7 +206,7 @@ class SlotWorld:
         self._note(Work(node, key, cost, cell, cost))
 
     def _note(self, work: Work) -> None:
-        """Work has begun, which must not be after its node's lease: then it would count apart at once."""
+        """Records that work has begun. It is a problem if the lease of its node is over by then."""
         work.node.work.append(work)
         now_ns = work.node.clock.monotonic_ns()
         if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
@@ -214,7 +214,7 @@ class SlotWorld:
         self._judge(work.key)
 
     def _let_in(self, node: SlotNode) -> None:
-        """Lets waiting work try, the first of each key first."""
+        """Lets waiting requests try again, the oldest of each key first."""
         blocked: set[str] = set()
         for waiting in list(node.waiting):
             gone = self.now_ns >= waiting.until_ns
@@ -231,13 +231,13 @@ class SlotWorld:
                 gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
 
     def nothing_waits(self, node: SlotNode) -> None:
-        """All requests of a node that wait give up."""
+        """Makes all waiting requests of a node give up."""
         for waiting in node.waiting:
             gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
         node.waiting.clear()
 
     def notice_leases(self) -> None:
-        """Counts all work apart whose node's lease is over by that node's clock."""
+        """Marks work as `apart` if its node's lease is over by that node's clock."""
         for node in self.nodes:
             if not node.work:
                 continue
@@ -249,7 +249,7 @@ class SlotWorld:
                     work.apart = True
 
     def in_progress(self, key: str) -> int:
-        """Returns the slots of a key in progress, without work that counts apart."""
+        """Returns how many slots of a key are in progress, without work that counts apart."""
         return sum(work.slots for node in self.nodes for work in node.work if work.key == key and not work.apart)
 
     def _judge(self, key: str) -> None:
@@ -262,7 +262,7 @@ class SlotWorld:
     # ------------------------------------------------------------ the network
 
     def pass_until(self, moment_ns: int) -> None:
-        """Let everything happen that happens until then."""
+        """Runs all events up to a moment."""
         events = self._events
         while events and events[0][0] <= moment_ns:
             self.now_ns, _, action, node, what = heapq.heappop(events)
@@ -282,7 +282,7 @@ class SlotWorld:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def end_later(self, work: Work, after_ns: int) -> None:
-        """Ends work by itself after a while."""
+        """Plans the end of a piece of work after a while."""
         self._push(self.now_ns + after_ns, "end", work.node, work)
 
     def _speak(self, node: SlotNode) -> None:
@@ -345,7 +345,7 @@ class SlotWorld:
         return f"name-{self.names}"
 
     def heal(self) -> None:
-        """From here on nothing goes wrong."""
+        """Ends all faults of the network and the hub."""
         self.cut.clear()
         self.down = False
         self._loss = self._repeats = 0.0
@@ -354,11 +354,14 @@ class SlotWorld:
 
     @property
     def settled_ns(self) -> int:
-        """How long it takes at most until a hub knows all, and grants: leases, learning, and some exchanges."""
+        """Returns how long it takes at most until the hub knows all slots and grants all free ones.
+
+        The time covers leases, learning, and some exchanges.
+        """
         return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
 
     def left_behind(self) -> list[str]:
-        """Describes the slots that are still in use when no work is in progress."""
+        """Describes the slots that are still in use on nodes when no work is in progress."""
         used = Counter(
             {
                 node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())

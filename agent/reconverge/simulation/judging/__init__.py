@@ -1,1 +1,1 @@
-"""An observer's knowledge of a simulated fleet: the charges, and their windows."""
+"""Judges a simulated fleet from outside, with full knowledge of the charges and their windows."""

@@ -1,4 +1,4 @@
-"""Whether the hub has counted all charges: nothing lost, nothing doubled, but for what the promises exclude."""
+"""Checks whether the hub has counted all charges: none lost and none counted twice, but for the declared exceptions."""
 
 # Theory of operation.
 #
@@ -25,14 +25,14 @@ from reconverge.kernel import Kernel, Table, measure
 
 
 class AccountedKernel(Kernel):
-    """A kernel that remembers what it has left behind at the hub, under accounts that it does not go by any more."""
+    """A kernel that remembers its charges under accounts that it has closed."""
 
     def keep_accounts(self) -> None:
-        """Begin without any."""
+        """Starts the record of closed accounts, which is empty."""
         self.left_behind: Counter[str] = Counter()
-        """Charged and confirmed under former accounts, by limit."""
+        """The cost charged and confirmed under former accounts, by limit."""
         self.reported_again: Counter[str] = Counter()
-        """Charged and not confirmed when an account was given up."""
+        """The cost charged but not confirmed when its account was closed, by limit."""
 
     def open_account(self, shard_index: int) -> None:
         for table in self.tables.values():
@@ -43,22 +43,22 @@ class AccountedKernel(Kernel):
 
 
 class Accounts:
-    """The charges of a run, by limit, and how far the hub may differ from them."""
+    """The charges of a run, by limit, and how far the hub's count may differ from them."""
 
     def __init__(self) -> None:
         self.unreported: Counter[str] = Counter()
-        """Charged by nodes that were killed before the hub had confirmed it."""
+        """The cost charged by killed nodes that the hub had not confirmed, by limit."""
         self._killed: Counter[str] = Counter()
         self._left_behind: Counter[str] = Counter()
         self._reported_again: Counter[str] = Counter()
         self._generations: set[str] = set()
 
     def note_answer(self, generation: str) -> None:
-        """The hub has answered, with data of that name."""
+        """Notes the generation of the hub's data in an answer."""
         self._generations.add(generation)
 
     def note_ended(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
-        """A process ends, after its last words or without any."""
+        """Notes the charges of a process that ends, with or without a last report."""
         tables = list(tables)
         self._killed += charged_by(tables)
         for table in tables:
@@ -69,9 +69,9 @@ class Accounts:
     def miscounted(
         self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
     ) -> list[str]:
-        """Describes the hub's losses and doubles, by the kernels and tables of the nodes that are alive.
+        """Describes charges that the hub has lost or counted twice, by the live nodes' kernels and tables.
 
-        To be asked when all nodes have had time to report.
+        To be called when all nodes have had time to report.
         """
         charged, left_behind, reported_again = (
             Counter(self._killed),

@@ -1,4 +1,4 @@
-"""Whether the hub has ever called more free than one central limiter would still admit."""
+"""Checks whether an answer of the hub has ever called more cost free than one central limiter would still admit."""
 
 # Theory of operation.
 #
@@ -24,7 +24,7 @@ BITS: Final = 1e-6
 
 
 def is_plain(limit: Limit) -> bool:
-    """Whether the free part of a limit follows from the charges and a moment."""
+    """Whether the free cost of a limit can be computed from its charges and a moment."""
     if limit.algorithm in PACED or limit.withheld > 0:
         return False
     fixed = limit.counts_as == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
@@ -32,7 +32,7 @@ def is_plain(limit: Limit) -> bool:
 
 
 def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[CalledFree]) -> list[str]:
-    """The answers that have called more free than there was, in words. For policies that dare nothing."""
+    """Describes the hub's answers that have called more cost free than there was. For the policy `strict` only."""
     truth: _CalledBucket | _Windows = _CalledBucket(limit) if limit.bucket else _Windows()
     problems: list[str] = []
     counted = 0
@@ -54,27 +54,27 @@ class _Windows:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
 
     def charge(self, one: DecidedRequest) -> None:
-        """Count a request that was admitted."""
+        """Adds the cost of an admitted request to its window."""
         self._used[one.key, one.epoch] += one.cost
 
     def used(self, one: CalledFree) -> float:
-        """Returns the use in the window that an answer is about."""
+        """Returns the use in the window of an answer."""
         return self._used[one.key, one.epoch]
 
 
 class _CalledBucket:
-    """One bucket for each key, into which all is charged."""
+    """One bucket for each key, to which all charges are added."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
         self._levels: dict[str, tuple[float, int]] = {}
 
     def charge(self, one: DecidedRequest) -> None:
-        """Pour in a request that was admitted."""
+        """Adds the cost of an admitted request to the bucket of its key."""
         self._levels[one.key] = self._level(one.key, one.hub_ns) + one.cost, one.hub_ns
 
     def used(self, one: CalledFree) -> float:
-        """How full the bucket is when an answer is given."""
+        """Returns the level of the bucket at the moment of an answer."""
         return self._level(one.key, one.hub_ns)
 
     def _level(self, key: str, hub_ns: int) -> float:

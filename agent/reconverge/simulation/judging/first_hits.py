@@ -1,7 +1,7 @@
-"""The window of the fleet that a charge belongs to if windows begin with the first hit, seen from outside the fleet.
+"""Computes the fleet's windows from the nodes' windows, for limits whose windows begin with the first hit.
 
-A node puts every charge into the window that it believes to be in: the hub's, once it has heard of that, and until then
-one that it has opened itself. The nodes' own windows are parts of the fleet's; this file says of which.
+A node charges every request to the window that it believes to be open: the hub's, once the hub has answered, and until
+then a window that it has opened itself. Each window of a node is a part of one of the fleet's windows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class OpenedWindow(NamedTuple):
-    """A window as one node knew it: the microsecond of the hub's clock at which it began."""
+    """A window as one node knew it, with the microsecond of the hub's clock at which it began."""
 
     node: int
     began_us: int
@@ -22,12 +22,12 @@ class OpenedWindow(NamedTuple):
 def fleet_windows(
     opened: Iterable[OpenedWindow], window_us: int, *, of_hub: Collection[int] | None = None
 ) -> dict[OpenedWindow, int]:
-    """When the fleet's window began of which each node's is a part.
+    """Returns, for each window of a node, the beginning of the fleet's window that it is a part of.
 
-    `of_hub` are those that the hub has answered with; unless they are known, all that more than one node was in. A
-    node's own window is a part of the hub's that it began in, or else of the one that the hub opened during it: unless
-    the node has begun another in that one, and never heard of it. What is left are windows that the hub never knew,
-    which count together if they begin within one window's length.
+    `of_hub` are the windows in the hub's answers; if it is None, the windows that more than one node had. A node's own
+    window is a part of the hub's window in which it began, or else of the window that the hub opened during it, unless
+    the node has begun another window in that one without learning of it. The other windows were never known to the hub;
+    they count together if they begin within one window's length.
     """
     known = sorted(set(opened), key=lambda one: (one.began_us, one.node))
     hubs = sorted(_shared(known) if of_hub is None else of_hub)
@@ -50,7 +50,7 @@ def fleet_windows(
 
 
 def _joins(one: OpenedWindow, hub_us: int, of_node: Collection[int], window_us: int) -> bool:
-    """Whether a window that a node opened became a part of the one that the hub opened during it."""
+    """Whether a window that a node opened became a part of the window that the hub opened during it."""
     if hub_us >= one.began_us + window_us:
         return False
     return hub_us in of_node or not any(hub_us < other < hub_us + window_us for other in of_node)

@@ -1,4 +1,4 @@
-"""When the hub has given up on every name that no process goes by any more: from then on there is no news of those."""
+"""Computes when the hub has given up all unused node names; after that its counts are stable."""
 
 # Theory of operation.
 #
@@ -27,28 +27,28 @@ from reconverge.hub.report import Answer, Batch, Status
 
 
 class UnderWay(NamedTuple):
-    """A batch that the hub will hear, and when."""
+    """A batch on its way to the hub, and the moment of its arrival."""
 
     arrives_ns: int
     batch: Batch
 
 
 class Leases:
-    """The leases on names as the hub knows them. All moments are of one clock, the caller's."""
+    """The leases on node names, as the hub knows them. All moments are of one clock, the caller's."""
 
     def __init__(self) -> None:
         self._ends_ns: dict[str, int] = {}
         """When the lease of each name is over, by the last batch that was merged."""
 
     def note_answer(self, batch: Batch, answer: Answer, now_ns: int) -> None:
-        """The hub has answered a batch right now. Only one that it has merged prolongs a lease."""
+        """Notes the hub's answer to a batch at this moment; the lease is extended if the batch was merged."""
         if answer.status is Status.MERGED:
             self._ends_ns[batch.node] = _end_ns(batch, now_ns)
 
     def given_up_ns(self, in_use: Collection[str], under_way: Iterable[UnderWay]) -> int:
-        """When the leases are over of all names but those `in_use`; 0 if there is no other name.
+        """Returns the moment at which the leases of all names except `in_use` are over; 0 if there is no other name.
 
-        A batch that is `under_way` prolongs the lease of its name, if it arrives before that is over.
+        A batch that is `under_way` extends the lease of its name, if it arrives before the lease is over.
         """
         ends_ns = {name: end_ns for name, end_ns in self._ends_ns.items() if name not in in_use}
         for arrives_ns, batch in sorted(under_way, key=lambda one: one.arrives_ns):
@@ -59,7 +59,7 @@ class Leases:
 
 
 def _end_ns(batch: Batch, merged_ns: int) -> int:
-    """The first moment at which the hub has given up on a batch's node, if it merges no later one."""
+    """Returns the moment at which the hub has given up a batch's node, unless it merges a later batch."""
     if batch.leaving:
         return merged_ns
     return merged_ns + (batch.lease_us + 1) * MICROSECOND_NS  # its clock counts microseconds, and rounds down

@@ -1,1 +1,1 @@
-"""Questions that many simulated runs answer: which interval, which policy, which cost."""
+"""Studies over many simulated runs: which sync interval and policy to choose, and what they cost."""

@@ -1,4 +1,4 @@
-"""The cost of a fleet for its hub, and itself, from how many nodes report how many keys how often.
+"""Computes the cost of a fleet for its hub and its nodes, from how many nodes report how many keys how often.
 
 The coefficients are measured by `python -m bench.capacity` and kept in the folder above.
 """
@@ -21,9 +21,10 @@ from typing import Final, Self
 from reconverge.exchange.syncer import CELLS_MAX
 
 HUB_CPU_PCT_MAX: Final = 50.0
-"""From this share of a core on, one Redis is not enough: exchanges come in crowds, and must not wait for each other."""
+"""The CPU load in % of a core that one Redis should carry at most: exchanges come in crowds, and must not wait for
+each other."""
 KEY_BYTES: Final = 16
-"""The length of a key that is reckoned with."""
+"""The assumed length of a key in bytes."""
 DATA: Final = "capacity.json"
 
 
@@ -36,16 +37,16 @@ class Coefficients:
     node_batch_us: float
     node_cell_us: float
     in_batch_bytes: float
-    """From a node to the hub."""
+    """Bytes of a batch from a node to the hub."""
     in_cell_bytes: float
-    """The same, beside the key itself."""
+    """Bytes of a report from a node to the hub, without the key itself."""
     out_batch_bytes: float
-    """From the hub to a node."""
+    """Bytes of a batch from the hub to a node."""
     out_cell_bytes: float
     memory_key_bytes: float
-    """Of the hub, for each key beside the key itself, however many nodes report it."""
+    """Memory of the hub for each key, without the key itself, however many nodes report it."""
     memory_entry_bytes: float
-    """Of the hub, for each node that reports a key."""
+    """Memory of the hub for each node that reports a key."""
 
     @classmethod
     def measured(cls) -> Self:
@@ -58,7 +59,7 @@ COEFFICIENTS: Final = Coefficients.measured()
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRate:
-    """A fleet's exchanges in a second."""
+    """How many batches and reports a fleet exchanges in a second."""
 
     batches: float
     cells: float
@@ -67,35 +68,35 @@ class ExchangeRate:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The cost of such a pace."""
+    """The load that a rate of exchanges causes on the hub and on each node."""
 
     hub_cpu_pct: float
-    """Of one core."""
+    """CPU time of the hub in % of one core."""
     node_cpu_pct: float
-    """Of one core, for each node; the exchanges alone, without the event loop around them."""
+    """CPU time of each node in % of one core: the exchanges alone, without the event loop around them."""
     in_bytes_per_s: float
-    """From all nodes to the hub."""
+    """Bytes per second from all nodes to the hub."""
     out_bytes_per_s: float
-    """From the hub to all nodes."""
+    """Bytes per second from the hub to all nodes."""
     hub_memory_bytes: float
 
     @property
     def hubs(self) -> int:
-        """Among how many Redis servers of one core each the keys should be divided."""
+        """Returns among how many Redis servers of one core each the keys should be divided."""
         return max(1, ceil(self.hub_cpu_pct / HUB_CPU_PCT_MAX))
 
 
 def cold_reports(window_ns: int, interval_ns: int) -> float:
-    """How often a key that is asked about once in a window is reported in it.
+    """Returns how often a key is reported in a window if a request asks about it once in that window.
 
-    A quiet key is reported again at doubling distances, and in every interval at most.
+    A quiet key is reported again at doubling distances, and at most once in each interval.
     """
     intervals = window_ns / interval_ns
     return min(intervals, max(1.0, log2(intervals)))
 
 
 def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> ExchangeRate:
-    """The regular exchanges of a fleet whose nodes each report so many keys; nothing is asked ahead of time."""
+    """Returns the regular exchanges of a fleet whose nodes report so many keys, without exchanges ahead of time."""
     per_window = window_ns / interval_ns
     cells = hot_keys * per_window + cold_keys * cold_reports(window_ns, interval_ns)
     batches = per_window * max(1, ceil(cells / per_window / CELLS_MAX))
@@ -104,7 +105,7 @@ def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, i
 
 
 def load(pace: ExchangeRate, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
-    """Returns the cost of a pace, if all nodes share the hot keys and each has cold ones of its own."""
+    """Returns the load of these exchanges, if all nodes share the hot keys and each node has cold keys of its own."""
     keys = hot_keys + nodes * cold_keys
     entries = nodes * (hot_keys + cold_keys)
     return Load(

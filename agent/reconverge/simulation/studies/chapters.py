@@ -1,4 +1,4 @@
-"""The goals of each chapter of situations, and a page in Markdown of the figures that were reached."""
+"""Chapters of simulated situations with their goals, and a page in Markdown of the figures that were reached."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MESSAGES: Final = "messages, balanced"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """At most so much of a figure, for one policy, over all situations of a chapter."""
+    """A goal: the highest value of a figure that one policy may have, over all situations of a chapter."""
 
     policy: str
     figure: str
     at_most: float
 
     def met_by(self, figures: dict[str, Figures]) -> bool:
-        """Whether it is reached."""
+        """Whether these figures meet the goal."""
         return figures[self.policy].as_json()[self.figure] <= self.at_most
 
     def __str__(self) -> str:
@@ -34,16 +34,16 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Situations that belong together, and what is to be reached in all of them."""
+    """Situations that belong together, and the goals for all of them."""
 
     name: str
     situations: dict[str, Experiment]
     goals: tuple[Goal, ...]
     seeds: int = 2
     in_doubt: bool = False
-    """Judged by what was refused falsely over the whole run, and by what asked."""
+    """Whether its rows show false refusals over the whole run, and how many requests asked."""
     apart: bool = False
-    """Its situations differ in kind, so each has a row of its own, also in a summary."""
+    """Whether each situation has a row of its own, also in a summary, because they differ in kind."""
 
 
 NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
@@ -54,7 +54,7 @@ Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
 
 
 def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
-    """All situations of a chapter as one, by policy: the means of the means, the largest of the largest."""
+    """Sums up all situations of a chapter, by policy: the mean of the means, and the largest of the largest."""
     situations = list(situations)
     count = len(situations)
     summed: dict[str, Figures] = {}
@@ -78,13 +78,13 @@ def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
 
 
 def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[str]:
-    """The goals that are not reached, in words."""
+    """Describes the goals that were not met."""
     figures = together(situations.values())
     return [str(goal) for goal in chapter.goals if not goal.met_by(figures)]
 
 
 def page(found: Found, made_at: str = "") -> str:
-    """Each situation in Markdown, with all policies, and which commit the figures were `made_at`, if that is known."""
+    """Returns a page in Markdown with each situation and all policies, and the commit `made_at`, if known."""
     lines = _beginning(made_at)
     for chapter, situations in found:
         row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, MESSAGES))
@@ -97,7 +97,7 @@ def page(found: Found, made_at: str = "") -> str:
 
 
 def summary(found: Found, made_at: str = "") -> str:
-    """A row for each chapter, the mean of its means and the worst of its worst; and the goals that are not met."""
+    """Returns a table with a row for each chapter: the mean of its means, the worst of its worst, and its own goals."""
     lines = [
         *_beginning(made_at),
         "",
@@ -141,7 +141,7 @@ def _beginning(made_at: str) -> list[str]:
 
 
 def _verdict(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> str:
-    """Which goals were not met, in words; empty if all were."""
+    """Returns a sentence about the goals that were not met; empty if all were met."""
     missed = unmet(chapter, situations)
     return f"NOT MET: {'; '.join(missed)}" if missed else ""
 

@@ -27,7 +27,7 @@ PROCESSES: Final = multiprocessing.cpu_count()
 def mapped(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1
 ) -> Iterator[Result]:
-    """The results, as they become available. With one process everything is done in this one."""
+    """Yields the results of a function over the tasks, as they become available. One process means this one."""
     count = min(processes, len(tasks))
     if count <= 1:
         yield from map(function, tasks)
@@ -40,7 +40,7 @@ def mapped(
 
 
 def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal; it is the parent that ends the others, and says so once."""
+    """Ignores Ctrl-C in a worker process: the parent ends the workers, and reports the interrupt once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -50,21 +50,21 @@ class Experiment:
 
     fleet: Fleet
     traffic: Traffic | tuple[SimulatedArrival, ...]
-    """A pattern, or requests of one's own."""
+    """A pattern of traffic, or a recording of requests."""
     windows: int
     warmup: int = 2
     faults: Sequence[str] = ()
     judged: int = 0
-    """Which quota of the limit the figures are about."""
+    """The number of the limit's quota by which the run is judged."""
 
     @property
     def judged_windows(self) -> int:
-        """How many windows of that quota the run takes, the last perhaps only in part."""
+        """Returns how many windows of the judged quota the run takes, the last perhaps only in part."""
         return self._in_judged(self.windows)
 
     @property
     def judged_warmup(self) -> int:
-        """How many of those the figures leave out."""
+        """Returns how many of the judged windows belong to the warm-up, which the figures leave out."""
         return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
 
     def _in_judged(self, windows: int) -> int:
@@ -72,7 +72,7 @@ class Experiment:
         return -(-windows * limits[0].window_ns // limits[self.judged].window_ns)
 
     def arrivals(self, seed: int) -> Sequence[SimulatedArrival]:
-        """The requests of one seed."""
+        """Returns the requests of one seed."""
         if isinstance(self.traffic, tuple):
             return self.traffic
         limit = self.fleet.limit
@@ -81,7 +81,7 @@ class Experiment:
         )
 
     def faults_of(self, seed: int) -> list[Fault]:
-        """The faults of one seed: the same kinds at the same times, on nodes that are drawn."""
+        """Returns the faults of one seed: the same kinds at the same times, on nodes that are drawn."""
         random = Random(f"faults {seed}")
         window_ns = self.fleet.limit.window_ns
         return [Fault.parse(text, nodes=self.fleet.nodes, window_ns=window_ns, random=random) for text in self.faults]
@@ -96,7 +96,7 @@ class ExperimentRun(NamedTuple):
 
 
 def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[SimulatedArrival], *, seed: int) -> RunFigures:
-    """One policy with one seed."""
+    """Simulates one policy with one seed, and returns the figures of that run."""
     fleet = experiment.fleet
     faults = experiment.faults_of(seed)
     world = World(fleet, policy, faults, seed=seed)
@@ -123,7 +123,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Simulate
 def run_all(
     trials: Sequence[ExperimentRun], *, processes: int = 1, watch: Callable[[], None] = lambda: None
 ) -> list[RunFigures]:
-    """The figures of every trial, in their order; `watch` is called after each."""
+    """Returns the figures of every run, in the order of `trials`; `watch` is called after each."""
     found = []
     for figures in mapped(_run_trial, trials, processes=processes):
         found.append(figures)
@@ -139,7 +139,7 @@ def run(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
-    """The figures of every policy over all seeds, and of every run; `watch` is called after each run."""
+    """Returns the figures of every policy over all seeds, and of every run; `watch` is called after each run."""
     trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):

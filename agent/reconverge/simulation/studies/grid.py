@@ -32,15 +32,16 @@ from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapp
 PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
 ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 WINDOWS_OF: Final = {5: 22, 12: 18, 20: 14, 60: 10, 300: 7, 1000: 6, 2000: 6}
-"""The quotas, and for how many windows each is simulated: of a small one a single request is a large part."""
+"""The quotas, and how many windows of each are simulated; small quotas need more, as one request is a large part of
+them."""
 NODES: Final = (4, 8, 16, 32, 64, 128)
 DEMANDS: Final = (0.9, 2.0)
 WARMUP: Final = 2
 SHARE_MIN, SHARE_MAX = 0.03, 0.2
-"""The sync interval, as a part of a window of WINDOW_S."""
+"""The range of the sync interval, as a fraction of a window of WINDOW_S."""
 WINDOW_S: Final = 10.0
 LONG_SHARE: Final = 0.25
-"""So many cells have a window of a minute and a sync interval of a tenth of a second, as an agent has by default."""
+"""The fraction of cells with a window of a minute and a sync interval of a tenth of a second, an agent's default."""
 LONG_WINDOW_S: Final = 60.0
 LONG_INTERVAL_NS: Final = 100 * MILLISECOND_NS
 HELD_OUT_SHARE: Final = 1 / 3
@@ -49,7 +50,7 @@ SMALL_MAX: Final = 60
 ALL: Final = "all"
 SIZES: Final = (f"L ≤ {SMALL_MAX}", f"L > {SMALL_MAX}")
 CELLS: Final = 60
-"""Those that are not held out take about two minutes on one core."""
+"""The default number of cells; those that are not held out take about two minutes on one core."""
 FROM_MEMORY, ASKING = "from memory", "asking"
 WITHIN_MS: Final = 25
 WORST_SHOWN: Final = 6
@@ -57,7 +58,7 @@ WORST_SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class GridCell:
-    """A fleet, a limit and traffic."""
+    """One cell of the grid: a fleet, a limit and traffic."""
 
     number: int
     held_out: bool
@@ -70,7 +71,7 @@ class GridCell:
     demand: float
 
     def experiment(self, asks: AskSettings | None = None) -> Experiment:
-        """Returns the experiment; with `asks` requests ask in doubt."""
+        """Returns the experiment of this cell; with `asks`, requests ask in doubt."""
         limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
         fleet = Fleet(self.nodes, limit, self.sync_interval_ns, asks=asks)
         return Experiment(fleet, Traffic(self.pattern, self.demand), WINDOWS_OF[self.quota], WARMUP)
@@ -84,24 +85,24 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The result of a cell in one way: from memory, or asking."""
+    """The figures of a cell in one way of deciding: from memory, or asking."""
 
     figures: Figures
     of_limit_pct: float
-    """The false refusals in % of the quotas of all windows, however much was asked for in them."""
+    """The false refusals in % of the quotas of all windows, whatever the demand in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """The result of a cell."""
+    """The figures of a cell in every way of deciding."""
 
     cell: GridCell
     found: dict[str, CellFigures]
-    """By way; the same requests in each."""
+    """The figures by way of deciding; each way gets the same requests."""
 
 
 def draw_cell(number: int) -> GridCell:
-    """The cell of a number. Patterns and algorithms take turns, so that the first cells have all of them."""
+    """Draws the cell of a number. Patterns and algorithms take turns, so that the first cells cover all of them."""
     random = Random(f"grid {number}")
     long = random.random() < LONG_SHARE
     share = SHARE_MIN * (SHARE_MAX / SHARE_MIN) ** random.random()
@@ -119,13 +120,13 @@ def draw_cell(number: int) -> GridCell:
 
 
 def chosen(count: int, *, held_out: bool) -> list[GridCell]:
-    """The first so many cells, or those of them that are not held out."""
+    """Returns the first `count` cells, or those of them that are not held out."""
     return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
 
 
 @dataclass(frozen=True, slots=True)
 class GridTask:
-    """A cell that is to be simulated, in which ways."""
+    """A cell to simulate, and the ways of deciding to try."""
 
     cell: GridCell
     policy: Policy
@@ -133,7 +134,7 @@ class GridTask:
 
 
 def tried(task: GridTask) -> CellOutcome:
-    """Simulate a cell: from memory, and asking if that is wanted."""
+    """Simulates a cell from memory, and if the task says so, with requests that ask."""
     arrivals = task.cell.experiment().arrivals(task.cell.number)
     ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
     return CellOutcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
@@ -149,11 +150,14 @@ def _tried(task: GridTask, asks: AskSettings | None, arrivals: Sequence[Simulate
 
 Row = Sequence[str]
 Before = dict[int, dict[str, CellFigures]]
-"""The results of another commit's cells, by their numbers and by way."""
+"""The figures of cells at another commit, by the cells' numbers and by way of deciding."""
 
 
 def page(outcomes: Sequence[CellOutcome], before: Before) -> str:
-    """The figures in Markdown, a chapter for each way: by size and algorithm, by pattern, and the worst cells."""
+    """Returns the figures in Markdown, with a chapter for each way of deciding.
+
+    Each has tables by size and algorithm, by pattern, and of the worst cells.
+    """
     lines = [
         "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the limit, as a",
         "mean; over: above the limit, in % of it, at worst; messages: by node and window, and times those from memory",
@@ -177,7 +181,7 @@ def _chapter(way: str, outcomes: Sequence[CellOutcome], before: Before) -> Itera
 
 
 def _groups(outcomes: Sequence[CellOutcome]) -> Iterable[tuple[str, list[CellOutcome]]]:
-    """The parts of the grid that have a row: all, sizes, sizes with algorithms, patterns."""
+    """Returns the groups of cells that have a row: all, sizes, sizes with algorithms, patterns."""
     groups: defaultdict[str, list[CellOutcome]] = defaultdict(list)
     for each in outcomes:
         size = _size_of(each.cell)
@@ -226,12 +230,12 @@ def _table(heads: Row, rows: Iterable[Row]) -> list[str]:
 
 
 def as_json(outcomes: Sequence[CellOutcome], made_at: str) -> dict[str, object]:
-    """All cells with their figures, and the commit they are of."""
+    """Returns all cells with their figures, and the commit at which they were made."""
     return {"commit": made_at, "cells": [asdict(each) for each in outcomes]}
 
 
 def read_before(path: Path) -> Before:
-    """The figures in a file that `--json` wrote."""
+    """Reads the figures from a file that `--json` has written."""
     said = json.loads(path.read_text())
     return {
         each["cell"]["number"]: {
@@ -242,7 +246,7 @@ def read_before(path: Path) -> Before:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the page; status 1 when a bound was broken."""
+    """Prints the page. Returns status 1 if a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.grid", description=__doc__)
     parser.add_argument("--cells", type=int, default=CELLS, help="how many are drawn (default: %(default)s)")
     parser.add_argument(

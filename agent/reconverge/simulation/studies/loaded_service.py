@@ -26,16 +26,16 @@ from typing import Final, Protocol
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 
 REJECTION_NS: Final = 200_000
-"""The loop's time for a request that it rejects."""
+"""The time that the loop needs to reject a request."""
 QUEUE_MAX: Final = 100_000
-"""Requests beyond so many in the queue are lost, as in the backlog of a socket."""
+"""The longest queue: further requests are lost, as in the backlog of a socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadStream:
-    """Requests of one class: `rate` is in requests a second, at a moment in seconds.
+    """A stream of requests of one class; `rate` returns the requests per second at a moment in seconds.
 
-    They come evenly spaced, or at random (a Poisson process), which is what a large number of clients sends.
+    They come evenly spaced, or at random (a Poisson process), as from a large number of clients.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class LoadStream:
 
 @dataclass(slots=True)
 class ServedRequest:
-    """One request, with what became of it."""
+    """One request, when it arrived, and how it ended."""
 
     rank: int
     arrived_ns: int
@@ -54,32 +54,32 @@ class ServedRequest:
 
     @property
     def latency_s(self) -> float:
-        """How long it took; infinite if it never ended."""
+        """Returns how long the request took, in seconds; infinite if it never ended."""
         return (self.ended_ns - self.arrived_ns) / SECOND_NS if self.ended_ns >= 0 else float("inf")
 
 
 class SimulatedGate(Protocol):
-    """Decides, as the simulated service asks it."""
+    """The interface of a load shedder in front of the simulated service."""
 
     def enter(self, rank: int, now_ns: int) -> object | None:
-        """A token for an admitted request, or None for one that is rejected."""
+        """Decides about a request of a class. Returns a token if it is admitted, or None if it is rejected."""
         ...
 
     def leave(self, token: object, now_ns: int) -> None:
-        """An admitted request has ended."""
+        """Called when an admitted request has ended."""
         ...
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
-        """A reading of the event loop's lag, once every `TICK_NS`; always 0 in front of a pool."""
+        """Called once every `TICK_NS` with the event loop's lag; the lag is always 0 for a pool of workers."""
         ...
 
     def waits(self, connections: int) -> None:
-        """A reading of the backlog, before each `measure`, of a loop that accepts one connection in a round."""
+        """Called with the backlog's length before each `measure`, if a loop accepts one connection in a round."""
         ...
 
 
 class NoGate:
-    """Admits everything."""
+    """A load shedder that admits every request."""
 
     def enter(self, rank: int, now_ns: int) -> object | None:  # noqa: ARG002  # as the protocol has it
         return self
@@ -96,22 +96,22 @@ class NoGate:
 
 TICK_NS: Final = 50 * MILLISECOND_NS
 _PROBE: Final = -1
-"""Stands in the loop's queue for a probe."""
+"""A mark in the loop's queue for a probe."""
 
 
 @dataclass
 class Service:
-    """One process and its traffic.
+    """One simulated process and its traffic.
 
     Args:
-        gate: what decides about each request.
-        streams: what arrives.
-        service_s: how long one request keeps a worker busy on average, at a moment in seconds.
-        workers: how many there are; 1 with `loop`.
-        loop: whether requests are decided about behind the queue, as an event loop does, or before it.
+        gate: the load shedder that decides about each request.
+        streams: the traffic.
+        service_s: returns how long one request keeps a worker busy on average, at a moment in seconds.
+        workers: the number of workers; 1 with `loop`.
+        loop: whether requests are decided about behind the queue, as in an event loop, or before it.
         accepts_one: whether the loop accepts one connection in a round, so that the queue is the kernel's, and a probe
             waits for the present request alone.
-        spread: of the time of service, as the standard deviation of a gamma distribution over its mean; 0 is constant.
+        spread: the standard deviation of the service time, divided by its mean (a gamma distribution); 0 is constant.
     """
 
     gate: SimulatedGate
@@ -127,7 +127,7 @@ class Service:
     """Readings of the loop's lag: moment and lag, both in seconds."""
 
     def run(self, seconds: float) -> list[ServedRequest]:
-        """Let so many seconds pass. Returns all requests, in the order of their arrival."""
+        """Simulates `seconds` of traffic. Returns all requests, in the order of their arrival."""
         self._order = count()
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._queue: deque[tuple[int, ServedRequest | None, object]] = deque()
@@ -227,14 +227,14 @@ class Service:
 def goodput(
     requests: Sequence[ServedRequest], rank: int, timeout_s: float, since_s: float = 0.0, until_s: float = 1e9
 ) -> float:
-    """The fraction of a class that was admitted and answered within `timeout_s`; 1 if nothing arrived."""
+    """Returns the fraction of a class that was admitted and answered within `timeout_s`; 1 if no request arrived."""
     asked = [each for each in requests if each.rank == rank and since_s <= each.arrived_ns / SECOND_NS < until_s]
     good = [each for each in asked if not each.rejected and each.latency_s <= timeout_s]
     return len(good) / len(asked) if asked else 1.0
 
 
 def rejected_by_second(requests: Sequence[ServedRequest], width_s: float = 1.0) -> Iterator[tuple[float, float]]:
-    """The rejected fraction of all that arrived, for each `width_s` seconds: their beginning, and the fraction."""
+    """Yields the beginning of each `width_s` seconds, and the rejected fraction of the requests in them."""
     last = max((each.arrived_ns for each in requests), default=-1)
     width_ns = round(width_s * SECOND_NS)
     arrived = [0] * (last // width_ns + 1)

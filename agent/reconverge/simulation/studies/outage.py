@@ -30,7 +30,7 @@ SEEDS: Final = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class OutageRow:
-    """A limit, how many nodes share it, and their sync interval."""
+    """A limit, the number of nodes that share it, and their sync interval."""
 
     algorithm: str
     quota: int
@@ -59,7 +59,7 @@ ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OutageTask:
-    """One limit in one way."""
+    """A row of the table, to be simulated with one policy and one demand."""
 
     row: OutageRow
     policy: Policy
@@ -67,7 +67,7 @@ class OutageTask:
 
 
 def lost_pct(task: OutageTask) -> float:
-    """Returns the loss during the outage, as a mean of several runs."""
+    """Returns the part in % that was not admitted during the outage, as a mean of several runs."""
     row = task.row
     fleet = Fleet(
         row.nodes,
@@ -89,7 +89,7 @@ def lost_pct(task: OutageTask) -> float:
 
 
 def tasks() -> Iterator[OutageTask]:
-    """All that is tried, row by row."""
+    """Yields all tasks, row by row of the table."""
     for row in ROWS:
         for policy in (STRICT, BALANCED):
             yield from (
@@ -98,7 +98,7 @@ def tasks() -> Iterator[OutageTask]:
 
 
 def page(found: Iterable[float]) -> str:
-    """The table in Markdown."""
+    """Returns the table in Markdown."""
     figures = iter(found)
     heads = " / ".join(f"{demand:g} L" for demand in DEMANDS)
     lines = [
@@ -112,7 +112,7 @@ def page(found: Iterable[float]) -> str:
 
 
 def main() -> int:
-    """Print the table."""
+    """Prints the table. Returns the exit status."""
     print(page(mapped(lost_pct, list(tasks()), processes=PROCESSES)))
     return 0
 

@@ -1,4 +1,4 @@
-"""Compares the admissions of regions with bridges with fixed parts of a limit; as a module prints a table."""
+"""Compares what regions with bridges admit with fixed parts of a limit; as a module prints a table."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ WAYS: Final = {
     "a third for each": (MILLION // 3, False),
     "all of it in each": (MILLION, False),
 }
-"""The part that a region has by itself, and whether there are bridges."""
+"""For each way: the part that a region has by itself, and whether there are bridges."""
 LOADS: Final = {
     "one region, 0.5 L": (1, 0.5, 0),
     "one region, 1.5 L": (1, 1.5, 0),
     "one at a time, 0.8 L": (1, 0.8, REGIONS),
     "up to all three, 1.5 L in each": (REGIONS, 1.5, REGIONS),
 }
-"""How many regions are asked at a time, for how much in each, and among how many that wanders; 0 if it stays."""
+"""For each load: how many regions have requests at a time, the demand in each, and among how many regions the demand
+wanders; 0 if it stays."""
 
 
 class _Run(NamedTuple):
@@ -52,7 +53,7 @@ class _Run(NamedTuple):
 
 
 def figures_of(algorithm: str, load: str, way: str, *, seed: int) -> RunFigures:
-    """One run: an algorithm under one of the `LOADS` in one of the `WAYS`."""
+    """Runs one simulation: an algorithm under one of the `LOADS` in one of the `WAYS`. Returns its figures."""
     share_ppm, bridged = WAYS[way]
     hottest, demand, among = LOADS[load]
     fleet = Fleet(
@@ -97,7 +98,7 @@ def _figures_of(run: _Run) -> RunFigures:
 
 
 def table(seeds: int, processes: int) -> str:
-    """All figures in Markdown."""
+    """Returns a table of all figures in Markdown."""
     runs = [
         _Run(algorithm, load, way, FIRST_SEED + seed)
         for algorithm in ALGORITHMS
@@ -121,7 +122,7 @@ def _shown(figures: Figures) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table."""
+    """Prints the table. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.region_figures", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=PROCESSES)

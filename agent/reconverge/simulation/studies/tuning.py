@@ -1,4 +1,4 @@
-"""Which sync interval and policy keep a bound at which cost: simulated from a deployment's own numbers."""
+"""Computes which sync interval and policy keep a bound, and at which cost, by simulating a user's deployment."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """The sync intervals that are tried, as shares of the window."""
 INTERVAL_MIN_NS: Final = 10 * MILLISECOND_NS
 INTERVAL_MAX_NS: Final = 100 * SECOND_NS
-"""A sixth of the longest lease that an agent chooses: so often a node speaks at least, whatever the interval."""
+"""The longest sync interval to try: a sixth of the longest lease that an agent chooses, as a node exchanges at least
+that often."""
 WINDOW_INTERVALS_MAX: Final = 100
-"""Windows of more intervals than this are simulated with so many: with more, the figures are better still."""
+"""The most intervals that are simulated for a window; with more of them, the figures are better still."""
 PATTERNS: Final = ("uniform", "flash", "onoff", "surge")
 """Steady traffic, a crowd at every window's start, nodes that come and go, and ten times the traffic all at once."""
 WINDOWS: Final = 6
 WARMUP: Final = 2
 QUOTA_SIMULATED_MAX: Final = 2_000
-"""Larger limits are simulated with this one: their figures, in percent, are smaller still."""
+"""The largest limit that is simulated, in place of larger ones: their figures, in percent, are smaller still."""
 REFUSED_ABOVE_LEAST_PCT: Final = 2.0
 REFUSED_ALIKE_PCT: Final = 0.5
-"""Less than this is chance."""
+"""The difference in false refusals, in percentage points, that counts as chance."""
 EARLY_CELLS_MAX: Final = 9
-"""An exchange ahead of time is for the key that asks, and at most eight companions."""
+"""The most reports in an exchange ahead of time: that of the key that asks, and at most eight others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The user's own numbers."""
+    """The numbers of the user's deployment."""
 
     nodes: int
     limit: Limit
@@ -54,12 +55,12 @@ class Deployment:
     hot_keys: int = 1
     """How many keys are busy at the same time."""
     cold_keys: int = 0
-    """How many further keys each node is asked about once in a window."""
+    """How many further keys there are on each node, each with one request in a window."""
     asks_within_ns: int = 0
     """How long a request in doubt asks the hub; 0 where memory decides."""
 
     def __post_init__(self) -> None:
-        Traffic(PATTERNS[0], self.demand)  # which knows what demand can be simulated
+        Traffic(PATTERNS[0], self.demand)  # raises InvalidSetting for an impossible demand
         if self.hot_keys < 1:
             raise InvalidSetting("hot_keys", self.hot_keys, "must be at least 1")
         if self.cold_keys < 0:
@@ -68,7 +69,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One policy with one sync interval: what it does at worst, over all patterns, and what it costs."""
+    """One policy with one sync interval: its worst figures over all patterns, and its cost."""
 
     policy: str
     sync_interval_s: float
@@ -77,33 +78,33 @@ class Option:
     bound_pct: float
     """The declared bound."""
     falsely_refused_pct: float
-    """How much less than a central limiter it admits, in the worst pattern."""
+    """How much less than a central limiter the fleet admits, in the worst pattern."""
     messages_per_s: float
-    """Of the whole fleet, in the busiest pattern; with several hot keys at most so many."""
+    """Batches per second of the whole fleet, in the busiest pattern; with several hot keys at most this many."""
     hub_cpu_pct: float
-    """Of one core of the Redis, with so many keys."""
+    """CPU time of the Redis in % of one core, with this many keys."""
     hub_in_bytes_per_s: float
-    """From all nodes to the Redis."""
+    """Bytes per second from all nodes to the Redis."""
     hub_out_bytes_per_s: float
-    """From the Redis to all nodes."""
+    """Bytes per second from the Redis to all nodes."""
     hub_memory_bytes: float
-    """That the Redis needs for the keys."""
+    """Memory that the Redis needs for the keys."""
     hubs: int
     """Among how many Redis servers the keys should be divided."""
     asked_pct: float = 0.0
-    """How many of all requests for a hot key wait for the hub's answer, in the worst pattern."""
+    """How many requests for a hot key wait for the hub's answer, in the worst pattern."""
     waited_p99_ms: float = 0.0
-    """The wait that 99 of 100 of those do not exceed."""
+    """The wait that 99 of 100 of these requests do not exceed."""
 
 
 def intervals_ns(limit: Limit) -> list[int]:
-    """The sync intervals worth trying for a limit."""
+    """Returns the sync intervals worth trying for a limit."""
     wanted = (int(limit.window_ns * share) for share in INTERVAL_SHARES)
     return sorted({min(max(INTERVAL_MIN_NS, interval_ns), INTERVAL_MAX_NS) for interval_ns in wanted})
 
 
 def trials(deployment: Deployment, policies: Sequence[Policy], seeds: Sequence[int]) -> list[ExperimentRun]:
-    """All that has to be simulated: every interval, with every policy, pattern and seed."""
+    """Returns all runs to simulate: every interval, with every policy, pattern and seed."""
     return [
         ExperimentRun(_experiment(deployment, pattern, interval_ns), policy, seed)
         for interval_ns in intervals_ns(deployment.limit)
@@ -121,7 +122,7 @@ def weigh(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Option]:
-    """Every policy with every interval; `watch` is called after each trial."""
+    """Simulates every policy with every interval. Returns an option for each; `watch` is called after each run."""
     runs = iter(run_all(trials(deployment, policies, seeds), processes=processes, watch=watch))
     return [
         _option(deployment, policy, interval_ns, [list(islice(runs, len(seeds))) for _ in PATTERNS])
@@ -131,16 +132,16 @@ def weigh(
 
 
 def often_enough(options: Sequence[Option], limit: Limit) -> Sequence[Option]:
-    """Those that exchange at least as often in a window as an agent does without a warning; all, if none does."""
+    """Returns the options that exchange often enough that an agent would not warn; all options if there are none."""
     longest_s = limit.window / EXCHANGES_MIN
     return [option for option in options if option.sync_interval_s <= longest_s] or options
 
 
 def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
-    """The longest interval that stays within what is asked for; of several policies the one that refuses least.
+    """Returns the option with the longest interval within these bounds; of several policies the one that refuses least.
 
-    If several refuse about as little as that one, the one that declares least. Without `refused_pct`, two points more
-    may be refused falsely than with the option that refuses least of all.
+    If several policies refuse about as little as that one, the one with the lowest declared bound. Without
+    `refused_pct`, an option may refuse two percentage points more than the option that refuses least of all.
     """
     within = [option for option in options if option.over_max_pct <= over_pct]
     if refused_pct is None:
@@ -154,13 +155,13 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
-    """Of those that do not admit too much, the one that refuses least falsely."""
+    """Returns the option with the fewest false refusals of those within the bound; None if there is none."""
     within = (option for option in options if option.over_max_pct <= over_pct)
     return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
 
 
 def simulated(limit: Limit, interval_ns: int) -> Limit:
-    """The limit itself, or a smaller and shorter one of the same kind that takes less time to simulate."""
+    """Returns the limit itself, or a smaller and shorter one of the same kind that takes less time to simulate."""
     window_ns = min(limit.window_ns, WINDOW_INTERVALS_MAX * interval_ns)
     quota = min(limit.quota, QUOTA_SIMULATED_MAX)
     burst = None if limit.burst is None else max(1, limit.burst * quota // limit.quota)
@@ -175,7 +176,7 @@ def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Exper
 
 
 def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iterable[list[RunFigures]]) -> Option:
-    """Sums up the runs of every pattern."""
+    """Sums up the runs of every pattern into one option."""
     figures = [summed_up(of_pattern) for of_pattern in runs]
     limit = deployment.limit
     busiest = max(each.messages_per_node_window for each in figures)
@@ -200,11 +201,11 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
 
 
 def _pace(deployment: Deployment, interval_ns: int, messages: float) -> ExchangeRate:
-    """Returns the fleet's exchanges in a second, from the messages of a node in a window with one key.
+    """Returns the fleet's exchanges in a second, computed from the `messages` of a node in a window with one key.
 
-    Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
-    Exchanges that requests in doubt ask for are bound by the round trip alone, as one batch at a time is under way; and
-    each request for a cold key may ask for one.
+    Regular exchanges report all keys. Exchanges ahead of time are caused by each key, as often as the shortest interval
+    allows. Exchanges for requests in doubt are bound by the round trip alone, as one batch at a time is under way; and
+    each request for a cold key may cause one.
     """
     fleet = _experiment(deployment, PATTERNS[0], interval_ns).fleet
     window, keys = fleet.limit.window, deployment.hot_keys

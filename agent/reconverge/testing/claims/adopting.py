@@ -1,6 +1,6 @@
-"""Promises of a hub that goes on after a loss by order: it does, in these data alone, and not too early.
+"""Promises of a hub that goes on after a loss by an operator's order: only for these data, and not too early.
 
-A hub that is not `Adoptable` promises nothing of the kind, and these claims are skipped.
+The claims are skipped for a hub that is not `Adoptable`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from reconverge.testing.claims.scenes.scene import (
 from reconverge.testing.claims.scenes.trial import Trial, claim
 
 MONTH = limit("monthly", overshoot_milli=0, window_us=124 * WINDOW_US)
-"""So many windows of six hours are 31 days."""
+"""A limit per month: 124 windows of six hours are 31 days."""
 REPORTING_S = 2 * INTERVAL_S
 
 
 def operator(trial: Trial, scene: Scene) -> Adoptable:
-    """The hub as an operator's command sees it. Ends the test, as skipped, if it cannot be ordered to go on."""
+    """Returns the hub as an operator's command opens it. Skips the test if the hub cannot be ordered to go on."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Adoptable):
         raise SkipTest("this hub cannot be ordered to go on")
@@ -34,7 +34,7 @@ def operator(trial: Trial, scene: Scene) -> Adoptable:
 
 
 class AdoptingClaims(Trial):
-    """Claims about the end of a wait by an operator's order."""
+    """Claims about an operator's order that ends the wait after a loss of data."""
 
     @property
     def reporting_s(self) -> float:
@@ -42,7 +42,10 @@ class AdoptingClaims(Trial):
         return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
-        """Two nodes, of which one holds 40 of `ada` and has used 30, after a loss of which the hub has heard."""
+        """Returns two nodes after the hub has lost its data and learnt of it.
+
+        The first holds 40 of `ada` and has used 30.
+        """
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=MONTH)
         await bob.says_hello()
@@ -56,7 +59,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
-        """The nodes' reports are kept, and all else of a strict limit per month is granted again."""
+        """After the order the hub keeps the nodes' reports, and grants the rest of a strict limit per month again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -70,7 +73,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_nothing_is_adopted_while_nodes_are_telling(self, scene: Scene) -> None:
-        """To the last microsecond."""
+        """The hub refuses the order until the nodes have had time to report, to the last microsecond."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         until_us = (await hub.data(0)).reports_until_us
@@ -84,7 +87,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_only_the_data_that_are_named_are_adopted(self, scene: Scene) -> None:
-        """An operator that has looked at other data decides about those."""
+        """The hub refuses an order that names other data than its own: the operator has looked at those."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -96,7 +99,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_the_next_loss_is_waited_for_again(self, scene: Scene) -> None:
-        """The order was about the data that were lost then."""
+        """After the next loss the hub waits again: the order was for the loss before."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -112,7 +115,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_node_from_before_an_adopted_loss_changes_nothing(self, scene: Scene) -> None:
-        """Neither by the data that it knew nor by its allowances, for which its own key waits briefly."""
+        """A late report from before an adopted loss makes the hub wait for that key only, and briefly."""
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
         old.generation = "long gone"
@@ -128,7 +131,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_adoptions_are_counted(self, scene: Scene) -> None:
-        """Each order that was carried out."""
+        """The hub counts each order that it has carried out."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -142,7 +145,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_without_data_there_is_nothing_to_adopt(self, scene: Scene) -> None:
-        """And looking begins none."""
+        """Without data the hub refuses the order, and a look at the data creates none."""
         hub = operator(self, scene)
         await self.lose_data(scene.hub)
 

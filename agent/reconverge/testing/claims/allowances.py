@@ -1,4 +1,4 @@
-"""Promises of a hub about allowances: they sum to the capacity at most, and go to where they are needed."""
+"""Promises of a hub about allowances: they sum to the capacity at most, and go to the nodes that need them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
-        """A node that needs something, of which there is enough, may use it after one exchange."""
+        """A node that needs some of a free limit is granted it in its first exchange."""
         answer = await scene.voice().reports(need=10)
 
         assert 10 <= answer.allowance <= QUOTA
@@ -42,7 +42,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_without_need_is_granted_nothing(self, scene: Scene) -> None:
-        """A node that only wants to know gets no allowance that others might need."""
+        """A node that reports no need is granted no allowance, which other nodes might need."""
         answer = await scene.voice().reports(need=0)
 
         assert 0 == answer.allowance
@@ -50,20 +50,20 @@ class LineClaims(Trial):
 
     @claim
     async def test_all_of_the_limit_can_be_used_by_one_node(self, scene: Scene) -> None:
-        """A node that needs everything, while no other needs anything, gets everything."""
+        """A node that needs the whole limit is granted all of it, while no other node needs any."""
         assert QUOTA == (await scene.voice().reports(need=QUOTA)).allowance
 
     @claim
     async def test_the_next_node_finds_something_left(self, scene: Scene) -> None:
-        """Nodes that come one after the other, each needing little and more than those before, all get an allowance."""
+        """Nodes that come one after another, each with a slightly larger need, are all granted an allowance."""
         answers = [await scene.voice().reports(need=need) for need in (1, 1, 4, 5)]
 
         assert 0 < min(answer.allowance for answer in answers)
-        assert 0 < min(answer.overdraft for answer in answers[:2])  # of ten
+        assert 0 < min(answer.overdraft for answer in answers[:2])  # all overdrafts sum to ten
 
     @claim
     async def test_a_node_cannot_grant_itself_an_allowance(self, scene: Scene) -> None:
-        """An allowance that a node claims beyond its grant is not believed."""
+        """The hub does not believe a node that reports a larger allowance than it was granted."""
         ada, bob = scene.voice(), scene.voice()
         granted = (await bob.reports(need=QUOTA // 2)).allowance
         await ada.reports(need=1, allowance=0)
@@ -74,7 +74,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_is_given_back_goes_to_the_node_in_need(self, scene: Scene) -> None:
-        """Two nodes that both need all of it share it, as soon as the first has given its surplus back."""
+        """Two nodes that both need the whole limit share it, as soon as the first has returned its surplus."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         assert 0 == (await bob.reports(need=QUOTA)).allowance
@@ -86,7 +86,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_an_answer_that_was_lost_is_made_up_for_by_the_next(self, scene: Scene) -> None:
-        """An allowance that was granted in vain is not lost: the node reports what it has, and is granted the rest."""
+        """An allowance whose answer was lost is not lost: the node reports what it has, and is granted the rest."""
         ada = scene.voice()
         await ada.sends(ada.batch(ada.cell(need=QUOTA)))
 
@@ -94,7 +94,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_an_ask_is_granted_whole_or_not_at_all(self, scene: Scene) -> None:
-        """A node that lacks more at once than is free gets no part of it, until it can have all."""
+        """A node that asks for more than is free is granted no part of it, until it can have all."""
         ada, bob = await _with_little_free(scene)
 
         assert 0 == (await bob.reports(need=50, ask=50)).allowance
@@ -104,7 +104,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_oldest_ask_comes_first(self, scene: Scene) -> None:
-        """A returned allowance is kept for the node that has waited longest, not for the one that comes first."""
+        """A returned allowance is kept for the node that has waited longest, not for the one that reports first."""
         ada, bob = await _with_little_free(scene)
         eve = scene.voice()
         await bob.reports(need=50, ask=50)
@@ -117,7 +117,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_comes_free_goes_to_one_of_the_nodes_that_wait_for_it(self, scene: Scene) -> None:
-        """Though each one's part of it is less than a request, and nothing was asked for since: all would wait on."""
+        """Free cost goes to one waiting node if equal parts were less than a request: else all would wait on."""
         ada, bob, eve = (scene.voice() for _ in range(3))
         await ada.reports(need=QUOTA)
         await ada.reports(current=QUOTA)
@@ -131,7 +131,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_was_used_beyond_an_allowance_is_granted_to_no_other_node(self, scene: Scene) -> None:
-        """A debt, such as settling makes, shrinks what is free."""
+        """A debt, such as settling makes, reduces the cost that the hub may grant to other nodes."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)
         await ada.reports(current=70, allowance=10)
@@ -140,7 +140,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While a limit is being changed node by node, no node is granted more than the more careful ones know of."""
+        """While nodes change a limit one by one, grants keep to the smallest capacity that a live node declares."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -152,7 +152,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_capacity_grows_when_the_last_small_one_has_gone(self, scene: Scene) -> None:
-        """A node that has left does not hold the others down."""
+        """When the last node with the smaller capacity has left, the larger capacity holds."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -164,7 +164,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
-        """An allowance would be lost with its node for the whole window: none exceeds the need, or a twentieth."""
+        """In a long window a node is granted its need, or a twentieth, at most: it would be lost with the node."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             ada = scene.voice(lease_us=SHORT_LEASE_US)
@@ -179,7 +179,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
-        """When its lease is over, the others have all but what it had used and the little that it held."""
+        """When a node vanishes, the other nodes can use all but its use and its small allowance, after its lease."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             for _ in range(3):
@@ -194,7 +194,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_strict_limits_have_no_overdraft(self, scene: Scene) -> None:
-        """Where nothing may be exceeded, no answer states that it might."""
+        """A node of a strict limit is never granted an overdraft."""
         strict = limit(overshoot_milli=0)
         answers = [await scene.voice().reports(of=strict, need=10) for _ in range(3)]
 
@@ -202,7 +202,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_strict_allowances_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
-        """Once its data are known, a strict limit is granted like any other."""
+        """A strict limit is granted like any other once all nodes have had time to report."""
         strict = limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict, need=QUOTA)
@@ -211,7 +211,7 @@ class LineClaims(Trial):
         assert QUOTA == (await ada.reports(of=strict, need=QUOTA)).allowance
 
     def test_allowances_sum_to_at_most_the_capacity(self) -> None:
-        """At every moment, whatever is reported, lost, late or repeated, by nodes that come and go."""
+        """Allowances sum to the capacity at most, at every moment, although messages are lost, late or repeated."""
         granted = 0
 
         async def tried(seed: int, of: LimitReport, scene: Scene) -> None:
@@ -234,7 +234,7 @@ class LineClaims(Trial):
 
 
 async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
-    """A node that holds 90 of 100 and has used 20, and a newcomer."""
+    """Returns a node that holds 90 of 100 and has used 20, and a new node."""
     ada = scene.voice()
     await ada.reports(need=QUOTA)
     assert 90 == (await ada.reports(current=20, allowance=90)).allowance
@@ -242,7 +242,7 @@ async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
 
 
 class WildNodes:
-    """Nodes that say anything, as long as they hold no more than they were granted."""
+    """Nodes that report random numbers, but never hold more than they were granted."""
 
     def __init__(self, scene: Scene, random: Random, of: LimitReport) -> None:
         self._scene = scene
@@ -254,7 +254,7 @@ class WildNodes:
         """The largest allowance ever granted."""
 
     async def does_something(self) -> None:
-        """One node exchanges, well or badly; or one leaves and another comes; or time passes."""
+        """Lets one random thing happen: an exchange, which may fail, a node that is replaced, or time that passes."""
         random = self._random
         voice = random.choice(self._voices)
         chance = random.random()
@@ -275,7 +275,7 @@ class WildNodes:
                 await voice.exchanges(batch)
 
     def check(self, where: str) -> None:
-        """Raise AssertionError if the nodes may use more than there is."""
+        """Raises AssertionError if the nodes together may use more than the capacity."""
         held = [voice.allowances.get((self._of.name, "ada"), Allowances()) for voice in self._voices]
         capacity = self._of.capacity
         self.granted = max([self.granted, *(allowances.allowance for allowances in held)])

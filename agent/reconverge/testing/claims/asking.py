@@ -1,6 +1,6 @@
-"""Promises of a hub to nodes that ask: waiting cost is granted as far as there is room, and nothing in advance.
+"""Promises of a hub to nodes that ask: it grants waiting cost as far as there is room, and nothing in advance.
 
-A hub that keeps no keys takes an ask for a large demand, and grants allowances as ever: it does not mark its answers,
+A hub that keeps no keys treats an ask as a large demand, and grants allowances as usual: it does not mark its answers,
 and these claims are skipped.
 """
 
@@ -23,7 +23,7 @@ CROWD: Final = 32
 
 
 async def voices(scene: Scene, count: int) -> list[Voice]:
-    """Nodes of which the hub has heard, and which have asked about some key."""
+    """Returns nodes that the hub knows, and that have asked about some key. Skips the test if the hub keeps no keys."""
     them = [scene.voice() for _ in range(count)]
     for voice in them:
         await voice.says_hello()
@@ -34,17 +34,17 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
 
 
 def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
-    """How much more a node may charge that has charged `current`."""
+    """Returns how much more a node that has charged `current` may charge after this answer."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
     return answer.allowance - (0 if few is BUCKET else current)
 
 
 class AskingClaims(Trial):
-    """Claims about what nodes ask for."""
+    """Claims about requests that ask the hub."""
 
     @claim
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
-        """The next node that asks finds all the rest."""
+        """The hub grants the waiting cost and no more, so the next node that asks is granted all the rest."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
@@ -53,7 +53,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_is_granted_counts_until_its_node_speaks_again(self, scene: Scene) -> None:
-        """An answer that gets lost takes nothing from others but time, and gives nothing twice."""
+        """A grant whose answer was lost counts until its node reports again; a repeated batch is granted nothing."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             batch = ada.batch(ada.asking(of=few, waits=3))
@@ -68,7 +68,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_was_not_used_goes_back(self, scene: Scene) -> None:
-        """With the next word of its node."""
+        """A grant that its node has not used is free again after that node's next report."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 4 == may_charge(few, await ada.asks(of=few, waits=4))
@@ -78,7 +78,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_new_key_that_all_ask_about_at_once_is_granted_once(self, scene: Scene) -> None:
-        """Whichever nodes come first."""
+        """When many nodes ask about a new key at once, the grants sum to the limit; the first to arrive get them."""
         crowd = await voices(scene, CROWD)
         for few in ALL:
             granted = [may_charge(few, await voice.asks("new", of=few, waits=1)) for voice in crowd]
@@ -87,7 +87,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_is_granted_may_outlast_the_window(self, scene: Scene) -> None:
-        """Its node may not have heard of the edge, so it counts until that node speaks."""
+        """A grant counts beyond its window until its node reports: the node may not know that the window is over."""
         ada, bob = await voices(scene, 2)
         assert 3 == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=3))
         scene.pass_time(WINDOW_S)
@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """The part that fades on each of several nodes serves the one that asks first, and no other."""
+        """When use fades in parts on several nodes, the first node that asks gets the sum, and no other."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
@@ -117,7 +117,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_fades_of_what_was_asked_for_is_of_use_to_allowances(self, scene: Scene) -> None:
-        """Without a word of the node on which it fades."""
+        """Faded use can be granted as an allowance, although the node that had asked for it has not reported."""
         ada, bob = await voices(scene, 2)
         assert FEW == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=FEW))
         await ada.asks(of=SLIDING, waits=0, current=FEW)
@@ -130,7 +130,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_drains_of_a_bucket_is_of_use_to_all(self, scene: Scene) -> None:
-        """At the full rate, though each of several nodes has used a part; what is granted does not drain."""
+        """A bucket that several nodes have filled drains at the full rate for all; an unused grant does not."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(BUCKET, await voice.asks(of=BUCKET, waits=1)) for voice in crowd]
         for voice in crowd[:-1]:
@@ -145,7 +145,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_bucket_of_which_only_a_node_knows_is_full(self, scene: Scene) -> None:
-        """The node says what it has charged since the hub's last answer, and that answer came from other data."""
+        """A bucket that only one node reports, with use from before a loss, counts as full."""
         ada, bob = await voices(scene, 2)
         await ada.asks("lost", of=BUCKET, waits=0)
         said = ada.asking("lost", of=BUCKET, waits=1)
@@ -157,7 +157,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_node_that_does_not_ask_is_granted_allowances_ahead(self, scene: Scene) -> None:
-        """And one that asks gets what they leave."""
+        """A node that does not ask is granted allowances in advance, and a node that asks is granted the rest."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))

@@ -1,4 +1,4 @@
-"""Promises of a hub about the data it keeps: they have a name, and when they are lost the nodes bring them back."""
+"""Promises of a hub about its data: they have a name, and after a loss the nodes' reports restore them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_the_generation_is_the_same_for_all(self, scene: Scene) -> None:
-        """It names the data, not the connection, the node or the answer."""
+        """The generation is the same in all answers, whatever the connection or the node."""
         ada, bob = scene.voice(), scene.voice()
         answers = [await ada.says_hello(), await bob.says_hello(), await ada.says_hello()]
 
@@ -33,7 +33,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_lost_data_come_back_under_another_generation(self, scene: Scene) -> None:
-        """That is how nodes notice."""
+        """After a loss the hub's data have another generation, by which nodes notice the loss."""
         ada = scene.voice()
         before = await ada.says_hello()
         await self.lose_data(scene.hub)
@@ -42,7 +42,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_lost_data_are_rebuilt_from_what_nodes_say(self, scene: Scene) -> None:
-        """Counts and totals are as they were, once all have spoken again."""
+        """Counts and totals are as before the loss, once all nodes have reported again."""
         ada, bob = scene.voice(), scene.voice()
         for voice, current in ((ada, 30), (bob, 12)):
             await voice.reports(of=limit(charged=current), current=current)
@@ -55,7 +55,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_allowances_survive_the_loss_of_data(self, scene: Scene) -> None:
-        """The allowances that nodes hold are theirs: no other node is granted them again."""
+        """The hub grants no other node the allowances that nodes hold from before the loss."""
         ada, bob = scene.voice(), scene.voice()
         held = (await ada.reports(need=QUOTA, allowance=0)).allowance
         assert QUOTA == held
@@ -68,7 +68,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_allowances_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
-        """Nodes may bring allowances that another hub has granted; here they hold no more of them than there are."""
+        """Nodes may report allowances that another hub has granted; here they sum to the capacity at most."""
         ada, bob = scene.voice(), scene.voice()
 
         assert 70 == (await ada.reports(allowance=70)).allowance
@@ -76,7 +76,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_what_a_node_may_still_hold_stays_in_the_book(self, scene: Scene) -> None:
-        """A node that was ordered to hold less may not have heard it."""
+        """The hub counts an allowance until the node has reported less: the node may not have got the answer."""
         ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
         await ada.reports(allowance=70)
         lost = await bob.reports(allowance=70)
@@ -88,7 +88,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_nothing_new_is_granted_until_all_can_have_spoken(self, scene: Scene) -> None:
-        """There may be allowances that the hub has yet to hear of."""
+        """After a loss the hub grants nothing until all nodes have had time to report their allowances."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         held = (await ada.reports(allowance=70)).allowance
@@ -103,7 +103,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_a_node_that_brings_news_of_lost_data_warns_the_hub(self, scene: Scene) -> None:
-        """The first node with a memory of other data shows that there may be allowances from then, on any key."""
+        """A report with another generation shows the hub a loss, so it waits for allowances on all keys."""
         strict = limit(overshoot_milli=0)
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=strict)

@@ -1,6 +1,6 @@
 """Promises of a hub that can erase an identity: no name is left, and nothing is granted twice for it.
 
-A hub that is no `Eraser` promises nothing of the kind, and these claims are skipped.
+The claims are skipped for a hub that is no `Eraser`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECRET = b"of the fleet"
 
 
 def operator(trial: Trial, scene: Scene) -> Eraser:
-    """The hub as an operator's command sees it. Ends the test, as skipped, if no identity can be erased from it."""
+    """Returns the hub as an operator's command opens it. Skips the test if no identity can be erased from it."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Eraser):
         raise SkipTest("no identity can be erased from this hub")
@@ -43,7 +43,10 @@ def operator(trial: Trial, scene: Scene) -> Eraser:
 
 
 async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
-    """Go through the whole hub once: keys that are gone, keys that stay, and rows of usage that are gone."""
+    """Erases an identity from the whole hub.
+
+    Returns the numbers of erased keys, of keys that stay, and of erased usage rows.
+    """
     cells = kept = rows = 0
     for shard in range(hub.shards):
         step = Erased(-1, 0, 0, 0)
@@ -54,7 +57,10 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 
 
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
-    """Lets a node say that it forgets a key, of which it holds nothing; returns the number of nodes in the answer."""
+    """Lets a node report that it forgets a key of which it holds nothing.
+
+    Returns the number of nodes in the hub's answer.
+    """
     said = voice.cell(key, of=of, current=current, allowance=0)
     said = ReportedCell(
         said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0)
@@ -64,7 +70,7 @@ async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, cu
 
 
 def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
-    """Where the hub adds usage up. Ends the test, as skipped, if there is no such place."""
+    """Returns the hub's usage ledger, twice: as ledger and as eraser. Skips the test if the hub has none."""
     hub = scene.another_hub()
     usage = hub.usage if isinstance(hub, UsageHub) else None
     eraser: object = usage
@@ -74,12 +80,12 @@ def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
 
 
 def today(scene: Scene) -> Period:
-    """The day that it is by the hub's clock: a hub counts no usage of a day that is long over."""
+    """Returns the present day by the hub's clock: a hub counts no usage of a day that is long over."""
     return Period(DAY, scene.hub_us() // (24 * HOUR_US))
 
 
 async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Lets an account report its counts of a day, of keys that are all of one shard."""
+    """Lets an account report its counts of a day, for keys of one shard."""
     rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
@@ -98,7 +104,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_what_no_node_has_any_more_is_erased(self, scene: Scene) -> None:
-        """A key that its node has forgotten goes with all that was used, and begins anew; other keys stay."""
+        """A key that its node has forgotten is erased with its use, and begins anew; other keys stay."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await ada.reports("bob", current=12)
@@ -112,7 +118,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_key_stays_as_long_as_a_live_node_has_it(self, scene: Scene) -> None:
-        """Its allowance may be in use, and would be granted once more."""
+        """A key stays while a live node has it: its allowance may be in use, and would be granted once more."""
         hub, ada, bob = operator(self, scene), scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         allowance = (await ada.reports(current=5, allowance=70)).allowance
@@ -125,7 +131,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_the_key_of_a_node_that_is_gone_is_erased_when_its_lease_is_over(self, scene: Scene) -> None:
-        """Not a microsecond sooner: until then the node may only be cut off."""
+        """A silent node's key is erased when the lease is over, no sooner: the node may only be cut off."""
         lease_us = 1000 * SECOND_US
         hub, ada = operator(self, scene), scene.voice(lease_us=lease_us)
         await ada.reports(current=30)
@@ -138,7 +144,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_the_key_of_a_node_that_has_left_is_erased_at_once(self, scene: Scene) -> None:
-        """It has given everything back."""
+        """A node that has left holds nothing any more, so its key is erased at once."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await ada.leaves(ada.cell(current=30))
@@ -147,7 +153,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_keys_with_several_facts_are_erased_by_each_of_them(self, scene: Scene) -> None:
-        """Of several that a limit counts by; a key that only begins as the name does stays."""
+        """A key of several parts is erased if any part is the identity; a key that only begins with the name stays."""
         hub, node = operator(self, scene), scene.voice()
         keys = [("ada|eve", BY_USER), ("globex|ada", BY_USER), ("adam|eve", BY_USER), ("ada%7C|eve", LIMIT)]
         for key, of in keys:
@@ -161,7 +167,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_nodes_drop_the_keys_that_they_had(self, scene: Scene) -> None:
-        """By their names, without a search; those that others have are counted, and stay."""
+        """A node can drop keys by name without a search. Keys that other nodes have are counted, and stay."""
         hub, ada, bob = operator(self, scene), scene.voice(), scene.voice()
         questions = [KeyQuestion(LIMIT, key) for key in ("ada", "bob", "never seen")]
         for key in ("ada", "bob"):
@@ -176,7 +182,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_too_many_keys_are_not_dropped_at_a_time(self, scene: Scene) -> None:
-        """No other node may have to wait for longer than a batch takes."""
+        """The hub refuses to drop more than READ_MAX keys at a time, so that no other node has to wait long."""
         hub = operator(self, scene)
         too_many = [KeyQuestion(LIMIT, str(number)) for number in range(READ_MAX + 1)]
         try:
@@ -184,13 +190,13 @@ class ErasingClaims(Trial):
         except HubUnavailable as error:
             problem = error
         else:
-            raise AssertionError("there was an answer")
+            raise AssertionError("more keys were dropped than READ_MAX allows")
 
         assert problem.applied is False
 
     @claim
     async def test_all_nodes_read_an_order(self, scene: Scene) -> None:
-        """Once given it is there, with a moment that is later than those of all orders before."""
+        """Every node reads an order once it is given; its moment is later than those of all orders before."""
         hub = operator(self, scene)
         marks = [erasure_mark(name, "shop") for name in ("ada", "bob")]
         moments = [await hub.order_erasure([mark]) for mark in (*marks, marks[0])]
@@ -205,7 +211,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_an_order_ends(self, scene: Scene) -> None:
-        """When it has been kept for its time, and another one is given."""
+        """An order that was kept for its time is deleted when another one is given."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         scene.pass_time(KEPT_S + 1)
@@ -216,7 +222,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_there_are_so_many_orders_and_no_more(self, scene: Scene) -> None:
-        """Beyond the bound the oldest go."""
+        """Beyond ORDERS_MAX orders the hub deletes the oldest."""
         hub = operator(self, scene)
         for first in range(0, ORDERS_MAX + 2, 1001):
             await hub.order_erasure([str(number) for number in range(first, min(first + 1001, ORDERS_MAX + 2))])
@@ -227,7 +233,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_loss_of_data_takes_the_orders_along(self, scene: Scene) -> None:
-        """They are data like all else."""
+        """The orders are lost with the rest of the hub's data."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         await self.lose_data(scene.hub)
@@ -236,7 +242,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_usage_is_erased_with_its_events(self, scene: Scene) -> None:
-        """Totals, what accounts have said, and events that are issued and not confirmed; those of others stay."""
+        """Erasure deletes totals, accounts' reports and unconfirmed events of the identity; those of others stay."""
         hub, (usage, _), day = operator(self, scene), ledger(scene), today(scene)
         await tells(usage, day, "one", 1, (ADA_CALLS, 5))
         await tells(usage, day, "two", 1, (BOB_CALLS, 7))
@@ -253,7 +259,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_the_addresses_of_an_identity_are_erased(self, scene: Scene) -> None:
-        """The sketch goes, of every hour that is kept, and leaves its room to another identity."""
+        """Erasure deletes the identity's address sketch of every kept hour, and makes room for another identity."""
         hub, (usage, _) = operator(self, scene), ledger(scene)
         if not isinstance(usage, AddressLedger):
             raise SkipTest("the hub merges no addresses")
@@ -283,7 +289,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_erasing_counts_from_the_moment_of_erasure(self, scene: Scene) -> None:
-        """A key that comes back has the windows of all others, and nothing of what it was."""
+        """A key that is used again after its erasure has the usual windows, and nothing of its former use."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await forgets(ada, current=30)

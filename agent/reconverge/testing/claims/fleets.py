@@ -1,4 +1,4 @@
-"""Promises of a hub to real nodes: with it they keep the limit, and it knows in the end what they admitted."""
+"""Promises of a hub to real nodes: they keep the limit, and in the end the hub knows all that they have admitted."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MEMBERS = 4
 STEPS = 150
 COST_MAX = 5
 BALANCED = choose("balanced", cold_allowance=0.0)
-"""Without what a key that is new to all nodes is allowed, which has a bound of its own."""
+"""The balanced policy without the allowance for keys that are new to all nodes, which has a bound of its own."""
 ROUNDING = 1e-6
 """Fractions of a cost are added up as floating-point numbers."""
 
 
 class FleetClaims(Trial):
-    """Claims about a hub in the midst of nodes."""
+    """Claims about a hub in a fleet of real nodes."""
 
     def test_strict_nodes_never_exceed_the_limit(self) -> None:
-        """The limit holds though messages are lost, late or repeated, and nodes crash, leave and come."""
+        """Nodes with the strict policy never exceed the limit, although messages are lost and nodes crash."""
         self._try_fleets(STRICT)
 
     def test_balanced_nodes_stay_within_their_bound(self) -> None:
-        """The same, for nodes that dare a little more."""
+        """Nodes with the balanced policy never exceed their declared bound."""
         self._try_fleets(BALANCED)
 
     @claim
     async def test_all_views_agree_after_quiet(self, scene: Scene) -> None:
-        """When nothing more is asked, every node soon sees what all have admitted."""
+        """When no more requests come, every node soon knows the admissions of all."""
         scene.pass_time(1.0)
         fleet = self._fleet(scene, 0, FIXED_WINDOW, BALANCED)
         for _ in range(20):
@@ -51,7 +51,7 @@ class FleetClaims(Trial):
         assert [fleet.truth[KEYS[0]].used()] * MEMBERS == [member.sees(KEYS[0]) for member in fleet.members]
 
     def _try_fleets(self, policy: Policy) -> None:
-        """Let one fleet after another live at random."""
+        """Tries several random fleets with this policy, and checks the bound after each step."""
         admitted = 0
 
         async def tried(seed: int, algorithm: str, scene: Scene) -> None:

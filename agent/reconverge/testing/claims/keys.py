@@ -1,4 +1,4 @@
-"""Promises of a hub about keys: each is counted on its own, however it is spelt, in its shard and namespace."""
+"""Promises of a hub about keys: each is counted separately, however it is spelt, in its shard and namespace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE_KEYS = (
     *("*", "?", "[a]", "\\", "\\x00", "%s", "{0.__class__}", "$HOME", "'", '"', "a';--", "*1\r\n$8\r\nFLUSHALL\r\n"),
     *("k" * 256, "k" * 255, "k" * 255 + "l", "ß" * 128, "😀" * 64),
 )
-"""Each is a key of its own, of at most 256 bytes."""
+"""Keys that are all different, each of at most 256 bytes."""
 
 
 class KeyClaims(Trial):
@@ -34,7 +34,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_hostile_keys_do_not_collide(self, scene: Scene) -> None:
-        """Keys that look alike, look like commands or patterns, or are as long as can be, are as good as others."""
+        """Keys that look alike, look like commands or patterns, or have the greatest length are counted separately."""
         assert len(HOSTILE_KEYS) == len(set(HOSTILE_KEYS))
         ada = scene.voice()
         await ada.exchanges(ada.batch(*(ada.cell(key, current=1 + at) for at, key in enumerate(HOSTILE_KEYS))))
@@ -45,7 +45,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_batch_may_have_256_cells(self, scene: Scene) -> None:
-        """All are merged and answered, in the order in which they were reported."""
+        """The hub merges and answers all 256 cells of a batch, in the order in which they were reported."""
         keys = tuple(f"{number:08x}" * 32 for number in range(CELLS_MAX))
         ada = scene.voice()
         answer = await ada.exchanges(ada.batch(*(ada.cell(key, current=place) for place, key in enumerate(keys))))
@@ -55,7 +55,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_batch_may_have_no_cells(self, scene: Scene) -> None:
-        """A greeting is answered like anything else."""
+        """The hub answers a batch without cells like any other."""
         assert () == (await scene.voice().says_hello()).cells
 
     @claim
@@ -72,7 +72,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_keys_of_one_limit_may_have_different_quotas(self, scene: Scene) -> None:
-        """A batch names the limit once for each quota, with the same totals, which count once."""
+        """A batch may declare one limit with several quotas. It repeats the limit's totals, which count once."""
         small, large = (limit(quota=quota, charged=30) for quota in (10, 1000))
         ada = scene.voice()
         answer = await ada.exchanges(ada.batch(ada.cell("a", of=small, current=5), ada.cell("b", of=large, current=25)))
@@ -85,7 +85,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_key_keeps_its_use_when_its_quota_changes(self, scene: Scene) -> None:
-        """The larger quota holds once each node has reported it; all that was used counts on."""
+        """A larger quota of a key holds once each node has reported it; earlier use still counts."""
         small, large = (limit(quota=quota) for quota in (10, 1000))
         ada, bob = scene.voice(), scene.voice()
         for voice in (ada, bob):
@@ -98,7 +98,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_limits_do_not_share_keys(self, scene: Scene) -> None:
-        """The same key under another limit is another cell, in one batch too."""
+        """The same key under another limit is another cell, even in one batch."""
         ada = scene.voice()
         limits = tuple(limit(name) for name in ("a", "b", "a.b", "a/b", "A", "a-", "-"))
         await ada.exchanges(ada.batch(*(ada.cell(of=of, current=1 + place) for place, of in enumerate(limits))))
@@ -108,7 +108,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_limit_with_another_window_is_counted_anew(self, scene: Scene) -> None:
-        """The counts of a window of another length mean something else."""
+        """A limit whose window has another length is another cell: counts of the two mean different things."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(), current=30)
 
@@ -116,7 +116,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_limit_with_another_way_of_counting_is_counted_anew(self, scene: Scene) -> None:
-        """The counts of a window, of a sliding window, of a bucket and of what has dates do not mix."""
+        """A limit with another way of counting is another cell: fixed, sliding, bucket and dated counts do not mix."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=FIXED_WINDOW), current=30)
 
@@ -126,7 +126,10 @@ class KeyClaims(Trial):
 
     @claim
     async def test_the_names_of_a_bucket_mean_the_same_cell(self, scene: Scene) -> None:
-        """They are counted alike, so changing one into the other forgets nothing; paced limits have other units."""
+        """Algorithms that all count as buckets use the same cell, so a change from one to another forgets nothing.
+
+        Paced limits count in other units, so they are cells of their own.
+        """
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=TOKEN_BUCKET), current=30, previous=30_000)
 
@@ -136,7 +139,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_the_same_cell_by_all_its_names(self, scene: Scene) -> None:
-        """A hub need not know what the dates are of, so changing one into the other forgets nothing."""
+        """Dated algorithms use the same cell, so a change from one to another forgets nothing."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=SLIDING_LOG), current=30, previous=limit().window_us)
 
@@ -144,13 +147,13 @@ class KeyClaims(Trial):
 
     @claim
     async def test_every_algorithm_is_known(self, scene: Scene) -> None:
-        """Each grants what is needed."""
+        """The hub grants an allowance for every algorithm."""
         for algorithm in ALGORITHMS:
             assert 10 <= (await scene.voice().reports(of=limit(algorithm, algorithm=algorithm), need=10)).allowance
 
     @claim
     async def test_shards_share_nothing_but_totals(self, scene: Scene) -> None:
-        """A node speaks to each shard as if it were the only one; what it has charged is summed."""
+        """A node reports to each shard as if it were the only one. Only the totals of the shards are added up."""
         shards = scene.hub.shards
         assert 1 <= shards
         voices = [scene.voice(shard=shard) for shard in range(shards)]
@@ -165,7 +168,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_namespaces_share_nothing(self, scene: Scene) -> None:
-        """Two fleets with other namespaces may use the same server, and the same words for everything."""
+        """Two fleets with different namespaces may use the same server, and the same names for everything."""
         stranger = scene.voice(hub=scene.keep(self.make_stranger(scene.hub)))
         ada = scene.voice()
         stranger.node, stranger.account = ada.node, ada.account

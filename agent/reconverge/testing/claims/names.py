@@ -1,4 +1,4 @@
-"""Promises of a hub about nodes that leave, fall silent or take a new name, and about their use."""
+"""Promises of a hub about nodes that leave, fall silent or take a new name, and about the use of such nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SHORT_LEASE_US = int(LEASE_S) * SECOND_US
 
 
 class NameClaims(Trial):
-    """Claims about nodes that are no more."""
+    """Claims about nodes that are gone."""
 
     @claim
     async def test_what_a_node_has_used_stays_used_when_it_leaves(self, scene: Scene) -> None:
-        """Else a limit could be passed by restarting."""
+        """The use of a node counts after it has left: otherwise a restart would reset a limit."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=30)
         await ada.leaves(ada.cell(current=30))
@@ -27,7 +27,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_what_a_node_has_not_used_is_free_when_it_leaves(self, scene: Scene) -> None:
-        """Its last words give all of its allowances back."""
+        """The last report of a node gives all of its unused allowances back."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         await ada.leaves(ada.cell())
@@ -36,7 +36,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_a_name_that_has_left_is_not_heard_any_more(self, scene: Scene) -> None:
-        """A message that was under way when its node left changes nothing, and grants nothing."""
+        """A message that arrives after its node has left changes nothing, and the hub grants nothing for it."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
         late = ada.batch(ada.cell(current=20, need=10))
@@ -48,7 +48,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_a_lease_that_is_over_is_not_renewed(self, scene: Scene) -> None:
-        """A node that comes back too late hears that it needs a new name, and nothing of it was merged."""
+        """A report that comes after the node's lease has ended is not merged: the node needs a new name."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         await ada.reports(current=30)
         scene.pass_time(LEASE_S + 0.001)
@@ -58,7 +58,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_a_lease_lasts_to_its_end(self, scene: Scene) -> None:
-        """A node is not given up before the time that it was promised."""
+        """The hub does not give a node up before the end of its lease."""
         ada = scene.voice(lease_us=SHORT_LEASE_US)
         await ada.reports(current=30)
         scene.pass_time(LEASE_S - 0.001)
@@ -67,7 +67,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_any_batch_renews_the_lease(self, scene: Scene) -> None:
-        """It need not say anything about the keys that allowances are held for."""
+        """A batch renews the node's lease even if it has no cells."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         held = (await ada.reports(need=QUOTA)).allowance
         for _ in range(3):
@@ -78,7 +78,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_an_expired_nodes_allowance_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
-        """The node may have used all of it unheard, before its lease was over."""
+        """After a lease the hub grants its allowance to no other node in that window: it may have been used."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         held = (await ada.reports(need=50)).allowance
         scene.pass_time(LEASE_S + INTERVAL_S)
@@ -90,7 +90,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_a_lapsed_node_goes_on_under_a_new_name(self, scene: Scene) -> None:
-        """The hub hears it as it hears any newcomer."""
+        """A node whose name has lapsed is merged like a new node under its new name."""
         ada = scene.voice(lease_us=SHORT_LEASE_US)
         await ada.reports(current=30)
         scene.pass_time(LEASE_S + 1)
@@ -100,7 +100,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_totals_are_those_of_all_accounts(self, scene: Scene) -> None:
-        """Charges and refunds are each summed, for each limit on its own."""
+        """The hub sums up the charges and the refunds of all accounts, for each limit separately."""
         ada, bob = scene.voice(), scene.voice()
         assert {} == await scene.hub.totals()
 
@@ -112,7 +112,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_totals_are_not_doubled_by_a_new_name(self, scene: Scene) -> None:
-        """An account stays the same when its node takes a new name."""
+        """An account stays the same when its node takes a new name, so its charges count once."""
         ada = scene.voice(account="one")
         await ada.leaves(limits=(limit(charged=10),))
         renamed = scene.voice(account="one")
@@ -122,7 +122,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_totals_remember_nodes_that_have_left(self, scene: Scene) -> None:
-        """Last words count, and go on counting when windows and leases are over."""
+        """The charges of a node that has left count on when its window and its lease are over."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         await ada.leaves(ada.cell(of=limit(charged=10), current=10))
         await bob.exchanges(bob.batch(limits=(limit(charged=1),)))

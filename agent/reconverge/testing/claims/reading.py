@@ -1,6 +1,6 @@
-"""Promises of a hub to readers of a key: the whole fleet's use, the same for all, and nothing changes by reading.
+"""Promises of a hub to readers of a key: they see the whole fleet's use, all the same, and change nothing.
 
-A hub that is no `KeyReader` promises nothing of the kind, and these claims are skipped.
+The claims are skipped for a hub that is no `KeyReader`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HALF_A_WINDOW_S = WINDOW_S / 2
 
 
 def reader(scene: Scene) -> KeyReader:
-    """The hub as another process sees it, which has no node there. Ends the test, as skipped, if it reads no keys."""
+    """Returns the hub as a process without a node opens it. Skips the test if the hub reads no keys."""
     hub = scene.another_hub()
     if not isinstance(hub, KeyReader):
         raise SkipTest("this hub reads no keys")
@@ -40,17 +40,17 @@ def reader(scene: Scene) -> KeyReader:
 
 
 async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, shard: int = 0) -> KeyReading:
-    """Returns the reading of one key."""
+    """Returns the hub's reading of one key."""
     (reading,) = (await hub.read_keys(shard, [KeyQuestion(of, key)])).keys
     return reading
 
 
 class ReadingClaims(Trial):
-    """Claims about the answers that readers get."""
+    """Claims about readings of keys."""
 
     @claim
     async def test_a_reader_sees_what_all_nodes_have_used(self, scene: Scene) -> None:
-        """Use, allowances and what is free sum to the capacity, and each live node with the key is counted."""
+        """In a reading, used, allowances and free sum to the capacity; it counts the live nodes with the key."""
         hub, ada, bob = reader(scene), scene.voice(), scene.voice()
         await ada.reports(current=30, allowance=30)
         await bob.reports(current=12, allowance=20)
@@ -71,7 +71,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_an_unknown_key_is_unused(self, scene: Scene) -> None:
-        """Whether it was never used or has been forgotten makes no difference."""
+        """A key that was never used reads the same as a key that has been forgotten."""
         hub = reader(scene)
         await scene.voice().reports(current=30)
 
@@ -91,7 +91,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_reading_begins_no_cell_and_extends_none(self, scene: Scene) -> None:
-        """A key that is read again and again is forgotten when it would have been."""
+        """A key expires at the same moment, however often it is read."""
         hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
         remembered = limit("remembered", algorithm=SLIDING_WINDOW)
         await ada.reports(of=remembered, current=30, reset_us=scene.hub_us())
@@ -106,7 +106,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_no_node(self, scene: Scene) -> None:
-        """A node's answers are the same with readers and without."""
+        """The answers to nodes are the same with readers and without."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=5)
         before = await ada.reports(current=5)
@@ -117,7 +117,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_window_that_is_over_does_not_count_for_readers(self, scene: Scene) -> None:
-        """Though no node has reported the next one yet."""
+        """A reader sees nothing of a window that is over, although no node has reported the next one yet."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=QUOTA, allowance=QUOTA)
         assert QUOTA == (await reads(hub)).used
@@ -131,7 +131,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_what_fades_and_drains_does_so_for_readers(self, scene: Scene) -> None:
-        """Half of a bucket in half a window; of a sliding window all that was used one window later, none after two."""
+        """A reader sees a bucket drain by half in half a window, and a sliding window's use for two windows."""
         hub, ada = reader(scene), scene.voice()
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
         await ada.exchanges(
@@ -173,7 +173,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_what_a_vanished_node_may_have_used_counts_for_readers(self, scene: Scene) -> None:
-        """From the end of its lease on, and though no node has reported since."""
+        """From the end of a silent node's lease on, a reader sees as used what that node may have used."""
         hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
         of = limit("long", window_us=100 * WINDOW_US, overshoot_milli=0)
         await ada.reports(of=of)
@@ -205,7 +205,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_questions_are_answered_in_their_order(self, scene: Scene) -> None:
-        """So many questions as can be asked at a time are answered; one more is refused."""
+        """The hub answers up to READ_MAX questions at a time, in their order, and refuses more."""
         hub, ada = reader(scene), scene.voice()
         numbers = [7 * number % 31 for number in range(READ_MAX)]
         await ada.exchanges(ada.batch(*(ada.cell(f"key{n}", current=used) for n, used in enumerate(numbers))))
@@ -222,7 +222,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_readers_of_a_shard_see_that_shard(self, scene: Scene) -> None:
-        """A key that was reported to another shard is unknown there."""
+        """A key that was reported to one shard is unknown at another."""
         hub = reader(scene)
         last = hub.shards - 1
         await scene.voice(shard=last).reports(current=30)
@@ -232,7 +232,7 @@ class ReadingClaims(Trial):
         assert [0] * last + [30] == used
 
     def test_what_cannot_be_read_is_unavailable(self) -> None:
-        """A reader gets the same error in an outage as an agent does."""
+        """An outage raises HubUnavailable for a reader as for an agent, and nothing else."""
         hub = self.make_unreachable()
 
         async def read(_: Scene) -> None:
@@ -244,6 +244,6 @@ class ReadingClaims(Trial):
                 return
             finally:
                 await hub.close()
-            raise AssertionError("a hub that is not there was read")
+            raise AssertionError("a hub without its server answered a reader")
 
         self.on_a_scene(read)

@@ -9,15 +9,15 @@ from reconverge.testing.claims.scenes.scene import Scene, Voice, limit
 from reconverge.testing.claims.scenes.trial import Trial, claim
 
 STEPS_OF_AN_EXCHANGE = 16
-"""At which of a task's steps an exchange is cancelled; later ones find it finished."""
+"""The number of a task's steps at which an exchange is cancelled; later steps find it finished."""
 
 
 class RepeatClaims(Trial):
-    """Claims about messages that the network has mistreated."""
+    """Claims about messages that are lost, delayed or repeated."""
 
     @claim
     async def test_a_batch_that_comes_twice_counts_once(self, scene: Scene) -> None:
-        """The second time it is recognised as stale."""
+        """The hub recognises a batch that comes a second time as stale, and counts it once."""
         ada, bob = scene.voice(), scene.voice()
         batch = ada.batch(ada.cell(current=30), limits=(limit("other", charged=7),))
         await ada.exchanges(batch)
@@ -30,7 +30,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_a_batch_that_comes_late_changes_nothing(self, scene: Scene) -> None:
-        """The newer reports of the node stand."""
+        """A batch that arrives after a newer one of the same node changes nothing."""
         ada, bob = scene.voice(), scene.voice()
         late = ada.batch(ada.cell(current=30), ada.cell("eve", current=4))
         await ada.reports(current=50)
@@ -44,7 +44,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_a_batch_that_comes_after_its_timeout_counts_if_it_is_the_newest(self, scene: Scene) -> None:
-        """A request that was delayed beyond its sender's patience is news all the same."""
+        """A batch that arrives after its sender's timeout counts, if no newer one of that node has arrived."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
         await ada.sends(ada.batch(ada.cell(current=50)))
@@ -53,7 +53,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_gaps_in_the_sequence_are_no_matter(self, scene: Scene) -> None:
-        """Batches that never arrived leave nothing to wait for."""
+        """The hub merges a batch although earlier batches of its node never arrived."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
         for current in range(31, 50):
@@ -65,7 +65,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_the_newest_count_replaces_the_older_ones(self, scene: Scene) -> None:
-        """Counts are absolute: they are not added up."""
+        """The counts in reports are absolute: the newest replaces the older ones."""
         ada, bob = scene.voice(), scene.voice()
         for current in (10, 20, 30):
             await ada.reports(current=current)
@@ -74,7 +74,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_counts_can_fall(self, scene: Scene) -> None:
-        """Settling for less than was reserved gives the difference back; the largest count is not kept."""
+        """The hub accepts a lower count, as after settling for less than was reserved."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
         await ada.reports(current=20)
@@ -83,7 +83,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_all_nodes_counts_are_summed(self, scene: Scene) -> None:
-        """Each node hears what all of them have used together."""
+        """The hub answers each node with the use of all nodes together."""
         for current in (10, 20, 30):
             heard = (await scene.voice().reports(current=current)).current
 
@@ -99,7 +99,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_a_cancelled_exchange_does_no_harm(self, scene: Scene) -> None:
-        """Wherever it is interrupted: the next exchange hears its own answer, and nothing counts twice."""
+        """After an exchange is cancelled at any point, the next one gets its own answer; nothing counts twice."""
         ada, bob = scene.voice(), scene.voice()
         for steps in range(STEPS_OF_AN_EXCHANGE):
             exchange = asyncio.ensure_future(ada.sends(ada.batch(ada.cell("lost", current=7))))
@@ -114,7 +114,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_lifetime_totals_never_fall(self, scene: Scene) -> None:
-        """Whichever of an account's numbers is the larger is the newer, under whatever name it comes."""
+        """The larger of two lifetime numbers of an account counts as the newer one, whatever node reports it."""
         ada = scene.voice(account="shared")
         await ada.exchanges(ada.batch(limits=(limit(charged=10, refunded=4),)))
         renamed = scene.voice(account="shared")
@@ -124,5 +124,5 @@ class RepeatClaims(Trial):
 
 
 async def _all_that_is_known(observer: Voice) -> tuple[CellAnswer, dict[str, Totals]]:
-    """Returns another node's answer about the cell, and the lifetime totals."""
+    """Returns the hub's answer about the cell to another node, and the lifetime totals."""
     return await observer.reports(), await observer.hub.totals()

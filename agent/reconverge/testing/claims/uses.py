@@ -1,4 +1,4 @@
-"""Promises of a hub to the program that uses it: it can be closed and used again, and fails in one way only."""
+"""Promises of a hub to the program that uses it: it can be closed and used again, and raises one kind of error only."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from reconverge.testing.claims.scenes.trial import Trial, claim
 
 
 class UseClaims(Trial):
-    """Claims about the hub as an object."""
+    """Claims about the methods of a hub object, such as closing it and using it again."""
 
     @claim
     async def test_it_is_a_hub(self, scene: Scene) -> None:
-        """It has all the methods of one."""
+        """The hub has all methods of the `Hub` protocol."""
         assert isinstance(scene.hub, Hub)
         assert isinstance(scene.hub.shards, int)
 
     @claim
     async def test_closing_twice_is_harmless(self, scene: Scene) -> None:
-        """A second close does nothing and raises nothing, so that clean-up code need not know of the first."""
+        """A second close does nothing and raises nothing, so clean-up code can always close."""
         await scene.voice(hub=scene.hub).says_hello()
         await scene.hub.close()
         await scene.hub.close()
 
     @claim
     async def test_closing_what_was_never_used_is_harmless(self, scene: Scene) -> None:
-        """An agent that never exchanged anything stops like any other."""
+        """A hub that was never used can be closed: an agent that never exchanged anything stops like any other."""
         await scene.hub.close()
 
     @claim
     async def test_it_can_be_used_again_after_closing(self, scene: Scene) -> None:
-        """Closing lets go of connections, and of nothing else that matters."""
+        """A closed hub opens its connections again when it is used."""
         ada = scene.voice(hub=scene.hub)
         await ada.reports(current=30)
         await scene.hub.close()
@@ -46,7 +46,7 @@ class UseClaims(Trial):
         await ada.says_hello()
 
     def test_it_can_be_used_from_another_loop_after_closing(self) -> None:
-        """An agent may be started and stopped in one event loop after another."""
+        """A closed hub can be used from another event loop, as by an agent that is started again."""
         scene = self.scene()
         voice = scene.voice(hub=scene.hub)
 
@@ -58,7 +58,7 @@ class UseClaims(Trial):
         assert [Status.MERGED] * 3 == [asyncio.run(one_life()) for _ in range(3)]
 
     def test_it_outlives_a_loop_that_was_closed_under_it(self) -> None:
-        """The loop is gone before the hub could be closed in it; the hub is used from another loop all the same."""
+        """A hub whose event loop was closed before the hub can be used from another loop."""
         scene = self.scene()
         voice = scene.voice(hub=scene.hub)
 
@@ -79,7 +79,7 @@ class UseClaims(Trial):
 
     @claim
     async def test_what_no_agent_declares_is_refused(self, scene: Scene) -> None:
-        """A window or a quota beyond all that can be declared would be remembered for centuries; nothing is merged."""
+        """The hub refuses a window or a quota beyond all that can be declared, and merges nothing of that batch."""
         ada = scene.voice()
         for of in (limit(window_us=2**53), limit(quota=2**53)):
             problem = await _problem(partial(ada.reports, of=of, need=1))
@@ -89,7 +89,7 @@ class UseClaims(Trial):
 
     @claim
     async def test_a_hub_that_is_not_there_is_unavailable(self, scene: Scene) -> None:
-        """Every question has that error alone; it has a kind; and the hub can be closed all the same."""
+        """Without its server, every method of the hub raises HubUnavailable with a kind; the hub can be closed."""
         hub = scene.keep(self.make_unreachable())
 
         for question in (scene.voice(hub=hub).says_hello, hub.totals, scene.voice(hub=hub).says_hello):
@@ -99,9 +99,9 @@ class UseClaims(Trial):
 
 
 async def _problem(question: Callable[[], Awaitable[object]]) -> HubUnavailable:
-    """Returns the error that a question raises."""
+    """Returns the error that a call raises. Raises AssertionError if it raises none."""
     try:
         answer = await question()
     except HubUnavailable as error:
         return error
-    raise AssertionError(f"instead of an error there was an answer: {answer!r}")
+    raise AssertionError(f"expected HubUnavailable, but the hub answered {answer!r}")

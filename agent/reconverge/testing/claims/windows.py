@@ -12,18 +12,18 @@ DATED = limit(algorithm=SLIDING_LOG)
 
 
 class WindowClaims(Trial):
-    """Claims about windows."""
+    """Claims about windows and resets."""
 
     @claim
     async def test_the_epoch_is_counted_from_1970(self, scene: Scene) -> None:
-        """All nodes and all hubs number the windows alike."""
+        """Windows are numbered from 1970 on, so all nodes and all hubs number them alike."""
         answer = await scene.voice().exchanges((ada := scene.voice()).batch(ada.cell()))
 
         assert answer.hub_us // LIMIT.window_us == answer.cells[0].epoch
 
     @claim
     async def test_the_hubs_clock_does_not_run_backwards(self, scene: Scene) -> None:
-        """Each answer says when it was given, in microseconds since 1970."""
+        """Each answer carries the hub's time, in microseconds since 1970, and that time never decreases."""
         moments = [(await scene.voice().says_hello()).hub_us for _ in range(10)]
 
         assert sorted(moments) == moments
@@ -31,7 +31,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_node_slightly_ahead_opens_the_window(self, scene: Scene) -> None:
-        """Its clock may be a little wrong; what it uses by then belongs to the new window."""
+        """A node whose clock is slightly ahead may report use in the next window, which the hub then counts there."""
         ada, bob = scene.voice(), scene.voice()
         await bob.reports(current=50)
 
@@ -41,14 +41,14 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_node_far_ahead_opens_nothing(self, scene: Scene) -> None:
-        """The hub's clock names the windows."""
+        """A node whose clock is far ahead opens no window: the hub's clock numbers them."""
         answer = await scene.voice().reports(epoch=scene.epoch() + 2, current=3)
 
         assert (scene.epoch(), 0) == (answer.epoch, answer.current)
 
     @claim
     async def test_a_fixed_window_starts_from_zero(self, scene: Scene) -> None:
-        """And not a moment before the old one has ended."""
+        """The use of a fixed window counts until that window ends, and the next one starts with zero."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=30)
         scene.pass_time(WINDOW_S - 1e-6 * (scene.hub_us() % LIMIT.window_us) - 1e-6)
@@ -60,7 +60,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_fixed_window_starts_from_base_allowances_that_sum_to_the_capacity(self, scene: Scene) -> None:
-        """So no node has to ask the hub at the moment when all windows begin anew."""
+        """Nodes begin a fixed window with base allowances, so not all have to exchange at that moment."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         await ada.reports(need=QUOTA, allowance=QUOTA // 2)
@@ -75,7 +75,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_remembers_the_one_before(self, scene: Scene) -> None:
-        """For one window, and no longer."""
+        """The use of the window before counts for one window, and no longer."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         scene.pass_time(WINDOW_S)
@@ -89,7 +89,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_forgets_what_is_two_windows_old(self, scene: Scene) -> None:
-        """It does so although no node reports in between."""
+        """Use from two windows ago counts no more, although no node has reported since."""
         await scene.voice().reports(of=SLIDING, current=30)
         scene.pass_time(2 * WINDOW_S)
 
@@ -97,7 +97,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_news_of_the_window_before_count_there(self, scene: Scene) -> None:
-        """A node that has not noticed yet that the window is over speaks of the old one."""
+        """The hub counts use in the window before if a node, which has not noticed its end, reports it there."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         old = scene.epoch(SLIDING)
@@ -110,7 +110,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_faded_can_be_granted_again(self, scene: Scene) -> None:
-        """Half a window later half of the last window's use counts."""
+        """In the middle of a sliding window, half of the last window's use counts; the rest can be granted."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, need=QUOTA)
         await ada.leaves(ada.cell(of=SLIDING, current=QUOTA))
@@ -120,7 +120,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_departed_nodes_bucket_drains(self, scene: Scene) -> None:
-        """The level of its bucket runs out at the pace of the limit."""
+        """When a node has left, the level of its bucket drains at the limit's rate."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
         await ada.leaves(ada.cell(of=BUCKET, current=QUOTA, previous=1000 * QUOTA))
@@ -131,7 +131,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
-        """Each node's last word on it, whatever windows have begun since."""
+        """The total of a dated limit is the sum of each node's newest report, even if a window has begun since."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
         assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current
@@ -142,7 +142,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_for_as_long_as_its_node_has_said(self, scene: Scene) -> None:
-        """And then, if nothing more is said, for another interval at most."""
+        """Dated use counts until the date its node has reported, and at most one sync interval longer."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=DATED.window_us // 2)
         scene.pass_time(WINDOW_S / 2 - 1e-6)
@@ -153,7 +153,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_when_its_node_has_left(self, scene: Scene) -> None:
-        """No other node is granted it until its last date is over."""
+        """The hub grants no other node the dated use of a node that has left, until its last date is over."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, need=QUOTA)
         await ada.leaves(ada.cell(of=DATED, current=QUOTA, previous=DATED.window_us // 2))
@@ -165,7 +165,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_a_vanished_node_may_have_used_to_the_last_counts_for_a_window(self, scene: Scene) -> None:
-        """From the end of its lease on, whichever dates it has reported before."""
+        """When a silent node's lease ends, all that it may have used counts for one window from then on."""
         ada, bob = scene.voice(lease_us=DATED.window_us), scene.voice()
         await ada.reports(of=DATED, need=QUOTA)
         held = await ada.reports(of=DATED, current=QUOTA, previous=1, need=QUOTA)
@@ -181,7 +181,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_vanished_nodes_bucket_is_full_when_its_lease_is_over(self, scene: Scene) -> None:
-        """Its reported level has drained by then, and may have been used anew."""
+        """When a silent node's lease ends, its bucket counts as full: the node may have used what has drained."""
         ada, bob = scene.voice(lease_us=BUCKET.window_us), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
         held = await ada.reports(of=BUCKET, allowance=2, current=2, previous=1500)
@@ -201,7 +201,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_reset_is_for_all_nodes(self, scene: Scene) -> None:
-        """Every node learns of it, and what was used before it counts no more."""
+        """Every node learns of a reset, and use from before the reset counts no more."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(current=60)
         reset_us = scene.hub_us()
@@ -213,7 +213,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_is_used_after_a_reset_counts(self, scene: Scene) -> None:
-        """A node that has heard of the reset counts from there."""
+        """Use that a node reports after it has learnt of a reset counts."""
         ada, bob = scene.voice(), scene.voice()
         reset_us = scene.hub_us()
         await bob.reports(current=60)
@@ -223,7 +223,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_the_newest_reset_wins(self, scene: Scene) -> None:
-        """A reset that arrives late does not bring back what a newer one has forgotten."""
+        """A reset that arrives late does not bring back use that a newer reset has cleared."""
         ada, bob = scene.voice(), scene.voice()
         reset_us = scene.hub_us()
         await bob.reports(reset_us=reset_us)
@@ -234,7 +234,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_silent_nodes_count_as_using_all_they_hold(self, scene: Scene) -> None:
-        """They may be cut off, and admitting; the others hear how much that may be."""
+        """An answer counts a silent node's unused allowance as `silent`: the node may be cut off, and admitting."""
         ada, bob = scene.voice(), scene.voice()
         held = (await ada.reports(need=50)).allowance
         await ada.reports(current=10)

@@ -1,7 +1,7 @@
-"""The leader's replies to calls, from the ledger and the usage that it keeps for all, with the merge rule's parts.
+"""Makes the leader's replies to calls, from the ledger and the usage that it keeps for all, by the merge rule.
 
-Nothing here waits: a call is answered as of one moment, between two batches. What is wrong with a call is raised as
-`MalformedMessage`, before anything changes; what cannot be done is raised as HubUnavailable.
+Nothing here waits: a call is answered as of one moment, between two batches. An invalid call raises `MalformedMessage`
+before anything changes; a call that cannot be carried out raises HubUnavailable.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ KEEP_US_MAX: Final = 366 * 86_400 * 1_000_000
 
 
 def answer(kept: LeaderState, call: Call) -> Any:
-    """The value that a call is replied to with. Raises MalformedMessage, and HubUnavailable."""
+    """Carries out a call on the leader's state. Returns the value to reply with.
+
+    Raises MalformedMessage for an invalid call, and HubUnavailable.
+    """
     operation, *arguments = call
     found = OPERATIONS.get(operation)
     if found is None:
-        return RefusedReply(UNSUPPORTED, "the member that answers is of a version that cannot do this")
+        return RefusedReply(UNSUPPORTED, "the leader runs a version of reconverge that cannot do this; update it")
     return found(kept, arguments)
 
 

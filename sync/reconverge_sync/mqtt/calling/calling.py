@@ -1,7 +1,7 @@
-"""Calls between members, both sides: one asks the leader and waits, the leader answers from what it keeps.
+"""Calls between members, both sides: a member asks the leader and waits, the leader answers from its state.
 
-As with batches, a reply counts only while no other member can answer: the leader is asked for it within the time that
-its claim allows, and the asking member takes in none that comes later.
+As with batches, a reply counts only while no other member can answer: the leader answers within the time that its claim
+allows, and the asking member ignores a reply that comes later.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
-"""So many calls are under way at once that wait for the broker; those beyond are refused."""
+"""The most calls that wait for the broker at the same time; further ones are refused."""
 SWAP: Final = "swap"
-"""The call that waits for the broker, see `contracts.py`."""
+"""The name of the call that swaps the index of contracts and waits for the broker, see `contracts.py`."""
 
 MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
 RECORD: Final = "record"
-"""The call with which a node reports usage."""
+"""The name of the call with which a node reports usage."""
 _MEANINGLESS: Final = RefusedReply("protocol", "the leader does not understand the call")
 _T = TypeVar("_T")
 
 Post = Callable[[str, MessageKind, bytes], bool]
-"""Has a message sent to a member; False if there is no room for it, or no connection."""
+"""Sends a message to a member. Returns False if there is no room for it, or no connection."""
 Swap = Callable[[Call], Awaitable[Any]]
-"""Has the index swapped, see `contracts.py`. Raises HubUnavailable, and MalformedMessage."""
+"""Swaps the index of contracts, see `contracts.py`. Raises HubUnavailable, and MalformedMessage."""
 
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call of this member's own, which is the leader."""
+    """A call that this member makes while it is itself the leader."""
 
     call: Call
     asked_ns: int
@@ -48,7 +48,7 @@ class OwnCall:
 
 @dataclass(slots=True)
 class Called:
-    """A call that a reply is waited for."""
+    """A call to another member that was sent, and whose reply has not come yet."""
 
     leader: str
     asked_ns: int
@@ -56,7 +56,10 @@ class Called:
 
 
 class Calls:
-    """The calls of one member in one shard. `rejects` counts messages that were of no use, by reason."""
+    """Makes and answers the calls of one member in one shard.
+
+    `rejects` counts messages that were ignored, by reason.
+    """
 
     def __init__(
         self,
@@ -78,10 +81,10 @@ class Calls:
         self._number = 0
         self._apart: set[asyncio.Task[None]] = set()
         self.usage_is_given = False
-        """Whether this member is about to stop, and has begun to hand over the usage."""
+        """Whether this member is stopping, and has begun to hand over the usage to its successor."""
 
     async def ask(self, leader: str, call: Call, timeout_s: float) -> Any:
-        """Returns the reply of the leader, another member, to a call. Raises HubUnavailable."""
+        """Sends a call to the leader, which is another member, and returns its reply. Raises HubUnavailable."""
         self._number += 1
         number = self._number
         called = Called(leader, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
@@ -97,13 +100,13 @@ class Calls:
         return value
 
     def fail(self, problem: HubUnavailable) -> None:
-        """The connection is gone: no call will be answered any more."""
+        """Fails all calls that wait for a reply, because the connection is lost."""
         for called in self._waiting.values():
             if not called.reply.done():
-                called.reply.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+                called.reply.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))
 
     def hear_reply(self, sender: str, payload: bytes) -> None:
-        """A reply has come. Raises MalformedMessage."""
+        """Passes a reply that has come to the call that waits for it. Raises MalformedMessage."""
         number, value = read_reply(payload)
         called = self._waiting.get(number)
         if called is None or called.leader != sender or called.reply.done():
@@ -114,7 +117,7 @@ class Calls:
             called.reply.set_result(value)
 
     def answer_own(self, own: OwnCall) -> None:
-        """Answer a call of this member's own."""
+        """Answers a call that this member made while it is the leader."""
 
         def reply(value: Any) -> None:
             if own.reply.done():
@@ -122,16 +125,16 @@ class Calls:
             if isinstance(value, RefusedReply):
                 own.reply.set_exception(HubUnavailable(value.kind, value.problem, applied=False))
             elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
-                own.reply.set_exception(HubUnavailable("timeout", "it took too long to be answered"))
+                own.reply.set_exception(HubUnavailable("timeout", "the answer came too late"))
             else:
                 own.reply.set_result(value)
 
         if not own.reply.done():
-            with contextlib.suppress(MalformedMessage):  # the caller hears of it
+            with contextlib.suppress(MalformedMessage):  # the caller gets the error as its reply
                 self._answer(own.call, reply)
 
     def answer_message(self, sender: str, payload: bytes) -> str:
-        """Answer another member's call; returns what it asked for. Raises MalformedMessage."""
+        """Answers another member's call. Returns the name of the operation. Raises MalformedMessage."""
         number, call = read_call(payload)
         self._answer(call, lambda value: self._reply(sender, number, value))
         return cast("str", call[0])
@@ -144,7 +147,7 @@ class Calls:
         self._post(sender, MessageKind.REPLY, reply)
 
     def _answer(self, call: Call, reply: Callable[[Any], None]) -> None:
-        """Replies to a call, now or when the broker has done its part. Raises MalformedMessage."""
+        """Calls `reply` with the reply to a call, now or when the broker has answered. Raises MalformedMessage."""
         kept = self._candidate.kept()
         if kept is None:
             return  # another member may be the leader by now
@@ -166,7 +169,7 @@ class Calls:
             reply(value)
 
     def _answer_apart(self, answering: Awaitable[Any], reply: Callable[[Any], None]) -> None:
-        """Answer when that is done, and look at what has come meanwhile."""
+        """Replies when `answering` is done, in a task of its own, so that other messages are processed meanwhile."""
 
         async def answer_then() -> None:
             try:
@@ -176,7 +179,7 @@ class Calls:
             except MalformedMessage as malformed:
                 self._rejects[malformed.kind] += 1
                 value = _MEANINGLESS
-            # If it took so long that another member may be the leader, what was done may not have been in time.
+            # If it took so long that another member may be the leader, the change may have come too late.
             if self._candidate.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
                 reply(value)
 
@@ -190,7 +193,7 @@ def _refused(problem: HubUnavailable) -> RefusedReply:
 
 
 async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    """Awaits a future. Raises HubUnavailable, with that problem, when it takes longer."""
+    """Awaits a future for `timeout_s` seconds. Raises HubUnavailable, with that problem, if it takes longer."""
     try:
         async with asyncio.timeout(timeout_s):
             return await future

@@ -1,12 +1,12 @@
-"""Members' calls to the leader beside exchanges, as they travel: usage, keys, the state of the data, and replies.
+"""Writes and reads members' calls to the leader beside exchanges, and the replies: usage, keys, the state of the data.
 
 A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either
 `[True, value]` or `[False, kind, problem]`. Each value that is read is checked; reading raises `MalformedMessage`
-alone.
+and nothing else.
 """
 
-# Members of the version before know no calls: they count them as messages of no use, and the caller's time runs out.
-# A member that does not know an operation replies so, which leaves room for further ones.
+# Members of the version before know no calls: they ignore and count them, and the call times out. A member that does
+# not know an operation replies so, so that operations can be added.
 
 from __future__ import annotations
 
@@ -42,48 +42,48 @@ from reconverge.hub.usage import (
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_MAX: Final = 4096
-"""Rows of one call; a node sends about 256, each of up to four kinds of periods."""
+"""The most rows of one call; a node sends about 256, each of up to four kinds of periods."""
 TEXT_BYTES_MAX: Final = 4096
-"""Of an identity, a limit or a route: 512 characters, and what marks other ones."""
+"""The longest identity, limit or route in bytes: 512 characters, with escapes."""
 REPLY_BYTES_WANTED: Final = 1 << 18
-"""Rows and events travel in parts of about so many bytes."""
+"""The size in bytes of the parts in which rows and events are sent, about."""
 KEPT_MAX: Final = 4096
-"""Periods of one kind that a node may have kept."""
+"""The most periods of one kind that a node may ask to be kept."""
 PROBLEM_MAX: Final = 400
 MILLI: Final = 1000
 _NUMBER: Final = Struct("<Q")
 
 Call = list[Any]
-"""An operation, and its arguments."""
+"""A call: the name of the operation, and its arguments."""
 
 
 class RefusedReply(NamedTuple):
-    """A reply with the reason why there is no answer."""
+    """A reply that refuses a call, with the kind of the problem and its text."""
 
     kind: str
     problem: str
 
 
 def write_call(number: int, call: Call) -> bytes:
-    """A call as it travels. Raises HubUnavailable if it cannot."""
+    """Writes a call as a message. Raises HubUnavailable if a value cannot be sent."""
     return sealed(MessageKind.CALL, _NUMBER.pack(number) + _packed(call))
 
 
 def read_call(payload: bytes) -> tuple[int, Call]:
-    """The number of a call, and the call. Raises MalformedMessage."""
+    """Reads a call from a message. Returns its number and the call. Raises MalformedMessage."""
     number, call = _read(payload, MessageKind.CALL)
     _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
     return number, cast("Call", call)
 
 
 def write_reply(number: int, value: Any) -> bytes:
-    """The reply to a call. Raises HubUnavailable if it cannot travel."""
+    """Writes the reply to the call of that number as a message. Raises HubUnavailable if a value cannot be sent."""
     outcome = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
     return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(outcome))
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
-    """The number of the answered call, and the reply, perhaps `RefusedReply`. Raises MalformedMessage."""
+    """Reads a reply. Returns the number of its call, and the value or a `RefusedReply`. Raises MalformedMessage."""
     number, outcome = _read(payload, MessageKind.REPLY)
     match outcome:
         case [True, value]:
@@ -126,7 +126,7 @@ def sent_batch(batch: UsageBatch) -> Call:
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """Reads the batch that `sent_batch` has written. Raises MalformedMessage."""
+    """Reads the batch of usage that `sent_batch` has written. Raises MalformedMessage."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -148,27 +148,27 @@ def _rows(rows: Any) -> Iterable[UsageRow]:
 
 
 def read_period(sent: Any) -> Period:
-    """A period as it travels: its kind and number. Raises MalformedMessage."""
+    """Reads a period, written as its kind and number. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and sent[0] in KINDS and is_whole(sent[1]))
     return Period(*sent)
 
 
 def read_key(sent: Any) -> UsageKey:
-    """A key as it travels: identity, limit and route. Raises MalformedMessage."""
+    """Reads a usage key, written as identity, limit and route. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
     return UsageKey(*sent)
 
 
 def read_counts(sent: Any) -> Counts:
-    """Counts as they travel. Raises MalformedMessage."""
+    """Reads the counts of a row, written as a list of whole numbers. Raises MalformedMessage."""
     _check(len(_list(sent)) == len(Counts._fields))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent))
     return Counts(*sent)
 
 
 def reported_load(load: NodeLoad) -> Call:
-    """A load as it travels, in thousandths."""
+    """Writes a node's load as a list, with rates in thousandths."""
     return [load.node, round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI), load.at_us]
 
 
@@ -195,7 +195,7 @@ def read_recorded(sent: Any) -> Recorded:
 
 
 def read_lease(sent: Any) -> ExportLease:
-    """A lease as it travels. Raises MalformedMessage."""
+    """Reads the lease of an exporter, written as a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4)
     leads, exporter, until_us, hub_us = sent
     _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
@@ -232,7 +232,7 @@ def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
 
 
 def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], int]:
-    """Reads the rows that `sent_rows` has written. Raises MalformedMessage."""
+    """Reads the rows that `sent_rows` has written. Returns them with the next offset. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and type(sent[1]) is int and (sent[1] == -1 or sent[1] > offset))
     rows: list[UsageRow] = []
     for row in _list(sent[0]):
@@ -263,7 +263,7 @@ def read_events(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
-    """The events that were delivered, by key and number, without counts. Raises MalformedMessage."""
+    """Reads the events that were delivered, as keys and numbers without counts. Raises MalformedMessage."""
     _check(len(_list(sent)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
     for event in sent:
@@ -278,7 +278,7 @@ def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Cal
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """Reads the rows that `sent_retracted` has written. Raises MalformedMessage."""
+    """Reads the account and the rows that `sent_retracted` has written. Raises MalformedMessage."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -288,7 +288,7 @@ def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]
 
 
 def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
-    """A period, a page, and the other arguments, of which there are `more`. Raises MalformedMessage."""
+    """Reads a period and a page from a call. Returns them with the other `more` arguments. Raises MalformedMessage."""
     _check(len(arguments) == 3 + more and is_whole(arguments[2]) and arguments[2] < PAGES)
     return read_period(arguments[:2]), arguments[2], arguments[3:]
 
@@ -322,7 +322,7 @@ def sent_readings(readings: KeyReadings) -> Call:
 
 
 def read_readings(sent: Any, *, asked: int) -> KeyReadings:
-    """Reads the readings that `sent_readings` has written. Raises MalformedMessage."""
+    """Reads the readings of `asked` keys that `sent_readings` has written. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3 and is_whole(sent[0]) and is_text(sent[1]) and len(_list(sent[2])) == asked)
     keys: list[KeyReading] = []
     for each in sent[2]:
@@ -343,7 +343,7 @@ def read_data(sent: Any) -> HubData:
 
 
 def read_adoption(sent: Any) -> Adoption:
-    """Reads the outcome of an order, which is a list of its fields. Raises MalformedMessage."""
+    """Reads the outcome of adopting a loss, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[1]))
     return Adoption(*sent)
 

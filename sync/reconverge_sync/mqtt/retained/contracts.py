@@ -1,38 +1,39 @@
-"""Contracts as a broker retains them: the index, which only the leader of shard 0 replaces, and pages by their digest.
+"""Contracts that a broker retains: the index, which only the leader of shard 0 replaces, and pages by their digest.
 
-A broker hands each member the index when it connects, and every change of it as it is made. So reading the index costs
-no message, and a node hears of a change before it looks.
+A broker sends each member the index when it connects, and every change of the index at once. So reading the index costs
+no message, and a node knows of a change before it looks.
 """
 
 # Theory of operation.
 #
-# The problem. `swap_index` replaces an index only if it is still the one that its caller has read, and a broker knows
-# no such thing: it takes whatever is published, and the last one counts. The ledger of the leader is no place for
-# contracts either, because it dies with its process.
+# The problem. `swap_index` replaces an index only if it is still the one that its caller has read, and a broker cannot
+# do that: it takes every message, and the last one counts. The ledger of the leader is no place for contracts either,
+# because it is lost with its process.
 #
 # How it works. The broker retains the index, and the leader of shard 0 alone writes it, one change after the other. It
-# compares with what it has heard itself. Before it compares, it sends a fence on the same topic and waits until that is
-# back: a broker keeps the order of one topic, so whatever the leader before had written has come by then. It answers
-# when the new index has come back, and still may answer: a broker confirms also what its access list throws away.
+# compares with the index that it has received itself. Before it compares, it sends a fence on the same topic and waits
+# until that is back: a broker keeps the order of one topic, so an index of the leader before has come by then. It
+# answers when the new index has come back, if it still may answer: a broker confirms also messages that its access list
+# drops.
 #
 # A leader that was stalled may write late, when another one has written. So each index has a stamp: the term of its
-# leader, and a number. All members take in only what has a higher one, and the leader has its own index retained once
-# more when it hears a lower one.
+# leader, and a number. All members accept only an index with a higher stamp, and the leader sends its own index once
+# more when it receives a lower one.
 #
 #     leader A, term 7                                   A's index, stamp 7.4, comes late and is not taken in
 #     leader B, term 8       fence, compare, index 8.1   B has 8.1 retained again
 #
-# Whatever may write to the topic can forge an index. Readers with the secret of the fleet refuse it and go on with what
-# they have, but members know no secret, and the one with the highest stamp counts: a forged one with the highest stamp
-# of all would stay for good, for newcomers too. So a member that knows an index takes in no stamp that no leader can
-# have written after it: of a term that no member has claimed, or with a number that is too far from the last. The
-# leader has its own retained again then. A forged index that nothing is known to contradict is taken in; the next swap
-# replaces it, as its writer has read it.
+# Any client that may write to the topic can forge an index. Readers with the secret of the fleet reject it and keep
+# their contracts, but members know no secret, and the index with the highest stamp counts: a forged one with the
+# highest possible stamp would stay for good, also for new members. So a member that knows an index rejects stamps that
+# no leader can have written after it: of a term that no member has claimed, or with a number too far from the last. The
+# leader sends its own index again then. A member that knows no index accepts a forged one; the next swap replaces it,
+# as its writer has read it.
 #
-# A page is named by what is in it, so it has no order: its writer has it retained, waits until it is back, and needs no
-# leader. With a page travels until when it is kept. Brokers of MQTT 5 forget it then; with others the leader looks for
-# pages that are over, now and then, and has them deleted. So that many pages need not be sent again with each change,
-# they are kept somewhat longer than was said, by SLACK.
+# A page is named by its digest, so pages have no order: their writer sends a page, waits until it is back, and needs no
+# leader. A page contains the end of its time. Brokers of MQTT 5 delete it then; with other brokers the leader looks for
+# expired pages now and then, and deletes them. So that many pages need not be sent again with each change, they are
+# kept somewhat longer than asked for, by SLACK.
 
 from __future__ import annotations
 
@@ -57,41 +58,41 @@ TOPIC: Final = "contracts"
 PAGES_TOPIC: Final = "page"
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 INDEX_BYTES_MAX: Final = 1 << 17
-"""Twice what any reader takes."""
+"""The most bytes of an index: twice the longest that any reader accepts."""
 PAGE_BYTES_MAX: Final = 1 << 19
-"""Likewise."""
+"""The most bytes of a page: twice the longest that any reader accepts."""
 PAGES_AT_ONCE: Final = 32
-"""So many pages come for one question; together they may be long."""
+"""The most pages that a member subscribes to at once, as they may be long together."""
 SWAP_SHARE: Final = 0.75
-"""After so much of the time that its caller waits, a leader says that the broker does not bring its messages back."""
+"""The fraction of the caller's time after which a leader reports that its messages do not come back."""
 SLACK: Final = 8
-"""A page is kept longer by an eighth of what was said, and sent again when less than that is left of it."""
+"""A page is kept longer than asked for by one eighth, and sent again when less than the asked time is left."""
 PURGED_AFTER_S: Final = 3600
-"""A page that is over is deleted so much later: a writer that names it again by then finds it."""
+"""The seconds after its end for which a page is not deleted yet, so that a writer that names it again finds it."""
 SWEPT_AT_ONCE_MAX: Final = 1024
-"""So many pages are deleted at a time."""
+"""The most pages that are deleted at a time."""
 PAGES_MAX: Final = 1 << 16
-"""More pages than this are not of contracts: those beyond are counted, each time that the leader looks through all."""
+"""The most pages that contracts can have; further ones are counted each time that the leader looks through all."""
 KEPT_S_MAX: Final = 366 * 86_400 * (SLACK + 2) // SLACK
-"""Contracts end within 366 days, so no writer has a page kept for longer, though its clock be wrong by weeks: one that
-is to be kept for longer is of a stranger, and is deleted."""
+"""The longest time of a page in seconds. Contracts end within 366 days, so no writer keeps a page for longer, even if
+its clock is wrong by weeks; a page with a later end is not of this fleet, and is deleted."""
 NUMBERS_PASSED_MAX: Final = 1 << 20
-"""No more indexes than this are written between two that a member hears of."""
+"""The most indexes that leaders can write between two that a member receives."""
 _INDEX: Final = Struct("<QQQ")
-"""The stamp, and until when it is kept in seconds since 1970; then the index itself."""
+"""The head of an index: its stamp, and the end of its time in seconds since 1970; the index itself follows."""
 _UNTIL: Final = Struct("<Q")
 _NUMBER_MAX: Final = 2**53
 
 
 class Stamp(NamedTuple):
-    """The order of indexes."""
+    """The order of indexes: the term of the leader that wrote it, and a number."""
 
     term: int
     number: int
 
 
 class PostedIndex:
-    """The index as one connection knows it, and how the leader replaces it."""
+    """The index of the contracts, as one connection has received it; as the leader, replaces it."""
 
     def __init__(
         self,
@@ -107,20 +108,20 @@ class PostedIndex:
         self._clock = clock
         self._wait_ns = wait_ns
         self._term = term
-        """Of this member, as a leader."""
+        """Returns the term of this member as a leader."""
         self._claimed = claimed
-        """The highest of all members, as far as this one has heard."""
+        """Returns the highest term in any claim that this member has received."""
         self._may_answer = may_answer
-        """Whether this member is the leader, and may answer within so many nanoseconds."""
+        """Returns whether this member is the leader, and may answer within the given nanoseconds."""
         self._awaited = Awaited()
         self._turn = asyncio.Lock()
         self._stamp = Stamp(0, 0)
         self._message = b""
-        """The index as it was heard."""
+        """The message with the index, as it was received."""
         self._payload: bytes | None = None
         self._until_s = 0
         self.changed = asyncio.Event()
-        """Set, and replaced by another one, with each change that is heard."""
+        """Set, and replaced by a new event, with each change that is received."""
 
     def read(self, bytes_max: int) -> bytes | None:
         if self._payload is None or self._until_s <= self._now_s():
@@ -128,7 +129,7 @@ class PostedIndex:
         return self._payload[: bytes_max + 1]
 
     def hear(self, message: bytes) -> None:
-        """A message has come on the topic. An empty one takes the last back. Raises MalformedMessage."""
+        """Processes a message on the topic; an empty one deletes the index. Raises MalformedMessage."""
         if not message:
             self._take(Stamp(0, 0), b"", None, 0)
             return
@@ -152,7 +153,7 @@ class PostedIndex:
         self._awaited.hear(message)
 
     def _may_follow(self, stamp: Stamp) -> bool:
-        """Whether a leader may have written an index with that stamp after the one that is known."""
+        """Whether a leader may have written an index with that stamp after the known index."""
         known = self._stamp
         if not self._message:
             return True
@@ -165,20 +166,20 @@ class PostedIndex:
         self.changed = asyncio.Event()
 
     def _mend(self) -> None:
-        """Something else is retained by now than the index that counts: the leader has that retained again."""
+        """Sends the known index once more if this member is the leader, because the broker retains another message."""
         if self._message and self._may_answer(0):
             with contextlib.suppress(HubUnavailable):
                 self._wire.post(TOPIC, self._message, retain=True, keep_s=max(1, self._until_s - self._now_s()))
 
     def clear(self, problem: HubUnavailable) -> None:
-        """Forget all that was received, as the connection is gone; the next one receives it again."""
+        """Drops the index, because the connection is lost; the next connection receives it again."""
         self._stamp, self._message, self._payload, self._until_s = Stamp(0, 0), b"", None, 0
         self._awaited.fail(problem)
 
     async def swap(self, arguments: Call) -> bool:
-        """Replace the index on behalf of a member that asks the leader for it. Raises MalformedMessage, HubUnavailable.
+        """Replaces the index as the leader, for a call of another member. Returns whether the index was replaced.
 
-        It takes no longer than an answer may.
+        It takes no longer than an answer may take. Raises MalformedMessage and HubUnavailable.
         """
         payload, over, bytes_max, keep_s = _swap(arguments)
         try:
@@ -192,7 +193,7 @@ class PostedIndex:
                 await self._send(message, retain=True, keep_s=keep_s)
                 return True
         except TimeoutError:
-            advice = f"what the leader sends does not come back; may its user read and write {self._wire.shown(TOPIC)}?"
+            advice = f"the leader's messages do not come back; let its user read and write {self._wire.shown(TOPIC)}"
             raise HubUnavailable("permission", advice) from None
 
     async def _send(self, message: bytes, *, retain: bool, keep_s: float | None = None) -> None:
@@ -205,7 +206,7 @@ class PostedIndex:
         if stamp == self._stamp:
             stamp = stamp._replace(number=stamp.number + 1)
         if stamp.number > _NUMBER_MAX:
-            problem = f"{self._wire.shown(TOPIC)} holds what no leader has written: publish an empty retained message"
+            problem = f"{self._wire.shown(TOPIC)} has an index of no leader; publish an empty retained message there"
             raise HubUnavailable("protocol", problem, applied=False)
         return stamp
 
@@ -214,7 +215,7 @@ class PostedIndex:
 
 
 class PostedPages:
-    """The pages of contracts at a broker: has them retained, and hears of those that are asked for."""
+    """The pages of contracts at a broker: sends pages to be retained, and receives those that are asked for."""
 
     def __init__(self, wire: Wire, clock: Clock, *, rejects: Counter[str]) -> None:
         self._wire = wire
@@ -222,13 +223,13 @@ class PostedPages:
         self._rejects = rejects
         self._awaited = Awaited()
         self._watched: Counter[str] = Counter()
-        """By digest, for how many callers this member has subscribed to a page."""
+        """The number of callers for which this member has subscribed to a page, by digest."""
         self._heard: dict[str, bytes] = {}
-        """The pages that have come."""
+        """The subscribed pages that have come, by digest."""
         self._over: list[str] | None = None
-        """Those that are to be deleted, while pages are looked through."""
+        """The digests of pages to be deleted, while `sweep` looks through all pages; else None."""
         self._found = 0
-        """How many have come since that began."""
+        """The number of pages that have come during `sweep`."""
 
     async def get(self, digest: str, *, bytes_max: int) -> bytes | None:
         async with self._watching([digest]):
@@ -236,9 +237,9 @@ class PostedPages:
         return payload[: bytes_max + 1] if until_s > self._now_s() else None
 
     async def put(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """Puts a page, and returns when it has come back."""
+        """Sends a page to be retained, and returns when it has come back."""
         if len(payload) > PAGE_BYTES_MAX:
-            problem = f"a page of {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are kept"
+            problem = f"a page has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} can be stored"
             raise HubUnavailable("protocol", problem, applied=False)
         async with self._watching([digest]):
             await self._send({digest: payload}, keep_s)
@@ -257,7 +258,7 @@ class PostedPages:
         return missing
 
     async def _send(self, pages: dict[str, bytes], keep_s: float) -> None:
-        """Sends pages to be retained that are watched, and waits until all have come back."""
+        """Sends pages, to which this member has subscribed, to be retained, and waits until all have come back."""
         kept_s = keep_s + keep_s / SLACK
         until_s = int(self._now_s() + kept_s) + 1
         for digest, payload in pages.items():
@@ -268,7 +269,7 @@ class PostedPages:
 
     @contextlib.asynccontextmanager
     async def _watching(self, digests: Sequence[str]) -> AsyncIterator[None]:
-        """Hear of these pages; the retained ones have come when this begins."""
+        """Subscribes to pages for the time of the block; when the block begins, the retained ones have come."""
         for digest in digests:
             if DIGEST.fullmatch(digest) is None:
                 raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False)
@@ -289,11 +290,11 @@ class PostedPages:
                 self._wire.unsubscribe([f"{PAGES_TOPIC}/{digest}" for digest in gone])
 
     def _page(self, digest: str) -> tuple[int, bytes]:
-        """Until when a watched page is kept, and its content; 0 if it is not there."""
+        """Returns the end of a subscribed page in seconds since 1970, and its content; 0 if the page is not there."""
         return read_page(self._heard[digest]) if digest in self._heard else (0, b"")
 
     def hear(self, digest: str, message: bytes) -> None:
-        """A page has come, or that it is deleted. Raises MalformedMessage."""
+        """Processes a page that has come, or an empty message for a deleted page. Raises MalformedMessage."""
         if digest in self._watched:
             self._heard.pop(digest, None)
             if message:
@@ -304,7 +305,7 @@ class PostedPages:
             self._look_at(self._over, digest, message)
 
     def _look_at(self, over: list[str], digest: str, message: bytes) -> None:
-        """A page that is retained: it is deleted if it is over, or is none."""
+        """Notes a retained page for deletion if it has expired or is invalid."""
         self._found += 1
         if self._found > PAGES_MAX:
             self._rejects["pages"] += 1
@@ -317,12 +318,12 @@ class PostedPages:
                 over.append(digest)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """The connection is gone."""
+        """Drops all pages and fails all waits, because the connection is lost."""
         self._heard.clear()
         self._awaited.fail(problem)
 
     async def sweep(self) -> int:
-        """Deletes pages that are over for a while, and messages that are none; returns how many. For the leader."""
+        """Deletes pages that have expired for a while, and invalid ones. Returns their number. For the leader."""
         everything = [f"{PAGES_TOPIC}/+"]
         self._over, self._found = [], 0
         try:
@@ -341,12 +342,15 @@ class PostedPages:
 
 
 def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
-    """An index as it is retained. Raises HubUnavailable if it is too long."""
+    """Writes an index as a message, with its stamp and the end of its time. Raises HubUnavailable if it is too long."""
     return sealed(MessageKind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
 
 
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
-    """The stamp of an index, until when it is kept, and its content. Raises MalformedMessage."""
+    """Reads an index. Returns its stamp, the end of its time in seconds since 1970, and its content.
+
+    Raises MalformedMessage.
+    """
     content = body(message, MessageKind.INDEX)
     try:
         term, number, until_s = _INDEX.unpack_from(content)
@@ -358,7 +362,7 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
 
 
 def read_page(message: bytes) -> tuple[int, bytes]:
-    """Until when a page is kept, and its content. Raises MalformedMessage."""
+    """Reads a page. Returns the end of its time in seconds since 1970, and its content. Raises MalformedMessage."""
     content = body(message, MessageKind.PAGE)
     if len(content) < _UNTIL.size:
         raise MalformedMessage("page")
@@ -366,9 +370,9 @@ def read_page(message: bytes) -> tuple[int, bytes]:
 
 
 def swap_call(payload: bytes, over: bytes | None, bytes_max: int, keep_s: float) -> Call:
-    """The arguments of a call that swaps the index. Raises HubUnavailable if it is too long."""
+    """Writes the arguments of the call that swaps the index. Raises HubUnavailable if the index is too long."""
     if len(payload) > INDEX_BYTES_MAX:
-        problem = f"an index of {len(payload)} bytes, and at most {INDEX_BYTES_MAX} are kept"
+        problem = f"an index has {len(payload)} bytes, and at most {INDEX_BYTES_MAX} can be stored"
         raise HubUnavailable("protocol", problem, applied=False)
     return [payload, over, bytes_max, max(1, round(keep_s))]
 

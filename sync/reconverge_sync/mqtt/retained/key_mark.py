@@ -1,8 +1,8 @@
 """The mark of the secret with which a fleet hashes keys, as the broker retains it; see `reconverge.hub.KeyMarker`.
 
-Each member hears of the mark when it connects and whenever one is left, so looking at it costs no message. No leader is
-needed: of two marks that are left at once the broker retains the later one, and the node with the other learns of it
-when it looks again.
+Each member receives the mark when it connects and whenever a mark is stored, so reading it costs no message. No leader
+is needed: of two marks that are stored at once the broker retains the later one, and the node with the other one finds
+that when it reads the mark again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "keymark"
 _UNTIL: Final = Struct("<Q")
-"""Until when the mark is kept, in milliseconds since 1970."""
+"""The end of the mark's time, in milliseconds since 1970."""
 MILLI: Final = 1000
 RENEWED_SHARE: Final = 2
-"""A mark of which less than half its time is left is left anew."""
+"""A mark is stored anew when less than half of its time is left."""
 
 
 class KeyMark:
-    """The mark as one connection knows it."""
+    """The mark of the fleet's key secret, as one connection has received it."""
 
     def __init__(self, wire: Wire, clock: Clock) -> None:
         self._wire = wire
@@ -35,17 +35,17 @@ class KeyMark:
         self._until_ms = 0
 
     def hear(self, message: bytes) -> None:
-        """A mark was left; an empty message takes it back. Raises MalformedMessage."""
+        """Processes a mark that has come; an empty message deletes it. Raises MalformedMessage."""
         self._mark, self._until_ms = ("", 0) if not message else _read(message)
         self._awaited.hear(message)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """Forget the mark, as the connection is gone; the next one receives it again."""
+        """Drops the mark, because the connection is lost; the next connection receives it again."""
         self._mark, self._until_ms = "", 0
         self._awaited.fail(problem)
 
     async def leave(self, mark: str, *, keep_s: float) -> str:
-        """Leaves the mark, and returns when it has come back."""
+        """Stores a mark if there is none, and waits until it has come back. Returns the mark that is stored now."""
         now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
         known = self._mark if now_ms < self._until_ms else ""
         if known not in ("", mark):

@@ -1,7 +1,7 @@
-"""A member's knowledge of the broker's retained messages, claims aside: settings, contracts, the mark of key hashes.
+"""A member's copy of the broker's retained messages except claims: settings, contracts, the mark of key hashes.
 
-A broker sends a new subscriber what it has retained, and nothing if there is nothing. So a member sends a message to
-itself after it has subscribed: when that echo is back, what was retained has come.
+A broker sends a new subscriber its retained messages, and nothing if there are none. So a member sends a message to
+itself after it has subscribed: when that echo is back, all retained messages have come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ECHO: Final = "echo"
 
 
 class Retained:
-    """A `Wire` of one member, and what comes over it. `rejects` counts messages that were of no use, by reason."""
+    """The `Wire` of one member, with the retained messages that have come. `rejects` counts ignored ones, by reason."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Retained:
         self._member = ""
         self._echoes = Awaited()
         self.complete = False
-        """Whether what the broker had retained has come, if there was anything."""
+        """Whether all messages that the broker had retained have come."""
         self.settings = PostedSettings(self)
         self.index = PostedIndex(self, clock, wait_ns=wait_ns, term=term, claimed=claimed, may_answer=may_answer)
         self.pages = PostedPages(self, clock, rejects=rejects)
@@ -50,23 +50,26 @@ class Retained:
 
     @property
     def topics(self) -> list[str]:
-        """To which a member subscribes for as long as it is connected."""
+        """The topics to which a member subscribes for as long as it is connected."""
         return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, key_mark.TOPIC)]
 
     def connect(self, link: MqttLink, member: str) -> None:
-        """A connection is there, under that name; all is known when the echo is back."""
+        """Begins with a new connection of that member's name; sends the echo after which all messages have come."""
         self._link, self._member = link, member
         link.post(self._echo_topic, b"", qos=1)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """Forget all that was received, as the connection is gone; the next one receives it again."""
+        """Drops all messages, because the connection is lost; the next connection receives them again."""
         self._link, self.complete = None, False
         self._echoes.fail(problem)
         for one in (self.settings, self.index, self.pages, self.mark):
             one.clear(problem)
 
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
-        """A message has come; returns whether its topic is one of these. Raises MalformedMessage."""
+        """Processes a message; `words` are its topic. Returns whether the topic is one of these.
+
+        Raises MalformedMessage.
+        """
         match words:
             case ["settings"]:
                 self.settings.hear(payload)
@@ -81,7 +84,7 @@ class Retained:
         return True
 
     def hear_echo(self, payload: bytes) -> None:
-        """A message to oneself is back."""
+        """Processes an echo, a message of this member to itself that has come back."""
         if payload:
             self._echoes.hear(payload)
         else:
@@ -116,5 +119,5 @@ class Retained:
 
     def _connected(self) -> MqttLink:
         if self._link is None:
-            raise HubUnavailable("connection", "the connection is gone", applied=False)
+            raise HubUnavailable("connection", "the connection to the broker was lost", applied=False)
         return self._link

@@ -1,6 +1,6 @@
-"""A member's connection, for messages that the broker retains, which are waited for until they are back.
+"""The port to a member's connection, for messages that the broker retains and whose return the member awaits.
 
-A broker of MQTT 3.1.1 confirms also what its access list throws away. So whatever is retained counts as done when it
+A broker of MQTT 3.1.1 confirms also messages that its access list drops. So a retained message counts as stored when it
 has come back to the member that sent it, and not when the broker has confirmed it.
 """
 
@@ -15,49 +15,49 @@ from reconverge.errors import HubUnavailable
 
 
 class Wire(Protocol):
-    """Sends and subscribes, by topics below the namespace's. Raises HubUnavailable where it cannot."""
+    """Sends messages and subscribes, by topics below the namespace's. Raises HubUnavailable if it cannot."""
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
         """Sends a message as soon as the broker takes it."""
         ...
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """Hear of these topics, too."""
+        """Subscribes to further topics."""
         ...
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """Hear of them no more."""
+        """Unsubscribes from topics."""
         ...
 
     async def echoed(self) -> None:
-        """Wait until a message to oneself is back: what the broker had for this member before has come by then."""
+        """Sends a message to this member itself, and waits for it: all earlier messages have come by then."""
         ...
 
     def shown(self, topic: str) -> str:
-        """The whole topic, to be shown."""
+        """Returns the whole topic, with the namespace, for messages to people."""
         ...
 
 
 class Awaited:
-    """Messages that were sent, and are waited for until they are back."""
+    """Messages that a member has sent and whose return it awaits."""
 
     def __init__(self) -> None:
         self._futures: set[tuple[bytes, asyncio.Future[None]]] = set()
 
     @property
     def waits(self) -> bool:
-        """Whether anything is waited for."""
+        """Whether the return of any message is awaited."""
         return bool(self._futures)
 
     def hear(self, message: bytes) -> None:
-        """That has come."""
+        """Completes the futures that await this message, which has come."""
         for awaited, back in self._futures:
             if awaited == message and not back.done():
                 back.set_result(None)
 
     @contextlib.contextmanager
     def back(self, message: bytes) -> Iterator[asyncio.Future[None]]:
-        """Is done when that has come; fails with HubUnavailable if the connection is lost before."""
+        """Yields a future that is done when the message has come; it fails with HubUnavailable on a lost connection."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         awaited = message, future
         self._futures.add(awaited)
@@ -69,7 +69,7 @@ class Awaited:
                 future.exception()  # or asyncio logs that it was never retrieved
 
     def fail(self, problem: HubUnavailable) -> None:
-        """The connection is gone."""
+        """Fails all futures with HubUnavailable, because the connection is lost."""
         for _, future in self._futures:
             if not future.done():
-                future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+                future.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))

@@ -1,1 +1,1 @@
-"""Whether a Redis can be a hub, and what to mend where it cannot."""
+"""Examines whether a Redis can be a hub, and advises how to mend it if not."""

@@ -1,4 +1,4 @@
-"""Advice to a person about each way in which a Redis can fail, and how to mend it."""
+"""Classifies the failures of a Redis, and has for each the finding and the remedy in words for people."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ EXCHANGE: Final = "exchange"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is and how it is spoken to, fit to be shown."""
+    """The address of a server without secrets: place, TLS, database, and whether there is a password."""
 
     place: str
     """`host:port`, or the path of a unix socket."""
     host: str
-    """Empty for a unix socket."""
+    """The host's name; empty for a unix socket."""
     encrypted: bool
     database: int
     has_password: bool
 
 
 class RedisFailure(Exception):
-    """One command failed; unlike the client's own exceptions this can be shown, and so can its traceback."""
+    """Raised when a command has failed. Unlike the client's exceptions, it and its traceback show no secrets."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
-        """That of `HubUnavailable`, or a finer one."""
+        """The kind of failure: a kind of `HubUnavailable`, or a finer one."""
         self.text = "".join(letter if letter.isprintable() else " " for letter in text)
         super().__init__(f"{kind}: {self.text}")
 
 
 def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
-    """Classifies a client's exception, more finely than a metric needs it."""
+    """Converts a client's exception to a RedisFailure, with a finer kind than metrics have."""
     text = str(error)[:200]
     kind = as_unavailable(error).kind
     origin = error.__context__
@@ -66,7 +66,7 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
 
 
 def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
-    """Classifies an error of the operating system, or of TLS."""
+    """Converts an error of the operating system or of TLS to a RedisFailure; None for any other error."""
     if isinstance(origin, UnusableFile):
         return RedisFailure("no-certificate-file", str(origin))
     if isinstance(origin, ssl.SSLCertVerificationError):
@@ -115,7 +115,7 @@ _OUR_CERTIFICATE: Final = "?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/t
 
 
 class _Advice(NamedTuple):
-    """The advice about one kind of failure."""
+    """The check that a kind of failure belongs to, the text of its finding, and the remedy."""
 
     check: str
     fact: str
@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """Makes the finding of a failure; `check` names the attempt, for a kind that does not tell by itself."""
+    """Makes the finding about a failure. `check` names the failed attempt for kinds without advice of their own."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."

@@ -1,4 +1,4 @@
-"""Judges a Redis by its own account: can it be a hub?"""
+"""Checks by a Redis's replies whether it can be a hub: version, role, permissions, memory and clients."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ PERMISSION: Final = "permission"
 MEMORY: Final = "memory"
 CLIENTS: Final = "clients"
 COMMANDS: Final = ("DEL", "EVAL", "EVALSHA", "HDEL", "HGET", "HGETALL", "HMGET", "HSET", "PEXPIRE", "PTTL", "TIME")
-"""Every command that the script and the hub use; each is needed, on 6.2 and on 7.0."""
+"""All commands that the script and the hub need, on Redis 6.2 and 7.0."""
 CLUSTER_COMMANDS: Final = ("ASKING", "CLUSTER|SLOTS")
-"""The commands beside these that follow the slots of a cluster."""
+"""The further commands that a hub needs on a cluster."""
 VERSION_MIN: Final = (6, 2)
 FULL: Final = 0.9
-"""From this share of a bound on, it is worth a warning."""
+"""The used fraction of a bound from which on a finding is a warning."""
 KEEPS_ALL: Final = "noeviction"
 
 
 @dataclass(slots=True)
 class RedisServer:
-    """A server's account of itself; empty where it may not be asked."""
+    """The facts that a server reports about itself; empty if the user may not ask for them."""
 
     name: str = "Redis"
     version: str = ""
     mode: str = ""
     role: str = ""
     info: Mapping[str, Any] | None = None
-    """The reply of INFO; empty if it may not be asked, None if it was not."""
+    """The reply of INFO; empty if it is not permitted, None if it was not asked for."""
 
 
 def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
-    """Whether a server of this version and kind can be a hub, or one of the servers of a cluster that is."""
+    """Makes the finding about a server's version and role: whether it can be a hub, or a server of a cluster hub."""
     shown = f"{server.name} {server.version}".strip()
     if server.mode == "sentinel":
         fact = f"this is a Sentinel ({shown}), which knows where a Redis is and is none"
@@ -63,7 +63,7 @@ def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
 def judge_permissions(
     denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False, clustered: bool = False
 ) -> Finding:
-    """Names the permissions that an administrator has to grant, if any."""
+    """Makes the finding about permissions, with the rights that an administrator has to grant, if any."""
     if not denied and not keys_denied:
         return Finding(PERMISSION, Level.OK, "the user may do all that an agent does")
     lacks = [f"run {', '.join(sorted(denied))}"] if denied else []
@@ -80,14 +80,14 @@ def judge_permissions(
 
 
 def acl_line(namespace: str, database: int, *, clustered: bool = False) -> str:
-    """The command that makes a user with the rights that an agent needs, and no others."""
+    """Returns the ACL command that makes a user with the rights that an agent needs, and no others."""
     commands = [*COMMANDS, *(["SELECT"] if database else []), *(CLUSTER_COMMANDS if clustered else [])]
     rights = " ".join(f"+{command.lower()}" for command in commands)
     return f"ACL SETUSER NEWUSER on >PASSWORD resetkeys ~{namespace}:* resetchannels -@all {rights}"
 
 
 def judge_load(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Whether the server may forget the agents' keys, or is about to run out of something."""
+    """Yields findings on whether the server may evict the agents' keys, and lacks memory or connections."""
     if not {"maxmemory_policy", "maxmemory", "used_memory"} <= info.keys():
         fact = "could not check eviction, memory and clients: INFO is not permitted"
         remedy = (
@@ -132,7 +132,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
 
 
 def _bytes(number: int) -> str:
-    """Writes a number of bytes as Redis does: 100mb in its configuration is 100 MB here."""
+    """Writes a number of bytes with a unit of 1024s as in Redis's configuration, where 100mb is 100 MB here."""
     value = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1024:

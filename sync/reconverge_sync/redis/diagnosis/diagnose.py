@@ -1,4 +1,4 @@
-"""Asks a Redis whether it can be a hub, without touching what any agent has there."""
+"""Examines whether a Redis can be a hub, without changing any agent's data there."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ PINGS_S_MAX: Final = 2.0
 NOT_ABOUT_PERMISSION: Final = frozenset(
     ("noscript", "protocol", "script", "out-of-memory", "misconfigured", "no-replicas", "read-only")
 )
-"""Replies that a command can have only if it is permitted; any other error ends the diagnosis."""
+"""Kinds of errors that a command can have only if it is permitted; any other error ends the diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisTarget:
-    """A Redis to be diagnosed, and what its hub knows about it."""
+    """A Redis to be diagnosed, with its client, its address and the keys of its hub."""
 
     client: redis.asyncio.Redis
     address: Address
     namespace: str
     script: bytes
     keys: Sequence[str]
-    """Those that a trial would be about in the agents' own namespace."""
+    """The keys of a trial exchange in the agents' namespace."""
     scratch_keys: Sequence[str]
-    """The same, in an unused namespace."""
+    """The keys of a trial exchange in an unused namespace."""
     exchange: Callable[[Batch], Awaitable[Answer]]
-    """Exchanges within the latter."""
+    """Exchanges a batch in the unused namespace."""
     clustered: bool = False
-    """It is meant to be one server of a cluster."""
+    """Whether the server shall be one of a cluster."""
 
 
 class RedisDiagnosis:
@@ -73,7 +73,7 @@ class RedisDiagnosis:
         self._exchanges: list[Trip] = []
 
     async def run(self) -> Diagnosis:
-        """Examine it. See `Diagnosable.diagnose`."""
+        """Runs all checks and returns the findings. See `Diagnosable.diagnose`."""
         server = RedisServer()
         try:
             if not await self._reach(server):
@@ -92,7 +92,7 @@ class RedisDiagnosis:
         return Diagnosis([*self._findings, *keys], self._pings, self._exchanges)
 
     async def _reach(self, server: RedisServer) -> bool:
-        """Connect, log in, and have the server introduce itself. Returns whether it let us in."""
+        """Connects and logs in, and reads the server's name, version and role. Returns whether the login worked."""
         address = self._target.address
         hello: object = None
         refusal: RedisFailure | None = None
@@ -116,10 +116,10 @@ class RedisDiagnosis:
         return True
 
     async def _greet(self) -> object:
-        """Say HELLO; once more to a server that breaks a TLS connection off.
+        """Sends HELLO and returns the reply; tries again if the server breaks off the TLS connection.
 
-        TLS 1.3 lets us speak before our certificate is judged. A server that closes with our words unread resets the
-        connection, and whether its reason arrives before that is a matter of luck.
+        TLS 1.3 lets a client send before its certificate is verified. A server that closes without reading resets the
+        connection, and the reason may or may not arrive before that.
         """
         for _ in range(GREETINGS_MAX - 1):
             try:
@@ -142,9 +142,9 @@ class RedisDiagnosis:
         server.role = server.role or str(info.get("role", ""))
 
     async def _may_do_everything(self) -> bool:
-        """Ask each command in a way that has its permission checked and writes nothing. Returns whether to go on.
+        """Tries each command in a way that checks its permission and writes nothing. Returns whether all are permitted.
 
-        A single exchange would not do: it needs some of the commands only once in a while.
+        A single exchange is not enough: it needs some of the commands only now and then.
         """
         own, scratch = self._target.keys, self._target.scratch_keys
         key, script = scratch[-1], self._target.script
@@ -229,7 +229,7 @@ class RedisDiagnosis:
         return [*findings, *await self._look_at_durability(sample.longest_us, server)]
 
     async def _look_at_durability(self, longest_us: int, server: RedisServer) -> list[Finding]:
-        """Whether the server keeps what limits with long windows count, and whether it has lost any."""
+        """Returns findings on whether a restart loses the counts of long windows, and whether data were lost."""
         saves: bool | None = None
         try:
             saves = bool(pairs(await self._ask("CONFIG", "GET", "save")).get("save"))
@@ -245,13 +245,13 @@ class RedisDiagnosis:
             if failure.kind not in NOT_ABOUT_PERMISSION | {PERMISSION, "unknown-command"}:
                 raise
         except HubUnavailable:
-            pass  # what is stored there, an exchange would not understand either, and its finding says so
+            pass  # an exchange cannot read the stored data either, and its finding reports that
         return [finding for finding in found if finding is not None]
 
     async def _is_denied(self, command: str, *words: object) -> str:
-        """Returns the denied thing: the "command", a "key", or nothing.
+        """Tries a command. Returns what is denied: "command", "key", or an empty string for nothing.
 
-        Raises RedisFailure when that cannot be known.
+        Raises RedisFailure if the reply does not show that.
         """
         try:
             await self._ask(command, *words)
@@ -272,7 +272,10 @@ class RedisDiagnosis:
         raise failure
 
     async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:
-        """Runs several commands in one go; an error reply stands for itself. Raises RedisFailure."""
+        """Runs several commands in one pipeline. Returns the replies, with errors as exceptions.
+
+        Raises RedisFailure.
+        """
         try:
             pipeline = self._target.client.pipeline(transaction=False)
             for command in commands:
@@ -294,9 +297,9 @@ class RedisDiagnosis:
 
 
 def pairs(reply: object) -> dict[str, str]:
-    """Reads the reply of HELLO: a list of names and values in turn, or a dictionary, as the client has it.
+    """Reads the reply of HELLO as a dictionary of texts, from a list of names and values in turn or a dictionary.
 
-    Or nothing.
+    Any other reply gives an empty dictionary.
     """
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}

@@ -1,7 +1,8 @@
-"""Whether what a Redis keeps outlives it, where limits count for longer than servers live, and whether it did.
+"""Checks whether a Redis keeps its data over a restart, which long windows need, and whether it has lost data.
 
-A hub without persistence gets everything again from its nodes. That does not reach the use of nodes that left before
-the loss, and within a month most have: they were deployed anew. So long windows want a server that keeps its data.
+After a loss of data, the nodes of a hub report everything again. That does not include the use of nodes that left
+before the loss, and within a month most have left: they were deployed anew. So long windows need a server that keeps
+its data.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from reconverge.hub.diagnosis import COMMAND, Finding, Level
 DURABILITY: Final = "durability"
 LOSS: Final = "loss"
 LONG_US: Final = 86_400_000_000
-"""A window that is longer than a day outlives processes: fleets are deployed anew within it."""
+"""The length from which on a window counts as long, a day: within such windows fleets are deployed anew."""
 DAY_US: Final = 86_400_000_000
 SECOND_US: Final = 1_000_000
 _CELL: Final = re.compile(rb"[^{}]*:\{\d+\}:c\d+:[^{}:]*:[^:]*:(\d+)")
-"""The name of a cell, and its limit's window in microseconds; see `_cells_of` in hub.py."""
+"""The pattern of a cell's key, with its limit's window in microseconds; see `_cells_of` in hub.py."""
 
 
 def window_of(name: bytes | str) -> int:
-    """The window of the limit to which a key of a hub belongs, in microseconds; 0 for any other key."""
+    """Returns the window, in microseconds, of the limit that a key of a hub belongs to; 0 for any other key."""
     found = _CELL.match(name if isinstance(name, bytes) else name.encode())
     return int(found[1]) if found else 0
 
 
 def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | None) -> Finding | None:
-    """Whether a restart loses what windows of that length count; None where that does not matter.
+    """Makes the finding on whether a restart loses the counts of windows of that length; None if these are not long.
 
-    `saves` says whether the server takes snapshots by itself; None if it may not be asked.
+    `saves`: whether the server takes snapshots by itself; None if that is unknown.
     """
     if longest_us <= LONG_US or "aof_enabled" not in info:
         return None
@@ -54,7 +55,7 @@ def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | 
 
 
 def judge_loss(data: HubData, longest_us: int) -> Finding | None:
-    """Whether the server has lost data, as far as that still has consequences; None if not."""
+    """Makes the finding about a loss of data, or its adoption, that still has consequences; None if there is none."""
     if data.adopted:
         fact = (
             f"a loss of data was adopted ({data.adopted} times, data {data.generation}): strict limits may be exceeded"

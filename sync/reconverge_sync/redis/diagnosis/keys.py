@@ -1,8 +1,8 @@
-"""Sees a flood of keys coming: how many keys of a namespace a Redis has, for how many more it has room, and which stay.
+"""Warns of a flood of keys: counts a namespace's keys on a Redis, the room for more, and keys that never expire.
 
-Each key of a hub has an end, so a flood takes what a few minutes of it take; what has no end is there for good. The
-keys are looked at in a sample, because a server answers nothing else while it goes through its keys: at most CALLS_MAX
-times SCAN, about SCANNED_AT_ONCE keys each, and the time to live of those that are the namespace's. No key of another
+Each key of a hub expires, so a flood takes no more memory than a few minutes of it take; a key without an expiry stays
+for good. Only a sample of keys is read, because a server answers nothing else while it goes through its keys: at most
+CALLS_MAX times SCAN, about SCANNED_AT_ONCE keys each, and the time to live of the namespace's keys. No key of another
 namespace is read.
 """
 
@@ -24,14 +24,14 @@ CALLS_MAX: Final = 20
 BYTES_PER_KEY: Final = 300
 """The bytes of a key that one node asks for once, as in a flood; how they were measured: `docs/operate/redis.md`."""
 MANY: Final = 100_000
-"""So many keys one node keeps, by default; with more of them, a bound on memory is worth having."""
+"""The number of keys that one node keeps by default; with more keys, the server should have a bound on memory."""
 ENDLESS: Final = -1
-"""The reply of PTTL for a key that stays."""
+"""The reply of PTTL for a key that never expires."""
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
-"""No cell lives so long, with any window and any lease."""
+"""A time to live that no cell has, with any window and any lease."""
 NAMED_MAX: Final = 3
 LATEST_END_S: Final = KEPT_MS // 1000
-"""By then all that the agents share of a namespace has ended, and every cell of a limit per month or less."""
+"""The seconds after which all shared keys of a namespace have expired, and the cells of limits up to a month."""
 
 Ask = Callable[..., Awaitable[Any]]
 AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]
@@ -42,21 +42,21 @@ class KeySample:
     """A sample of the keys of a namespace."""
 
     seen: int = 0
-    """Keys of the namespace."""
+    """The number of keys of the namespace in the sample."""
     scanned: int = 0
-    """Keys among which they were, about."""
+    """About how many keys of the server the sample was taken from."""
     whole: bool = False
-    """All keys of the server were looked at."""
+    """Whether the sample has all keys of the server."""
     endless: int = 0
-    """Those that stay for good, or longer than anything that a hub keeps."""
+    """The number of keys that never expire, or live longer than any key of a hub."""
     longest_us: int = 0
-    """The longest window of the limits that they belong to, in microseconds."""
+    """The longest window of the limits that the keys belong to, in microseconds."""
     named: list[str] = field(default_factory=list)
-    """Some of those without an end."""
+    """The names of some keys that never expire."""
 
 
 async def sample_keys(ask: Ask, ask_all: AskAll, namespace: str) -> KeySample:
-    """Look at a bounded number of keys. Raises what `ask` raises."""
+    """Reads a sample of the namespace's keys, with a bounded number of commands. Raises what `ask` raises."""
     sample, cursor = KeySample(), 0
     for _ in range(CALLS_MAX):
         cursor, names = await ask("SCAN", cursor, "MATCH", _pattern(namespace), "COUNT", SCANNED_AT_ONCE)
@@ -72,13 +72,13 @@ async def sample_keys(ask: Ask, ask_all: AskAll, namespace: str) -> KeySample:
 
 
 def _pattern(namespace: str) -> str:
-    """Of all shards; no character of a namespace means anything in a pattern."""
+    """Returns the pattern of a namespace's keys in all shards. A namespace has no characters to be escaped in it."""
     return f"{namespace}:{{*}}:*"
 
 
 def _note(sample: KeySample, name: bytes | str, life_ms: object) -> None:
     if not isinstance(life_ms, int) or life_ms < ENDLESS:
-        return  # it has ended meanwhile, or this user may not ask about it
+        return  # the key has expired meanwhile, or this user may not read it
     sample.seen += 1
     sample.longest_us = max(sample.longest_us, window_of(name))
     if life_ms == ENDLESS or life_ms > LIFE_MS_MAX:
@@ -89,7 +89,7 @@ def _note(sample: KeySample, name: bytes | str, life_ms: object) -> None:
 
 
 def judge_keys(sample: KeySample, namespace: str, info: Mapping[str, Any], database: int) -> Finding:
-    """Whether the keys take memory for good, or twice as many would be too many."""
+    """Makes the finding on whether keys stay for good, and whether there is room for twice as many."""
     keys, among = sample.seen, _all_keys(info, database)
     shown = f"{keys:,} keys of {namespace}"
     if not sample.whole and among == 0:
@@ -142,13 +142,13 @@ def _judge_room(keys: int, shown: str, room: int, advised: int, namespace: str) 
 
 
 def not_permitted() -> Finding:
-    """SCAN is no command that agents need."""
+    """Makes the finding that keys were not checked, as SCAN is not permitted; agents do not need it."""
     fact = "could not look whether the keys have an end and how many more there is room for: SCAN is not permitted"
     remedy = "To have it checked, have the right granted (SCAN shows names of keys, also of others):\n"
     return Finding(KEYS, Level.WARNING, fact, f"{remedy}{COMMAND}ACL SETUSER USER +scan")
 
 
 def _all_keys(info: Mapping[str, Any], database: int) -> int:
-    """Returns the number of keys in INFO; 0 if it may not be asked."""
+    """Returns the number of the database's keys by INFO; 0 if INFO is not permitted."""
     there = info.get(f"db{database}", {})
     return int(there.get("keys", 0)) if isinstance(there, Mapping) else 0

@@ -171,5 +171,5 @@ def test_a_header_that_is_no_forwarding_header_is_refused_at_once() -> None:
     """A list is wanted, and one of two headers."""
     with pytest.raises(InvalidSetting, match="forwarded_header="):
         Addresses(header="X-Real-IP")
-    with pytest.raises(InvalidSetting, match="is no list of networks"):
+    with pytest.raises(InvalidSetting, match="is not a list of networks"):
         Addresses("10.0.0.0/8")

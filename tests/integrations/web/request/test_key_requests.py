@@ -25,7 +25,9 @@ def test_what_wsgi_does_not_have_is_told() -> None:
     """It has an environment, and no request of a framework."""
     request = WsgiRequest(environment_of("/"), Addresses())
 
-    with pytest.raises(AttributeError, match=r"has no 'headers'; it has `method`.*`raw`, the environment of WSGI"):
+    with pytest.raises(
+        AttributeError, match=r"has no 'headers'; its attributes are `method`.*`raw`, the environment of WSGI"
+    ):
         request.headers  # noqa: B018  # which raises
 
 

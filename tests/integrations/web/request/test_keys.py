@@ -98,7 +98,7 @@ def test_a_function_of_nothing_is_asked_without_the_request() -> None:
     """Flask's users write them so; a function with more parameters is refused at once."""
     assert "ada" == asks(lambda: "ada")(PlainRequest())
     assert "GET" == asks(lambda request: request.method)(PlainRequest())
-    with pytest.raises(InvalidSetting, match="takes more than the request"):
+    with pytest.raises(InvalidSetting, match="requires more arguments than the request"):
         asks(lambda one, two: one)
     with pytest.raises(InvalidSetting, match="is not a function"):
         asks("ada")

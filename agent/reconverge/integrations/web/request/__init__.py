@@ -1,1 +1,1 @@
-"""The key, the address and the path of a request, as rules ask for them."""
+"""The request as rules read it: its key, its address and its path."""

@@ -1,4 +1,4 @@
-"""Which address a request comes from, when only some of those that say so can be believed."""
+"""Finds the client's address of a request, if only some of the proxies that report it are trusted."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 UNIX: Final = "unix"
-"""Stands among the trusted proxies for clients of a unix socket, which have no address."""
+"""The name in the list of trusted proxies for clients of a unix socket, which have no address."""
 X_FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED: Final = "forwarded"
 HOPS_MAX: Final = 32
-"""So many proxies are believed, one behind the other; a client that pretends to more is not followed."""
+"""The most proxies in a row that are trusted; if a client claims more, the rest is ignored."""
 FIELD_CHARACTERS_MAX: Final = 8192
-"""A longer `Forwarded` is not read: its proxy is then taken for the client."""
+"""A longer `Forwarded` field is ignored: then its proxy counts as the client."""
 ADDRESS_CHARACTERS_MAX: Final = 64
-"""Longer than any address with its port."""
+"""The longest text that is read as an address; any address with its port is shorter."""
 PEERS_MAX: Final = 4096
-"""Of so many connections' addresses it is remembered what they are: most come again before long."""
+"""The most peer addresses whose parsed form is cached; most clients connect again soon."""
 IPV6_PREFIX: Final = 64
-"""The smallest network that one subscriber is given: an attacker with one of its addresses has all of them."""
+"""The smallest network that a provider assigns: an attacker with one of its addresses has all of them."""
 
 IPV4_MAPPED_BITS: Final = 96
-"""Of an IPv6 address that is an IPv4 address, so many stand before that."""
+"""The number of bits before the IPv4 address in an IPv4-mapped IPv6 address."""
 Text = TypeVar("Text", str, bytes)
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105  # of HTTP's grammar
@@ -41,21 +41,21 @@ _PORT: Final = re.compile(r"(?P<host>[^:]*|\[[^]]*\])(?::[0-9_A-Za-z.-]+)?")
 
 
 class Addresses:
-    """Reads the client's address from what trusted proxies say, from the last one to the first that is not trusted.
+    """Reads the client's address from the reports of trusted proxies: backwards, up to the first untrusted address.
 
     Args:
-        trusted: networks or addresses of the proxies that are believed, such as `10.0.0.0/8`; `unix` for clients
-            of a unix socket. By default there are none, and forwarding headers are not looked at.
-        header: which one the proxies write, `X-Forwarded-For` or `Forwarded`. The other is never read: a proxy that
-            writes one passes the other on as the client made it up.
+        trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for clients of a unix
+            socket. By default none is trusted, and forwarding fields are ignored.
+        header: the field that the proxies write, `X-Forwarded-For` or `Forwarded`. The other is never read: a proxy
+            that writes one passes on the other as the client wrote it.
 
     Raises:
-        InvalidSetting: a network cannot be read, or the header is another one.
+        InvalidSetting: a network is invalid, or the header is another one.
     """
 
     def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:
         if isinstance(trusted, str) or not isinstance(trusted, Iterable):
-            raise InvalidSetting("trusted_proxies", trusted, "is no list of networks such as ['10.0.0.0/8']")
+            raise InvalidSetting("trusted_proxies", trusted, "is not a list of networks such as ['10.0.0.0/8']")
         trusted = list(trusted)
         self.header = str(header).lower()
         if self.header not in (X_FORWARDED_FOR, FORWARDED):
@@ -65,15 +65,16 @@ class Addresses:
 
     @property
     def believes_nothing(self) -> bool:
-        """Whether the address at the other end of a connection is the client's, and no header field can change that."""
+        """Whether no proxy is trusted, so that the peer of a connection is always the client."""
         return not self._networks and not self._trusts_unix
 
     def client(self, peer: str | None, header: Callable[[str], str | None]) -> str | None:
-        """The client's address; None when there is none, as behind a unix socket that is not trusted.
+        """Returns the client's address; None if there is none, as behind an untrusted unix socket.
 
-        `peer` is the address at the other end of the connection, `header` looks a field up by its name. Never fails.
+        `peer` is the address at the other end of the connection; `header` returns a field by name. Never raises an
+        error.
         """
-        # A longer text is none, and is not remembered: some servers take it from a field that a client writes.
+        # A longer text is not an address, and is not cached: some servers take it from a field that a client writes.
         address, text = (None, None) if peer is None or len(peer) > ADDRESS_CHARACTERS_MAX else _read(peer)
         if address is None:
             if not self._trusts_unix:
@@ -85,7 +86,7 @@ class Addresses:
             for hop in _x_forwarded_for(said) if self.header == X_FORWARDED_FOR else _forwarded(said):
                 found = _address(hop)
                 if found is None:
-                    break  # a proxy that hides its client, or does not know it, is all there is
+                    break  # the proxy does not report its client, so the search ends here
                 address = found
                 if not self._is_trusted(found):
                     break
@@ -99,19 +100,19 @@ _NO_PROXIES: Final = Addresses()
 
 
 class Client(str):  # noqa: SLOT000  # it has an attribute
-    """An address with the attributes that Starlette's `request.client` has."""
+    """An address with the attributes of Starlette's `request.client`."""
 
     port: int | None = None
-    """At the other end of the connection; None if that is not known."""
+    """The port at the other end of the connection; None if it is unknown."""
 
     @property
     def host(self) -> str:
-        """The address as a plain text."""
+        """Returns the address as a plain string."""
         return str(self)
 
 
 class Located(ABC):
-    """The part of a `Request` that says where it comes from, and where it goes; worked out once, at the first use."""
+    """The base of requests: it computes the client's address and the path at the first use, once."""
 
     __slots__ = ("_addresses", "_client", "_read_path", "_said")
 
@@ -124,11 +125,11 @@ class Located(ABC):
     @property
     @abstractmethod
     def path(self) -> str:
-        """The path of the request."""
+        """Returns the path of the request."""
 
     @property
     def read_path(self) -> ReadPath:
-        """The path and `inner_paths`, as rules read them."""
+        """Returns the path and `inner_paths` in the form that rules read."""
         if self._read_path is None:
             self._read_path = ReadPath(self.path, self.inner_paths)
         return self._read_path
@@ -136,43 +137,43 @@ class Located(ABC):
     @property
     @abstractmethod
     def peer(self) -> str | None:
-        """The address at the other end of the connection; None when there is none."""
+        """Returns the address at the other end of the connection; None if there is none."""
 
     @property
     def is_at_port(self) -> bool:
-        """Whether the server is known to listen at a port of TCP, where each connection has an address."""
+        """Whether the server is known to listen at a TCP port, where each connection has an address."""
         return False
 
     @property
     def has_gone(self) -> bool:
-        """Whether the client has reset its connection before the server looked: its address is lost, and no other fact.
+        """Whether the client reset its connection before the server read its address, so that the address is lost.
 
-        Only where the server has named other addresses: some name none, wherever they listen.
+        True only if the server has reported other addresses before: some servers never report any.
         """
         return self.is_at_port and not self.peer and _read.cache_info().currsize > 0
 
     @abstractmethod
     def header(self, name: str) -> str | None:
-        """Returns the value of a header; None without it."""
+        """Returns the value of a header field; None without it."""
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns nothing, as nothing can be mounted here."""
+        """Returns an empty sequence, because nothing is mounted here."""
         return ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns nothing, as the rule is decided before the router has looked."""
+        """Returns an empty sequence, because the rule decides before the router has run."""
         return ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates that are known, as no router can be asked."""
+        """Returns the known templates, because there is no router to ask."""
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """Returns a header that occurs once.
+        """Returns a header field that occurs once.
 
-        It is looked for once, by the first rule: there may be thousands of fields.
+        The result is cached for all rules, because a request may have thousands of fields.
         """
         said = self._said
         if said is None:
@@ -182,7 +183,7 @@ class Located(ABC):
         return said[name]
 
     def found_header(self, name: str) -> str | None:
-        """Reads the header for `single_header`, where servers join repeated headers before the application does."""
+        """Finds a header field for `single_header`; servers may have joined repeated fields already."""
         return self.header(name)
 
     @property
@@ -193,9 +194,9 @@ class Located(ABC):
 
 
 def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:
-    """Returns a client's IPv4 address as it is, and the network of `prefix` bits of its IPv6 address.
+    """Returns an IPv4 address unchanged, and for an IPv6 address its network of `prefix` bits.
 
-    Text that is no address, as some test clients have instead, is returned as it is.
+    Text that is not an address, as some test clients have, is returned unchanged.
     """
     return _grouped(client, prefix) if len(client) <= ADDRESS_CHARACTERS_MAX else client
 
@@ -214,10 +215,10 @@ def _group_of(address: Address, prefix: int) -> str:
 
 @cache
 def group_of_peers(prefix: int) -> Callable[[str], str | None]:
-    """Returns a function that groups a connection by the text of its other end, where nothing else is believed.
+    """Returns a function that returns the group of a connection's peer address, if no proxy is trusted.
 
-    It does as `Addresses.client` and `grouped` one after the other, and reads the address once. It is for texts
-    of at most 64 characters, of which it keeps the last few thousand: each keeps a small piece of memory.
+    It does the same as `Addresses.client` followed by `grouped`, but parses the address once. It accepts texts of at
+    most 64 characters, and caches the last few thousand.
     """
 
     @lru_cache(maxsize=PEERS_MAX)
@@ -229,18 +230,21 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
 
 def group_of_odd_peer(peer: Any, prefix: int) -> str | None:
-    """Groups as `group_of_peers` does, where the other end is no text or a long one, as some test clients have."""
+    """Groups as `group_of_peers` does, if the peer is not a text or is a long one, as some test clients have."""
     address = _NO_PROXIES.client(peer, lambda _name: None)
     return None if address is None else grouped(address, prefix)
 
 
 def _x_forwarded_for(said: str) -> list[str]:
-    """The addresses in the field, the last first."""
+    """Returns the addresses in an X-Forwarded-For field, the last first."""
     return said.rsplit(",", HOPS_MAX)[: -HOPS_MAX - 1 : -1]
 
 
 def _forwarded(said: str) -> list[str]:
-    """The same of RFC 7239; empty if any of it cannot be read, as a quote left open may hide where another begins."""
+    """Returns the addresses in a `Forwarded` field (RFC 7239), the last first.
+
+    Returns none if any part of the field is malformed, because an open quote may hide the beginning of another element.
+    """
     if len(said) > FIELD_CHARACTERS_MAX:
         return []
     hops: list[str] = []
@@ -255,7 +259,7 @@ def _forwarded(said: str) -> list[str]:
 
 
 def _elements(said: str) -> list[list[tuple[str, str]]]:
-    """The elements of a `Forwarded` field with their pairs, in order; nothing if it is malformed."""
+    """Returns the elements of a `Forwarded` field with their pairs, in order; empty if the field is malformed."""
     elements: list[list[tuple[str, str]]] = [[]]
     at = 0
     while True:
@@ -276,7 +280,7 @@ def _elements(said: str) -> list[list[tuple[str, str]]]:
 
 
 def _address(text: str) -> Address | None:
-    """The address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
+    """Returns the address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
     text = text.strip(" \t")
     if len(text) > ADDRESS_CHARACTERS_MAX:
         return None
@@ -295,27 +299,27 @@ def _address(text: str) -> Address | None:
 
 @lru_cache(maxsize=PEERS_MAX)
 def _read(peer: str) -> tuple[Address | None, str | None]:
-    """The address of a connection's other end, and that as a text; nothing if it is none."""
+    """Returns the address of a connection's peer, also as a normalized text; two Nones if it is invalid."""
     address = _address(peer)
     return address, None if address is None else str(address)
 
 
 def is_port(server: object) -> bool:
-    """Whether a server is at an address with a port, as frameworks tell where it listens; not at a unix socket."""
+    """Whether a server's address, as frameworks report it, has a port; False for a unix socket."""
     return isinstance(server, tuple | list) and len(server) >= 2 and isinstance(server[1], int)
 
 
 def single(values: Sequence[Text]) -> Text | None:
-    """Returns the value that all have in common; None when there is none, or they differ."""
+    """Returns the value that all items share; None if there are none, or they differ."""
     return values[0] if values and values.count(values[0]) == len(values) else None
 
 
 def _network(text: object) -> Network:
-    """A network, of IPv4 even if it is written as IPv6 has it, as addresses are. Raises InvalidSetting."""
+    """Returns a network; an IPv4-mapped IPv6 network becomes one of IPv4. Raises InvalidSetting."""
     try:
         network = ip_network(str(text))
         mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
         return network if mapped is None else ip_network((int(mapped), network.prefixlen - IPV4_MAPPED_BITS))
     except ValueError as error:
-        advice = f"is no network like '10.0.0.0/8', no address and not {UNIX!r}: {error}"
+        advice = f"is neither a network such as '10.0.0.0/8', nor an address, nor {UNIX!r}: {error}"
         raise InvalidSetting("trusted_proxies", text, advice) from None

@@ -1,8 +1,8 @@
-"""Key functions: they find the key of a request; and what becomes of keys that cannot be used.
+"""Key functions, which find the key of a request, and the handling of unusable keys.
 
-A key function takes the request and returns a string, a number, a date, a UUID, an address, a path or a member of an
-enumeration, several of them as a tuple, or None when it finds nothing. It may be a coroutine function where the
-framework is asynchronous. One that raises, or returns what has no text of its own, has found nothing, and that is said.
+A key function takes the request and returns a string, a number, a date, a UUID, an address, a path, a member of an
+enumeration, a tuple of these, or None if it finds no key. In an asynchronous framework it may be a coroutine function.
+If it raises an error, or returns a value without a text of its own, the request has no key, and this is logged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ from reconverge.integrations.web.request.request import Request
 from reconverge.limiter.long_keys import OURS, hashed
 
 KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
-"""Takes the request, a `Request`, or nothing, and returns what to count under; see above. In FastAPI and Starlette the
-request has the attributes of theirs, too, and a function that is written for those may say that it takes one."""
+"""A function that takes a `Request` or no argument, and returns the key; see the head of this file.
+
+In FastAPI and Starlette the request has the attributes of the framework's own, too, and a function may be annotated
+with that type.
+"""
 Asked: TypeAlias = Callable[[Request], Any]
-"""The same, once it is known to take the request."""
+"""A key function that certainly takes the request."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSE: Final = "refuse"
@@ -39,30 +42,29 @@ EXEMPT: Final = "exempt"
 SHARED: Final = "shared"
 ADDRESS: Final = "address"
 MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
-"""The choices for a request that has no key: count it by its address, count all such together, refuse it, or let it
-pass uncounted."""
+"""The ways to handle a request without a key: count it by address, count all such together, refuse, or exempt it."""
 SHARED_KEY: Final = f"{OURS}nobody"
-"""The key that all requests without a key share. Its value stays: nodes of older versions use the same."""
+"""The key that all requests without a key share. Its value must not change, because older nodes use it."""
 NOWHERE: Final = "-"
-"""The part of a key for a missing thing, such as a route that was not found."""
+"""The part of a key for a missing value, such as a route that was not found."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
-"""Which count each on their own."""
+"""The methods that have a count of their own in `by_method`."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
-"""Types whose values are equal when their texts are."""
+"""Types whose values are equal if their texts are."""
 PARTS_MAX: Final = 16
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token of HTTP's grammar."""
+"""A token in HTTP's grammar, of which names of header fields consist."""
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
-"""Where frameworks keep what tells one user from another, in the order of preference."""
+"""Attributes in which frameworks store a user's identity, in order of preference."""
 _MADE_BY: Final = {
     "by_header": "'x-api-key'",
     "by_ip_network": "48",
     "by_path_parameter": "'tenant'",
     "together": "by_user, by_route",
 }
-"""The makers of key functions, and their arguments."""
+"""The makers of key functions, with example arguments."""
 _CLAIMS: Final = ("sub",)
-"""Where tokens have it."""
+"""The claims of a token that hold the user's identity."""
 
 
 class OfHeader(NamedTuple):
@@ -72,34 +74,34 @@ class OfHeader(NamedTuple):
 
 
 class OfAddress(NamedTuple):
-    """A key is the client's address, of IPv6 the network of so many bits."""
+    """The key is the client's address; for IPv6, its network of so many bits."""
 
     ipv6_prefix: int
 
 
 class OfUser(NamedTuple):
-    """A key is the user that the framework has authenticated."""
+    """The key is the user that the framework has authenticated."""
 
 
 class OfNothing(NamedTuple):
-    """The key is the result of a function that takes no request; it can be called with anything in the place of one."""
+    """The key is the result of a function without parameters; its wrapper accepts any argument instead of a request."""
 
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""The thing that a key function looks at, where that is known.
+"""The thing that a key function reads, if it is known.
 
-Not as attributes: a wrapper of one would have them, too.
+It is not stored as an attribute, because `functools.wraps` would copy it to wrappers.
 """
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """Returns the single thing that a key function of ours looks at; None for any other function."""
+    """Returns the thing that one of the library's key functions reads; None for any other function."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
 def by_ip(request: Request) -> str | None:
-    """By the client's address; all of an IPv6 network of 64 bits count as one. See `Addresses` for proxies."""
+    """Returns the client's address as the key; for IPv6, its network of 64 bits. See `Addresses` for proxies."""
     client = request.client
     return None if client is None else grouped(client)
 
@@ -108,9 +110,12 @@ _sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
-    """Makes a key function of the client's network of that size. Raises InvalidSetting unless it is 1 to 128 bits."""
+    """Returns a key function for the client's IPv6 network of that size; IPv4 addresses are used whole.
+
+    Raises InvalidSetting unless it is 1 to 128 bits.
+    """
     if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
-        raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; usual is {IPV6_PREFIX}")
+        raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; the usual value is {IPV6_PREFIX}")
 
     def by_network(request: Request) -> str | None:
         client = request.client
@@ -121,13 +126,13 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
 
 
 def by_header(name: str) -> KeyFunction:
-    """By the value of a header field, such as an API key. A client that invents values has as many keys as it likes.
+    """Returns a key function for a header field, such as an API key. A client that invents values gets as many keys.
 
-    Missing where several fields of that name differ: a client could join others to the key that is looked at.
+    The key is missing if several fields of that name differ: otherwise a client could add a field to choose its key.
     """
     _check_text("name", name)
     if not _FIELD_NAME.fullmatch(name):
-        raise InvalidSetting("name", name, "is a name that no header field can have; write one like 'x-api-key'")
+        raise InvalidSetting("name", name, "is not a valid name of a header field; write a name such as 'x-api-key'")
 
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
@@ -137,7 +142,7 @@ def by_header(name: str) -> KeyFunction:
 
 
 def by_user(request: Request) -> str | int | UUID | None:
-    """By the user that the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
+    """Returns the authenticated user's primary key, id, identity or name as the key, whichever exists first."""
     return identity_of(request.user)
 
 
@@ -145,9 +150,9 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """Returns a value that tells one user from another; None for a user without authentication.
+    """Returns the identity of a user; None if the user is not authenticated.
 
-    Raises InvalidKey for an object of which that is not known.
+    Raises InvalidKey for an object without any of the known attributes.
     """
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None
@@ -157,26 +162,26 @@ def identity_of(user: object) -> str | int | UUID | None:
     for name in _ATTRIBUTES if claims is None else (*_CLAIMS, *_ATTRIBUTES):
         try:
             value = getattr(user, name, None) if claims is None else claims.get(name)
-        except NotImplementedError:  # as Starlette's users say that they have none
+        except NotImplementedError:  # raised by Starlette's users, which have no identity
             continue
         if isinstance(value, str | int | UUID):
             return value
     names = ", ".join(_ATTRIBUTES if claims is None else (*_CLAIMS, *_ATTRIBUTES))
-    raise InvalidKey(f"{type(user).__name__} has none of {names}; give a key function that knows it")
+    raise InvalidKey(f"{type(user).__name__} has none of {names}; pass a key function that returns the user's identity")
 
 
 def by_route(request: Request) -> str:
-    """By the route that was found; all requests that lead nowhere count as one."""
+    """Returns the matched route as the key; all requests without a route share a key."""
     return request.route or NOWHERE
 
 
 def by_method(request: Request) -> str:
-    """By the method; those that clients make up count as one."""
+    """Returns the method as the key; all methods that clients invent share a key."""
     return request.method if request.method in METHODS else NOWHERE
 
 
 def by_path_parameter(name: str) -> KeyFunction:
-    """By a value in the path, such as `tenant` in `/{tenant}/items`."""
+    """Returns a key function for a value in the path, such as `tenant` in `/{tenant}/items`."""
     _check_text("name", name)
 
     def by_that_parameter(request: Request) -> object:
@@ -186,12 +191,12 @@ def by_path_parameter(name: str) -> KeyFunction:
 
 
 def everybody(_request: Request) -> str:
-    """All together."""
+    """Returns one key for all requests."""
     return "everybody"
 
 
 def together(*parts: KeyFunction) -> KeyFunction:
-    """By several things at once, as in `together(by_user, by_route)`: missing if any part is.
+    """Returns a key function that combines several, as in `together(by_user, by_route)`; missing if any part is.
 
     Raises InvalidSetting unless there are 1 to 16 parts, all of which can be called.
     """
@@ -210,15 +215,15 @@ def together(*parts: KeyFunction) -> KeyFunction:
 
 
 def name_of_function(function: object) -> str:
-    """Returns the name of a key function, which limits may be named after."""
+    """Returns the name of a key function, after which limits may be named."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _named(function: Function, maker: Callable[..., Any], *given: object) -> Function:
-    """A key function that is named after what it was made of: others of its maker look at something else.
+    """Names a key function after its maker and the maker's arguments, and returns it.
 
-    Limits that are named after their key functions would else be one limit, in which a client of the one chooses keys
-    of the other.
+    Limits may be named after their key functions. With equal names, two limits with different keys would become one,
+    and a client that can choose its key in one could use up keys of the other.
     """
     return _renamed(function, ".".join([maker.__name__, *map(str, given)]))
 
@@ -229,37 +234,39 @@ def _renamed(function: Function, name: str) -> Function:
 
 
 def waits(function: Callable[..., Any]) -> bool:
-    """Whether a function is known to return something that has to be awaited."""
-    call = getattr(type(function), "__call__", None)  # noqa: B004  # of an object that can be called
+    """Whether a function is known to return an awaitable."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # for callable objects
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_application(thing: object) -> bool:
-    """Whether that is an application of Flask, Starlette or FastAPI, in the place of something else."""
+    """Whether an object is an application of Flask, Starlette or FastAPI, passed in place of something else."""
     return hasattr(thing, "wsgi_app") or hasattr(thing, "add_middleware")
 
 
 def asks(function: object, what: str = "key_func") -> Asked:
-    """A function of the request, or of nothing as Flask's users write them, as one of the request.
+    """Returns a function of the request; one without parameters, as Flask's users write them, is wrapped.
 
-    Raises InvalidSetting for what cannot be called with either.
+    Raises InvalidSetting for an object that can be called in neither way.
     """
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
     if is_application(function):
-        raise InvalidSetting(what, function, "is an application, and not a function of the request; write app=app")
+        raise InvalidSetting(what, function, "is an application, not a function of the request; write app=app")
     if function in (by_header, by_ip_network, by_path_parameter, together):
         name = name_of_function(function)
         example = _MADE_BY[name]
-        raise InvalidSetting(what, function, f"is to be called first: write {what}={name}({example})")
+        raise InvalidSetting(what, function, f"must be called first: write {what}={name}({example})")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return cast("Asked", function)  # a compiled function may have no signature to look at
+        return cast("Asked", function)  # a compiled function may have no signature to inspect
     if _takes(signature, 1):
         return cast("Asked", function)
     if not _takes(signature, 0):
-        raise InvalidSetting(what, function, "takes more than the request; leave its other parameters a default")
+        raise InvalidSetting(
+            what, function, "requires more arguments than the request; give its other parameters a default"
+        )
     without = cast("Callable[[], Any]", function)
     if waits(without):
 
@@ -273,7 +280,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
 
 
 def checked_answer(said: object) -> bool:
-    """Whether a function has said yes. Raises InvalidSetting for a text: "no" would be true."""
+    """Returns a function's answer as a bool. Raises InvalidSetting for text, because even "no" would count as true."""
     if isinstance(said, str | bytes):
         raise InvalidSetting(
             "answer", said, "is text, where True or False is expected; compare it with the value that exempts"
@@ -282,9 +289,9 @@ def checked_answer(said: object) -> bool:
 
 
 def written(value: object) -> str | None:
-    """Writes a key function's result as one string; None when any part is missing. Raises InvalidKey."""
+    """Returns a key function's result as one string; None if any part is missing. Raises InvalidKey."""
     if isinstance(value, str):
-        # A subclass of str is compared more slowly, and its own `__str__` may show the same for all texts.
+        # A subclass of str is compared more slowly, and its `__str__` may return the same text for all values.
         return str.__str__(value) or None
     if value is None:
         return None
@@ -293,30 +300,30 @@ def written(value: object) -> str | None:
     if isinstance(value, Enum):
         return written(value.value)
     if isinstance(value, bool):
-        raise InvalidKey(f"a key is a text, a number, a date or a UUID, not a truth value: {value}")
+        raise InvalidKey(f"a key must be a text, a number, a date or a UUID, not a truth value: {value}")
     if isinstance(value, int):
-        return str(int(value))  # the same number as ever, even where a class of its own would write it otherwise
+        return str(int(value))  # the plain number, even if a subclass of int has another text
     if isinstance(value, float | Decimal):
         return _number(value)
     if isinstance(value, datetime):
-        # One moment can be written in as many time zones as a client likes.
+        # One moment can be written in many time zones, and a client might choose among them.
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, WRITTEN):
         return str(value) or None
-    raise InvalidKey(f"a key is a text, a number, a date or a UUID, not {type(value).__name__}: {shown(value)}")
+    raise InvalidKey(f"a key must be a text, a number, a date or a UUID, not {type(value).__name__}: {shown(value)}")
 
 
 def _number(value: float | Decimal) -> str:
-    """A number as one text, however a client has written it: 1.50 is 1.5, and -0.0 is 0."""
+    """Returns one text for all spellings of a number: 1.50 is 1.5, and -0.0 is 0."""
     if isinstance(value, Decimal):
         return str(value.normalize() + 0) if value.is_finite() else str(value)
     return str(value + 0.0)
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Parts as one string, which no others have; None when any is missing, or there is none."""
+    """Returns the parts as one string, unique to them; None if any part is missing, or there is none."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
@@ -327,24 +334,24 @@ def joined(parts: Iterable[object]) -> str | None:
 
 
 def escaped(text: str) -> str:
-    """A part of a key, so that it cannot be mistaken for several."""
+    """Escapes a part of a key, so that it cannot look like several parts."""
     return text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text
 
 
 def unescaped(part: str) -> str:
-    """The text that `escaped` has made a part of a key of."""
+    """Returns the text from which `escaped` made a part of a key."""
     return part.replace("%7C", "|").replace("%25", "%") if "%" in part else part
 
 
 def plain(key: str) -> str:
-    """A key that was found in a request, and cannot be mistaken for one of ours."""
+    """Returns a key found in a request, hashed if it looks like one of the library's own keys."""
     return hashed(key) if key[0] == OURS else key
 
 
 def checked_missing(missing: object) -> str:
-    """Returns the word for requests without a key. Raises InvalidSetting for an unknown one."""
+    """Returns the setting for requests without a key. Raises InvalidSetting for an unknown one."""
     if missing not in MISSING:
-        raise InvalidSetting("missing", missing, f"is none of {', '.join(MISSING)}")
+        raise InvalidSetting("missing", missing, f"is not one of {', '.join(MISSING)}")
     return str(missing)
 
 
@@ -353,7 +360,7 @@ async def _come(value: Any) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether a function can be called with so many things; of something compiled that is not known, and so taken."""
+    """Whether a function can be called with so many arguments; True for compiled functions, where this is unknown."""
     try:
         return _takes(inspect.signature(function), arguments)
     except (TypeError, ValueError):

@@ -1,16 +1,16 @@
-"""The path of a request as rules read it: once, however many rules there are."""
+"""Reads the path of a request once, however many rules there are."""
 
 # Theory of operation.
 #
-# Rules compare forms of a path that are the same for all its spellings (`paths.py` says why). To find these a path is
-# decoded, normalized and divided. A stranger writes the path, and thirty rules that each do this work turn one
-# request into a second of it. So a request has a `ReadPath`: what one rule has found out, all others find there.
-# Every step takes time in proportion to the length of the path, and the length has a bound: a path beyond it is not
-# read at all. Nothing is known of it then, so it is taken for one that every rule is about, and counts under each.
+# Rules compare forms of a path that are the same for all its spellings (`paths.py` explains why). To find these, a path
+# is decoded, normalized and divided. The client writes the path, and if thirty rules each did this work, one request
+# could take a second. So each request has a `ReadPath`, which caches results for all rules. Every step takes time in
+# proportion to the length of the path, and the length is bounded: a longer path is not read at all. Then nothing is
+# known about it, so every rule applies to it.
 #
-# One step is not linear by itself: the normalization of Unicode sorts marks that follow each other, such as accents,
-# by insertion. A text with more of them in a row than Unicode allows in text that is read as a stream is not
-# normalized, and counts like a path that is too long.
+# One step is not linear by itself: the normalization of Unicode sorts consecutive combining marks, such as accents, by
+# insertion. A text with more consecutive marks than Unicode allows in stream-safe text is not normalized, and is
+# treated like a path that is too long.
 
 from __future__ import annotations
 
@@ -22,36 +22,38 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 PATH_CHARACTERS_MAX: Final = 8192
-"""A longer path, as it came or in normal form, is taken for one that each rule is about. The usual proxies and servers
-accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn takes 64 KB.
+"""Every rule applies to a longer path, whether as received or in normal form.
+
+The usual proxies and servers accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn
+accepts 64 KB.
 """
 MARKS_MAX: Final = 30
-"""So many characters that combine with others may follow each other: as in the stream-safe text of Unicode (UAX 15)."""
+"""The most consecutive combining characters, as in the stream-safe text of Unicode (UAX 15)."""
 DECODINGS_MAX: Final = 4
-"""A path arrives decoded once; no router decodes the rest more often than this."""
+"""The most times that a path is decoded: it arrives decoded once, and no router decodes it more often than this."""
 
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
-"""The parts of a path that may be spelled otherwise. A path without any of them is plain."""
+"""Parts of a path that may be another spelling. A path without any of them is plain."""
 _IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
-"""White space, control characters, and characters that are not seen."""
+"""White space, control characters, and invisible characters."""
 _PARAMETERS: Final = re.compile(r";[^/]*")
 """The part of a segment that some servers cut off."""
 _SLASHES: Final = re.compile(r"//+")
 _ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
-"""The beginning of a request target that names the server, too."""
+"""The beginning of a request target that contains the server, too."""
 _NO_MARKS: Final = re.compile(r"[\x00-\u02ff]+")
-"""Characters of which none combines with another: the first mark is U+0300."""
+"""Characters that do not combine with others: the first combining mark is U+0300."""
 
 
 class ReadPath:
-    """The path of one request, and the same below what the application is mounted at; read as far as rules ask."""
+    """The path of one request, whole and below the application's mount, and cached results about it."""
 
     __slots__ = ("_failed", "_forms", "_sought", "_strange", "is_too_long", "paths")
 
     def __init__(self, path: str, inner: Sequence[str] = ()) -> None:
         self.paths: tuple[str, ...] = (path, *inner) if inner else (path,)
         self.is_too_long = len(path) > PATH_CHARACTERS_MAX
-        """Whether it counts under each rule."""
+        """Whether the path is too long, so that every rule applies to it."""
         self._strange: bool | None = None
         self._forms: list[str] | None = None
         self._sought: Sequence[str] | None = None
@@ -59,14 +61,14 @@ class ReadPath:
 
     @property
     def is_strange(self) -> bool:
-        """Whether it may be spelled otherwise."""
+        """Whether the path may have other spellings."""
         if self._strange is None:
             self._strange = any(_STRANGE.search(path) is not None for path in self.paths)
         return self._strange
 
     @property
     def forms(self) -> list[str]:
-        """Its normal forms; none, and `is_too_long` is true from then on, if one is too long."""
+        """Returns the path's normal forms. If one is too long, returns none, and `is_too_long` is True from then on."""
         if self._forms is None:
             forms = [list(normal_forms(path)) for path in self.paths]
             self.is_too_long = not all(forms)
@@ -74,9 +76,9 @@ class ReadPath:
         return self._forms
 
     def sought(self, request: Any, key_of: Callable[[str], str]) -> Sequence[str]:
-        """The keys of the routes that the router finds when it is asked; see `Request.seek_templates`.
+        """Returns the keys of the routes that the router finds for the request; see `Request.seek_templates`.
 
-        Raises what the router raises, which is not asked again.
+        Raises the router's error; after an error the router is not called again.
         """
         if self._failed is not None:
             raise self._failed.with_traceback(None)
@@ -90,15 +92,15 @@ class ReadPath:
 
 
 def read_path_of(request: Any) -> ReadPath:
-    """The path of a request, as its first rule has read it; read anew for a request that keeps nothing of it."""
+    """Returns the cached path of a request; a new one if the request has no cache."""
     read: ReadPath | None = getattr(request, "read_path", None)
     return ReadPath(request.path, getattr(request, "inner_paths", ())) if read is None else read
 
 
 def normal_forms(path: str) -> Iterator[str]:
-    """Yields the paths that a router may read: the same for all spellings of one path, unless they are ambiguous.
+    """Yields the paths that a router may read: the same for all spellings of one path, and several if it is ambiguous.
 
-    Nothing for a path that is too long, or becomes so, or has too many marks.
+    Yields none for a path that is too long, or becomes so, or has too many combining marks.
     """
     if len(path) > PATH_CHARACTERS_MAX:
         return
@@ -125,7 +127,7 @@ def normal_forms(path: str) -> Iterator[str]:
 
 
 def _has_too_many_marks(text: str) -> bool:
-    """Whether so many marks follow each other that to sort them would take longer than to read them."""
+    """Whether a text has so many consecutive combining marks that sorting them would take longer than reading them."""
     for run in _NO_MARKS.split(text):
         if len(run) > MARKS_MAX:
             marks = 0
@@ -137,12 +139,12 @@ def _has_too_many_marks(text: str) -> bool:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether a character combines with the one before it, or becomes some that do, which are sorted, too."""
+    """Whether a character combines with the one before it, or decomposes into characters that do."""
     return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
 
 
 def _resolved(segments: Iterable[str]) -> list[str]:
-    """Segments of a path, without dots and without what these lead out of."""
+    """Returns the segments of a path with `.` and `..` resolved."""
     left: list[str] = []
     for segment in segments:
         if segment == "..":
@@ -153,11 +155,11 @@ def _resolved(segments: Iterable[str]) -> list[str]:
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """The path without what the application is mounted at, for each place that may be that."""
+    """Returns the path below each of the prefixes that the application may be mounted at."""
     found: list[str] = []
     for root in roots:
         if root and root != "/":
-            # Litestar looks for it anywhere; all others at the beginning.
+            # Litestar searches for the prefix anywhere, all others at the beginning.
             _, mount, rest = path.partition(root)
             if mount:
                 found.append(rest if rest.startswith("/") else f"/{rest}")

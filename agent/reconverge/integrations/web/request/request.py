@@ -1,4 +1,4 @@
-"""A request and its response, as a limiter needs them from any framework."""
+"""A request and its response, in the form that limits read, for any framework."""
 
 from __future__ import annotations
 
@@ -8,85 +8,88 @@ from typing import Any, Final, Protocol, cast
 
 from reconverge.integrations.web.request.read_path import ReadPath
 
-HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
+HAS: Final = "its attributes are `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 METHOD_CHARACTERS_MAX: Final = 64
-"""No method is longer that a rule may name. Of a longer one only so much is read that it is none of these."""
+"""The longest method that a rule may name. A longer method is cut, so that it matches none of these."""
 CANCELLED: Final = 499
-"""The status of a response that its client did not wait for; servers log it so, and it is never sent."""
+"""The status of a response whose client did not wait for it; servers log this status, and never send it."""
 FAILED: Final = 500
 """The status of a response that the application did not begin."""
 
 
 class Request(Protocol):
-    """A request, as far as limits depend on it. Nothing here waits, and nothing here fails."""
+    """A request, in the form that limits read. No method waits or raises an error."""
 
     @property
     def method(self) -> str:
-        """The method in capitals; `WEBSOCKET` for a connection that is no request. A very long one is cut."""
+        """Returns the method in capitals; `WEBSOCKET` for a websocket's connection. A very long method is cut."""
         ...
 
     @property
     def path(self) -> str:
-        """The path as the client wrote it, decoded. There are as many as clients can think of: do not count by it."""
+        """Returns the decoded path as the client wrote it.
+
+        Do not count by it: clients can invent any number of paths.
+        """
         ...
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """The path without what the application is mounted at, as its router looks at it; none if it is not mounted."""
+        """Returns the path below each possible mount of the application; empty if the application is not mounted."""
         ...
 
     @property
     def templates(self) -> Sequence[str]:
-        """The pattern of the route that was found, as the router writes it, where that costs nothing to say.
+        """Returns the pattern of the matched route as the router writes it, if that is known already.
 
-        Several where the application is mounted: with and without the prefix; none if it is not known.
+        If the application is mounted, returns several, with and without the prefix; empty if the route is unknown.
         """
         ...
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates, after asking the router if need be."""
+        """Returns the templates, after asking the router if necessary."""
         ...
 
     @property
     def route(self) -> str:
-        """The pattern or name of the route that was found, of which there are few; empty if none was."""
+        """Returns the pattern or name of the matched route, of which there are few; empty if none matched."""
         ...
 
     @property
     def client(self) -> str | None:
-        """The address that the request comes from, as far as it can be trusted; see `Addresses`."""
+        """Returns the trusted address of the client; see `Addresses`."""
         ...
 
     @property
     def user(self) -> object:
-        """The user that the framework has authenticated; None if there is none."""
+        """Returns the user that the framework has authenticated; None if there is none."""
         ...
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """The values in the path, by the names that the route gives them."""
+        """Returns the values in the path, by their names in the route."""
         ...
 
     @property
     def raw(self) -> Any:
-        """The framework's own request."""
+        """Returns the framework's own request."""
         ...
 
     def header(self, name: str) -> str | None:
-        """The value of a header field, several joined by a comma; None when it is missing."""
+        """Returns the value of a header field, with several values joined by commas; None if it is missing."""
         ...
 
     def single_header(self, name: str) -> str | None:
-        """The value of a header field that occurs once; None when it is missing, or several say different things.
+        """Returns the value of a header field that occurs once; None if it is missing, or occurs with different values.
 
-        Of several, applications believe the first, the last or all of them, and a client knows which.
+        If it occurs several times, applications may use the first, the last or all, and a client could exploit that.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
-    """A request made of values: for tests, and for servers that have no requests of their own."""
+    """A request made of given values: for tests, and for servers without request objects."""
 
     method: str = "GET"
     path: str = "/"
@@ -95,7 +98,7 @@ class PlainRequest:
     user: object = None
     path_parameters: Mapping[str, object] = field(default_factory=dict[str, object])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By names in small letters."""
+    """The header fields, by names in lower case."""
     raw: Any = None
     inner_paths: Sequence[str] = ()
     templates: Sequence[str] = ()
@@ -103,7 +106,7 @@ class PlainRequest:
 
     @property
     def read_path(self) -> ReadPath:
-        """The path and `inner_paths`, as rules read them: once."""
+        """Returns the path and `inner_paths` in the form that rules read, computed once."""
         if self._read_path is None:
             object.__setattr__(self, "_read_path", ReadPath(self.path, self.inner_paths))
         return cast("ReadPath", self._read_path)
@@ -120,19 +123,19 @@ class PlainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response that has ended, as far as what it costs depends on it."""
+    """A response that has ended, with the values that the cost of its request may depend on."""
 
     status: int
-    """499 when the client was gone before it began, 500 when the application failed before it began."""
+    """The status; 499 if the client disconnected before the response began, 500 if the application failed before."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By names in small letters."""
+    """The header fields, by names in lower case."""
     bytes_sent: int = 0
-    """The size of the body in bytes; 0 where a framework does not show it."""
+    """The bytes of the body; 0 if the framework does not report them."""
     complete: bool = True
-    """Whether all of it was sent."""
+    """Whether the response was sent completely."""
     raw: Any = None
-    """The framework's own response, where it has one."""
+    """The framework's own response; None if it has none."""
 
     def header(self, name: str) -> str | None:
-        """The value of a header field; None when it is missing."""
+        """Returns the value of a header field; None if it is missing."""
         return self.headers.get(name.lower())

@@ -1,1 +1,1 @@
-"""Claims about what is in progress: limits whose charges count until they are given back."""
+"""Claims about limits on work in progress, whose charges count until they are released."""

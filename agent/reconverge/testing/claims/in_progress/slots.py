@@ -1,6 +1,6 @@
-"""Promises of a hub about slots, of a limit on work in progress: they count until they are given back.
+"""Promises of a hub about the slots of a limit on work in progress: a slot counts until its node releases it.
 
-No window ends and nothing fades; and what a node that is gone has in progress counts no more.
+No window ends and nothing fades; and the slots of a node that is gone count no more when its lease is over.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ LEASE_S: Final = 12 * INTERVAL_S
 SHORT: Final = limit("short slots", algorithm=CONCURRENCY)._replace(
     window_us=int(LEASE_S) * SECOND_US, lease_us=int(LEASE_S) * SECOND_US
 )
-"""Of a limit whose lease is much shorter than that of its nodes."""
+"""A limit on slots whose lease is much shorter than the lease of its nodes."""
 ALL: Final[tuple[LimitReport, ...]] = (SLOTS, SHORT)
 
 
 class SlotClaims(Trial):
-    """Claims about what is in progress."""
+    """Claims about slots of work in progress."""
 
     @claim
     async def test_a_slot_in_use_is_granted_to_no_other_node(self, scene: Scene) -> None:
-        """A node is granted what is left, however much it asks for."""
+        """The hub grants a node the free slots only, however many the node asks for."""
         ada, bob = scene.voice(), scene.voice()
         for slots in ALL:
             await ada.reports(of=slots, need=QUOTA)
@@ -36,7 +36,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_slots_that_were_given_back_are_granted_again(self, scene: Scene) -> None:
-        """A slot is free as soon as its node has given it back, however many that had in use."""
+        """The hub grants a slot again as soon as its node has released it."""
         ada, bob = scene.voice(), scene.voice()
         for slots in ALL:
             await ada.reports(of=slots, need=QUOTA)
@@ -48,7 +48,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_slots_in_use_count_for_as_long_as_their_node_is_heard_of(self, scene: Scene) -> None:
-        """No window ends, however often the time of one has passed."""
+        """Slots in use count however much time passes, as long as their node reports."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
         await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
@@ -60,7 +60,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_what_a_node_has_in_progress_that_leaves_counts_until_its_lease_is_over(self, scene: Scene) -> None:
-        """The rest of its allowance is granted again at once; what is in progress may go on behind the farewell."""
+        """When a node leaves, its free slots are granted again at once; slots in use count until the lease ends."""
         for slots, lease_s in ((SLOTS, LEASE_US / SECOND_US), (SHORT, LEASE_S)):
             ada, bob = scene.voice(), scene.voice()
             await ada.reports(of=slots, need=QUOTA)
@@ -76,7 +76,7 @@ class SlotClaims(Trial):
     async def test_what_a_node_has_in_progress_that_fell_silent_counts_until_its_lease_is_over(
         self, scene: Scene
     ) -> None:
-        """To the microsecond, and no longer; its name is given up as any."""
+        """The slots of a silent node count until its lease ends; then its name has lapsed, too."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
         await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
@@ -89,7 +89,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_the_lease_of_slots_is_their_limits_own(self, scene: Scene) -> None:
-        """They are granted again when it is over, though the node's name lasts on."""
+        """Slots are granted again when the limit's own lease is over, although the node's name is still valid."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SHORT, need=QUOTA)
         await ada.reports(of=SHORT, current=QUOTA, allowance=QUOTA)
@@ -102,7 +102,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_what_goes_on_after_its_lease_is_counted_as_soon_as_its_node_tells_of_it(self, scene: Scene) -> None:
-        """It has no allowance then, and so much less is granted to others until it ends."""
+        """Slots in use after their lease count again when their node reports them; other nodes are granted less."""
         ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
         await ada.reports(of=SHORT, need=QUOTA)
         await ada.reports(of=SHORT, current=40, allowance=40)
@@ -116,9 +116,10 @@ class SlotClaims(Trial):
 
     @claim
     async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
-        """A node that uses all slots learns of the ask: the slots that it gives back go to the asker, and not to it.
+        """Slots that a node releases are reserved for the node that has waited longest.
 
-        Also where the asker asks the hub in doubt: no window's end would ever bring it any.
+        A node that has all slots in use is informed of that in its answer, and gets none of the slots that it releases.
+        This also holds if the waiting node asks in doubt: no end of a window would ever bring it a slot.
         """
         for slots, doubts in ((SLOTS, False), (SHORT, True)):
             ada, bob = scene.voice(), scene.voice()
@@ -133,7 +134,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_what_is_in_progress_cannot_be_reset(self, scene: Scene) -> None:
-        """A node that says so changes nothing for the slots of the others."""
+        """A reset from one node does not free the slots of other nodes."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
         await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)

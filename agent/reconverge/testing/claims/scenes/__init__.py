@@ -1,1 +1,1 @@
-"""In what a claim is tried: one hub and what is sent to it, or several nodes without loops."""
+"""The scenes of claims: a single hub to which a test sends reports, or several nodes without event loops."""

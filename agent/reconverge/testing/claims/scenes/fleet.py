@@ -1,4 +1,4 @@
-"""Several nodes with the real kernel and syncer, but without loops: a test decides which speaks, and what is lost."""
+"""A scene for claims: nodes with the real kernel and syncer. The test decides which node exchanges and what is lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KEYS: Final = ("ada", "bob")
 INTERVAL_NS: Final = SECOND_NS // 10
 LEASE_NS: Final = 30 * SECOND_NS
 LAST_WORDS_MAX: Final = 20
-"""After so many exchanges a node that leaves must have said everything."""
+"""The most exchanges that a leaving node may need for its last report."""
 LATE_MAX: Final = 12
-"""How many lost messages may still turn up."""
+"""How many lost messages may still arrive later."""
 ASKS_MAX: Final = 5
-"""How many requests of a node wait for the hub's word at once."""
+"""How many requests of a node may wait for the hub's answer at once."""
 
 
 class ClaimNode:
-    """One node: decides from its own allowances, and exchanges when a claim calls for it."""
+    """One node without an event loop: it decides from its own allowances, and exchanges when the test calls it."""
 
     def __init__(self, hub: Hub, clock: Clock, *, name: str, limit: Limit, policy: Policy, random: Random) -> None:
         self.hub = hub
@@ -61,14 +61,14 @@ class ClaimNode:
         self.refunded = 0
 
     def admits(self, key: str, cost: int) -> int | None:
-        """Ask for so much; returns the window in which it was admitted, or None."""
+        """Decides about a request of this cost. Returns the window in which it was admitted; None if refused."""
         verdict = self._table.decide(key, cost, self._clock.monotonic_ns())
         self.charged += cost if verdict.allowed else 0
         return verdict.epoch if verdict.allowed else None
 
     @property
     def asks(self) -> bool:
-        """Whether requests in doubt wait for the hub's word."""
+        """Whether requests in doubt wait for the hub's answer."""
         return self._table.asks
 
     @asks.setter
@@ -76,14 +76,14 @@ class ClaimNode:
         self._table.asks = asks
 
     def waits(self, key: str, cost: int) -> None:
-        """Makes a request wait for the hub's word, unless enough of them do."""
+        """Queues a request that waits for the hub's answer, unless ASKS_MAX of them wait."""
         if len(self._asked) < ASKS_MAX:
             cells: list[Cell] = []
             gate_of(self._table).queue_up(key, self._table.costs_of(cost), cells)
             self._asked.append((key, cost, cells))
 
     def goes_on(self) -> list[tuple[str, int, int]]:
-        """Let the requests through that have waited, as far as they may go now, and have the others wait no longer.
+        """Decides all waiting requests again, and ends the wait of those that are not admitted.
 
         Returns the key, the cost and the window of each that was admitted.
         """
@@ -98,35 +98,35 @@ class ClaimNode:
         return admitted
 
     def gives_back(self, key: str, cost: int, epoch: int) -> None:
-        """Settle for less than was admitted in that window."""
+        """Settles an admitted request of that window for less: gives `cost` back."""
         self._table.correct(key, epoch, -cost)
         self.refunded += cost
 
     def sees(self, key: str) -> int:
-        """Returns the use by all, as this node believes."""
+        """Returns the use of a key by all nodes, as this node knows it."""
         return self._table.usage(key).total
 
     async def exchanges(self) -> None:
-        """Say to every shard what there is to say, and hear the answers."""
+        """Exchanges with every shard for which there is something to report."""
         for syncer in self._syncers:
             await self._exchanges(syncer)
 
     async def exchanges_if_due(self) -> None:
-        """Do what a loop would do at this moment."""
+        """Exchanges with the shards for which an exchange is due now, as an event loop would do."""
         for syncer in self._syncers:
             now_ns = self._clock.monotonic_ns()
             if syncer.due_ns(now_ns) <= now_ns:
                 await self._exchanges(syncer)
 
     async def loses_an_answer(self) -> Batch | None:
-        """The hub hears this node, but this node does not hear the hub."""
+        """Sends a batch and loses the answer. Returns the batch, or None if there was nothing to send."""
         batch = self.loses_a_request()
         if batch is not None:
             await self.hub.exchange(batch)
         return batch
 
     def loses_a_request(self) -> Batch | None:
-        """Takes a message of this node that does not arrive, or not yet."""
+        """Takes the next batch from the node without sending it. Returns it, so that it may arrive later."""
         syncer = self._random.choice(self._syncers)
         batch = syncer.take(self._clock.monotonic_ns())
         if batch is not None:
@@ -134,7 +134,7 @@ class ClaimNode:
         return batch
 
     async def leaves(self) -> None:
-        """Say the last words to every shard."""
+        """Sends the node's last report to every shard."""
         for syncer in self._syncers:
             syncer.leave(self._clock.monotonic_ns())
             for _ in range(LAST_WORDS_MAX):
@@ -154,7 +154,7 @@ class ClaimNode:
 
 
 class Truth:
-    """The admissions of all nodes under one key, counted at one place as they happen."""
+    """The admissions of all nodes under one key, counted in one place as they happen."""
 
     def __init__(self, limit: Limit, clock: Clock) -> None:
         self._limit = limit
@@ -165,14 +165,14 @@ class Truth:
         self._filled_ns = clock.monotonic_ns()
 
     def changes(self, cost: int, epoch: int) -> None:
-        """So much was admitted in that window, or given back if it is negative."""
+        """Notes that `cost` was admitted in that window; a negative cost was given back."""
         self._drain()
         self._by_epoch[epoch] += cost
         self._log.append((self._clock.monotonic_ns(), cost))
         self._fill = max(0.0, self._fill + cost)
 
     def excess(self) -> float:
-        """By how much the limit is exceeded at this moment; negative when it is not."""
+        """Returns by how much the limit is exceeded at this moment; negative if it is not."""
         epoch, passed_ns = divmod(self._clock.wall_ns(), self._limit.window_ns)
         if self._limit.bucket:
             self._drain()
@@ -187,7 +187,7 @@ class Truth:
         return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self._limit.quota
 
     def used(self) -> int:
-        """Returns the admissions in the window that is open."""
+        """Returns the cost admitted in the present window."""
         return self._by_epoch[self._clock.wall_ns() // self._limit.window_ns]
 
     def _drain(self) -> None:
@@ -197,7 +197,7 @@ class Truth:
 
 
 class FleetOfClaims:
-    """The nodes of one fleet, the truth about them, and the messages that were lost."""
+    """The nodes of one fleet, their true admissions, and the messages that were lost."""
 
     def __init__(self, hubs: list[Hub], clock: Clock, *, limit: Limit, policy: Policy, random: Random) -> None:
         self._clock = clock
@@ -213,7 +213,7 @@ class FleetOfClaims:
         self.members = [self._member(hub) for hub in hubs]
 
     async def does_something(self, *, crashes: bool) -> None:
-        """Requests come, or a node exchanges, well or badly; or time passes; or a node leaves and another comes."""
+        """Lets one random thing happen: requests, an exchange, a lost message, a replaced node, or a pause."""
         random = self._random
         member = random.choice(self.members)
         chance = random.random()
@@ -239,7 +239,7 @@ class FleetOfClaims:
             self._clock.advance_ns(int(random.choice(parts) * min(self._limit.window_ns, LEASE_NS)))
 
     def ask(self, member: ClaimNode, key: str, cost: int, *, times: int) -> None:
-        """So many requests come to one node; some settle for less."""
+        """Sends `times` requests to one node; some of those admitted are settled for less."""
         truth = self.truth[key]
         for _ in range(times):
             epoch = member.admits(key, cost)
@@ -252,19 +252,19 @@ class FleetOfClaims:
                 member.waits(key, cost)
 
     async def leaves(self, member: ClaimNode) -> None:
-        """One node says its last words, and another one starts in its place."""
+        """Lets one node leave in good order, and starts another one in its place."""
         await member.leaves()
         self._left = _with(self._left, member)
         self._replace(member)
 
     @property
     def capacity(self) -> int:
-        """The most that may be admitted at once."""
+        """Returns the most cost that may be admitted at once."""
         return self._limit.capacity
 
     @property
     def totals(self) -> Totals:
-        """Returns the charges and refunds of the nodes that live or have left."""
+        """Returns the charges and refunds of the nodes that are alive or have left in good order."""
         totals = self._left
         for member in self.members:
             totals = _with(totals, member)

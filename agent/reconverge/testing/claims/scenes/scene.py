@@ -1,4 +1,4 @@
-"""One hub, and nodes that say to it exactly what a test wants said."""
+"""A scene for claims: one hub, and nodes that report to it exactly what a test orders."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from reconverge.limit.limit import FIXED_WINDOW, TOKEN_BUCKET
 
 SECOND_US: Final = 1_000_000
 WINDOW_S: Final = 6 * 3600.0
-"""So long that no test of a hub with a clock of its own meets a window's edge by chance."""
+"""The length of a window: so long that a test of a hub with a clock of its own does not meet a window's end by
+chance."""
 WINDOW_US: Final = int(WINDOW_S) * SECOND_US
 LEASE_US: Final = 4 * WINDOW_US
 INTERVAL_S: Final = 10.0
-"""So long that no node counts as silent because the machine is busy."""
+"""The sync interval: so long that no node counts as silent because the machine is busy."""
 LEARNING_S: Final = 6 * INTERVAL_S
-"""After so long a hub has learnt whatever nodes with that interval had to say."""
+"""The time after which a hub has finished learning from nodes with this interval."""
 START_S: Final = 1_750_000_000.0
-"""In the middle of a window."""
+"""The time at the start, in the middle of a window."""
 QUOTA: Final = 100
 
 
@@ -37,7 +38,7 @@ def limit(
     charged: int = 0,
     refunded: int = 0,
 ) -> LimitReport:
-    """A limit as a node declares it; by default one of 100 per window that may be exceeded by a tenth."""
+    """Returns a limit as a node declares it; by default 100 per window, which may be exceeded by a tenth."""
     return LimitReport(name, algorithm, window_us, quota, capacity or quota, overshoot_milli, charged, refunded)
 
 
@@ -45,14 +46,14 @@ LIMIT: Final = limit()
 
 
 class ReportedCell(NamedTuple):
-    """A cell report, and the limit that it is about."""
+    """A report about one key, and the limit to which it belongs."""
 
     limit: LimitReport
     report: CellReport
 
 
 class Allowances(NamedTuple):
-    """The allowances of a node, as far as it knows."""
+    """The allowances of a node for one key, as far as the node knows."""
 
     epoch: int = 0
     allowance: int = 0
@@ -62,7 +63,7 @@ class Allowances(NamedTuple):
 
 
 class Voice:
-    """A node without a kernel: it reports what a claim has it report, and remembers the allowances it was granted."""
+    """A node without a kernel: it reports what the test orders, and remembers the allowances that it was granted."""
 
     def __init__(
         self, hub: Hub, hub_us: Callable[[], int], *, node: str, account: str, shard: int, lease_us: int
@@ -76,7 +77,7 @@ class Voice:
         self._sequence = 0
         self.generation = ""
         self.allowances: dict[tuple[str, str], Allowances] = {}
-        """By limit and key."""
+        """The allowances of this node, by limit and key."""
 
     def cell(
         self,
@@ -93,10 +94,10 @@ class Voice:
         demand: int = 0,
         reset_us: int = 0,
     ) -> ReportedCell:
-        """Where this node stands with one key.
+        """Returns this node's report about one key.
 
-        It holds what it was granted, unless `allowance` says that it holds less, and as much was asked for since the
-        last exchange as it needs, unless `asked` says otherwise: what waits was asked for once, and is still needed.
+        The node holds what it was granted, unless `allowance` is less; and it was asked for as much since the last
+        exchange as it needs, unless `asked` differs: a waiting request was asked for once, and is still needed.
         """
         held = self.allowances.get((of.name, key), Allowances())
         epoch = self._hub_us() // of.window_us if epoch is None else epoch
@@ -125,7 +126,7 @@ class Voice:
         )
 
     def batch(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = (), leaving: bool = False) -> Batch:
-        """The next batch: these cells, their limits, and `limits` of which no cell is said."""
+        """Returns the next batch: these cells, their limits, and `limits` that have no cell in the batch."""
         declared = tuple(dict.fromkeys((*(said.limit for said in cells), *limits)))
         self._sequence += 1
         return Batch(
@@ -142,11 +143,11 @@ class Voice:
         )
 
     async def sends(self, batch: Batch) -> Answer:
-        """Delivers a batch, and loses its answer: this node remembers nothing of it."""
+        """Sends a batch to the hub, and returns the answer, as if it were lost: this node remembers nothing of it."""
         return await self.hub.exchange(batch)
 
     async def exchanges(self, batch: Batch) -> Answer:
-        """Delivers a batch, and takes in its answer."""
+        """Sends a batch to the hub, and remembers the allowances in its answer."""
         answer = await self.hub.exchange(batch)
         if answer.status is Status.MERGED:
             self.generation = answer.generation
@@ -172,7 +173,7 @@ class Voice:
         demand: int = 0,
         reset_us: int = 0,
     ) -> CellAnswer:
-        """Exchange about one key; see `cell`."""
+        """Exchanges a report about one key; see `cell` for the arguments. Returns the hub's answer about that key."""
         said = self.cell(
             key,
             of=of,
@@ -203,7 +204,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> ReportedCell:
-        """Reports a key that is kept at the hub, as `cell` does: its use is its allowance, and `waits` ask for more."""
+        """Returns a report about a key that is kept at the hub; `waits` is the cost of waiting requests."""
         allowance = current if of.algorithm == FIXED_WINDOW else 0
         floats = of.algorithm == TOKEN_BUCKET and self.allowances.get((of.name, key), Allowances()).at_hub
         said = self.cell(
@@ -221,17 +222,20 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> CellAnswer:
-        """Exchange about a key that is kept at the hub; see `asking`."""
+        """Exchanges a report about a key that is kept at the hub; see `asking`.
+
+        Returns the hub's answer about that key.
+        """
         said = self.asking(key, of=of, waits=waits, current=current, previous=previous, epoch=epoch)
         (answer,) = (await self.exchanges(self.batch(said))).cells
         return answer
 
     async def says_hello(self) -> Answer:
-        """Say that it is there, and nothing else."""
+        """Sends an empty batch, so that the hub knows this node."""
         return await self.exchanges(self.batch())
 
     async def leaves(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = ()) -> Answer:
-        """Say its last words, of which `cells` are part, and hold no allowances any more."""
+        """Sends the node's last batch, with these `cells`, and drops all its allowances."""
         given_back = [
             ReportedCell(said.limit, said.report._replace(allowance=0, base=0, overdraft=0, need_milli=0))
             for said in cells
@@ -241,7 +245,7 @@ class Voice:
 
 
 class Scene:
-    """The hub and the clock that one claim is tried on."""
+    """The hub and the clock with which one claim is tried."""
 
     def __init__(self, hub: Hub, clock: Clock, *, join: Callable[[Hub], Hub]) -> None:
         self.hub = hub
@@ -252,19 +256,22 @@ class Scene:
 
     @property
     def time_travel(self) -> bool:
-        """Whether the hub's clock is the test's."""
+        """Whether the hub uses the test's clock, so that the test can let time pass."""
         return isinstance(self.clock, ManualClock)
 
     def hub_us(self) -> int:
-        """The hub's clock; one that is not the test's is assumed to be about this machine's."""
+        """Returns the hub's time in microseconds.
+
+        A hub with a clock of its own is assumed to be on this machine's time.
+        """
         return self.clock.wall_ns() // (SECOND_NS // SECOND_US)
 
     def epoch(self, of: LimitReport = LIMIT) -> int:
-        """The number of the window that is open."""
+        """Returns the number of the present window of a limit."""
         return self.hub_us() // of.window_us
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass for the hub. Ends the test, as skipped, where it cannot be made to."""
+        """Lets time pass for the hub. Skips the test if the hub uses a clock of its own."""
         if not isinstance(self.clock, ManualClock):
             _skip("the hub has a clock of its own, and this claim needs time to pass")
         self.clock.advance(seconds)
@@ -272,7 +279,7 @@ class Scene:
     def voice(
         self, *, hub: Hub | None = None, account: str | None = None, shard: int = 0, lease_us: int = LEASE_US
     ) -> Voice:
-        """One more node, with a hub object of its own unless `hub` is one or there can only be one."""
+        """Returns a new node. It has a hub object of its own, unless `hub` is given or there can only be one."""
         number = next(self._numbers)
         return Voice(
             hub or self.another_hub(),
@@ -284,17 +291,17 @@ class Scene:
         )
 
     def another_hub(self) -> Hub:
-        """The hub as another process sees it."""
+        """Returns another object for the hub, as another process would have."""
         return self.keep(self._join(self.hub))
 
     def keep(self, hub: Hub) -> Hub:
-        """Closes `hub` when the claim has been tried."""
+        """Returns `hub`, which is closed when the claim has been tried."""
         if all(hub is not known for known in self._hubs):
             self._hubs.append(hub)
         return hub
 
     async def close(self) -> None:
-        """Close every hub object."""
+        """Closes every hub object."""
         for hub in self._hubs:
             await hub.close()
 

@@ -1,4 +1,4 @@
-"""How a claim about a hub is tried: on a new hub, in an event loop of its own."""
+"""The base class of claims: each claim is tried on a new hub, in an event loop of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reconverge.testing.claims.scenes.scene import START_S, Scene
 
 
 class Trial:
-    """The facts that a claim needs about the hub. `HubClaims` explains each."""
+    """The methods by which a claim gets its hub. `HubClaims` explains each."""
 
     own_clock: ClassVar[bool] = False
     seeds: ClassVar[range] = range(8)
     grace_s: ClassVar[float] = 0.0
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        raise NotImplementedError("say which hub to test: def make_hub(self, clock: ManualClock) -> Hub")
+        raise NotImplementedError("define which hub to test: def make_hub(self, clock: ManualClock) -> Hub")
 
     def join(self, hub: Hub) -> Hub:
         return hub
@@ -39,13 +39,13 @@ class Trial:
         raise SkipTest("lose_data is not provided")
 
     def scene(self) -> Scene:
-        """A new hub and its clock."""
+        """Returns a scene with a new hub and a new clock."""
         manual = ManualClock(START_S)
         clock: Clock = SystemClock() if self.own_clock else manual
         return Scene(self.make_hub(manual), clock, join=self.join)
 
     def on_a_scene(self, tried: Callable[[Scene], Awaitable[None]]) -> None:
-        """Try something on a new hub."""
+        """Runs a coroutine function with a new scene, and closes the scene."""
         scene = self.scene()
 
         async def run() -> None:
@@ -58,7 +58,7 @@ class Trial:
 
 
 def claim(tried: Callable[[Any, Scene], Awaitable[None]]) -> Callable[[Any], None]:
-    """Make an ordinary test of a coroutine that wants a scene, so that no plugin is needed to run it."""
+    """Turns a coroutine function that takes a scene into an ordinary test, so that no plugin is needed to run it."""
 
     def test(self: Trial) -> None:
         self.on_a_scene(partial(tried, self))
