@@ -186,7 +186,7 @@ def test_a_limit_string_means_the_algorithm_of_the_limit(algorithm: str) -> None
         ("10/s", "5/s", [0.2, 0.2, 0.2]),
     ],
 )
-def test_what_waits_in_a_leaky_bucket_is_let_out_at_the_new_pace(
+async def test_what_waits_in_a_leaky_bucket_is_let_out_at_the_new_pace(
     limit: str, changed: str, lets_out: list[float]
 ) -> None:
     """In its order; the first of them as soon as the bucket has run dry, which it does at the new rate as well."""
@@ -197,23 +197,20 @@ def test_what_waits_in_a_leaky_bucket_is_let_out_at_the_new_pace(
         await limiter.wait("ada")
         let_out.append((name, clock.monotonic_ns() / SECOND_NS))
 
-    async def all_wait() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for name in "abcd":
-                tasks.create_task(one(name))
-                await asyncio.sleep(0)
-            limiter.change(changed)
-            while len(let_out) < 4:
-                await asyncio.sleep(0)
-                clock.advance_ns(SECOND_NS // 1000)
-
-    asyncio.run(all_wait())
+    async with asyncio.TaskGroup() as tasks:
+        for name in "abcd":
+            tasks.create_task(one(name))
+            await asyncio.sleep(0)
+        limiter.change(changed)
+        while len(let_out) < 4:
+            await asyncio.sleep(0)
+            clock.advance_ns(SECOND_NS // 1000)
 
     assert list("abcd") == [name for name, _ in let_out]
     assert lets_out == [round(later - earlier, 2) for (_, earlier), (_, later) in pairwise(let_out)]
 
 
-def test_a_smooth_limit_lets_the_next_waiter_out_when_it_could_before() -> None:
+async def test_a_smooth_limit_lets_the_next_waiter_out_when_it_could_before() -> None:
     """It pays for the request before it, at the rate of that; those behind it go at the new rate."""
     limiter, clock = lone("1/s", algorithm="smooth-bursty")
     let_out: list[float] = []
@@ -222,22 +219,19 @@ def test_a_smooth_limit_lets_the_next_waiter_out_when_it_could_before() -> None:
         await limiter.wait("ada")
         let_out.append(clock.monotonic_ns() / SECOND_NS)
 
-    async def all_wait() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(4):
-                tasks.create_task(one())
-                await asyncio.sleep(0)
-            limiter.change("10/s")
-            while len(let_out) < 4:
-                await asyncio.sleep(0)
-                clock.advance_ns(SECOND_NS // 1000)
-
-    asyncio.run(all_wait())
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(one())
+            await asyncio.sleep(0)
+        limiter.change("10/s")
+        while len(let_out) < 4:
+            await asyncio.sleep(0)
+            clock.advance_ns(SECOND_NS // 1000)
 
     assert [0.0, 1.0, 1.1, 1.2] == [round(moment, 2) for moment in let_out]
 
 
-def test_a_raised_quota_lets_waiters_go_at_once() -> None:
+async def test_a_raised_quota_lets_waiters_go_at_once() -> None:
     """They have slept for as long as the former quota said; of any limit, not of paced ones alone."""
     limiter, clock = lone("1/hour", algorithm="fixed-window")
     assert limiter.allow("ada")
@@ -247,13 +241,10 @@ def test_a_raised_quota_lets_waiters_go_at_once() -> None:
         await limiter.wait("ada")
         waited.append(clock.monotonic_ns())
 
-    async def wait_and_change() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(one())
-            await asyncio.sleep(0)
-            limiter.change("2/hour")
-
-    asyncio.run(wait_and_change())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(one())
+        await asyncio.sleep(0)
+        limiter.change("2/hour")
 
     assert [clock.monotonic_ns()] == waited
 

@@ -250,18 +250,15 @@ def test_a_check_in_any_coroutine_says_what_to_write(
             asyncio.run(begin())
 
 
-def test_a_check_of_a_module_that_a_running_loop_imports_is_none_of_a_coroutine(
+async def test_a_check_of_a_module_that_a_running_loop_imports_is_none_of_a_coroutine(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """Servers such as uvicorn import an application while their loop runs, and a module cannot await."""
     agent = make_agent(redis_server.url)
     module = compile("agent.check()", "app.py", "exec")
 
-    async def serve() -> None:
-        exec(module, {"agent": agent})  # noqa: S102  # as an import does
-        agent.start()
-
-    asyncio.run(serve())
+    exec(module, {"agent": agent})  # noqa: S102  # as an import does
+    agent.start()
 
     assert agent.ready
 

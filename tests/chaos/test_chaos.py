@@ -5,7 +5,6 @@ Method: a few scenarios of the catalogue with shorter faults, as `python -m chao
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -135,45 +134,39 @@ def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.slow
-def test_a_toxiproxy_that_does_not_obey_is_found_out(tmp_path: Path) -> None:
+async def test_a_toxiproxy_that_does_not_obey_is_found_out(tmp_path: Path) -> None:
     """A toxic that does not exist, a wire that cannot be made: its client would say nothing, or something else."""
     needs(Toxiproxy.missing())
 
-    async def live() -> None:
-        with Toxiproxy(tmp_path / "log") as proxies:
-            wire = await proxies.wire("wire", free_port())
-            with pytest.raises(ProxyDisobeyed):
-                await wire.add(Toxic("nonsense", "upstream"))
-            with pytest.raises(ProxyDisobeyed):
-                await proxies.wire("wire", free_port())
-            with pytest.raises(ProxyDisobeyed):
-                await wire.remove(Toxic("timeout", "upstream"))
-
-    asyncio.run(live())
+    with Toxiproxy(tmp_path / "log") as proxies:
+        wire = await proxies.wire("wire", free_port())
+        with pytest.raises(ProxyDisobeyed):
+            await wire.add(Toxic("nonsense", "upstream"))
+        with pytest.raises(ProxyDisobeyed):
+            await proxies.wire("wire", free_port())
+        with pytest.raises(ProxyDisobeyed):
+            await wire.remove(Toxic("timeout", "upstream"))
 
 
 @pytest.mark.slow
-def test_a_wire_can_be_cut_and_led_elsewhere(tmp_path: Path) -> None:
+async def test_a_wire_can_be_cut_and_led_elsewhere(tmp_path: Path) -> None:
     """And what was done to it is what the server says of it."""
     needs(Toxiproxy.missing())
 
-    async def live() -> None:
-        with Toxiproxy(tmp_path / "log") as proxies:
-            wire = await proxies.wire("wire", free_port())
-            await wire.disable()
-            assert not (await proxies.state("wire"))["enabled"]
-            await wire.enable()
-            await wire.add(Toxic("timeout", "upstream", {"timeout": 0}))
-            await wire.lead_to(4711)
-            state = await proxies.state("wire")
+    with Toxiproxy(tmp_path / "log") as proxies:
+        wire = await proxies.wire("wire", free_port())
+        await wire.disable()
+        assert not (await proxies.state("wire"))["enabled"]
+        await wire.enable()
+        await wire.add(Toxic("timeout", "upstream", {"timeout": 0}))
+        await wire.lead_to(4711)
+        state = await proxies.state("wire")
 
-        assert (True, "127.0.0.1:4711", wire.port) == (
-            state["enabled"],
-            state["upstream"],
-            int(state["listen"].rpartition(":")[2]),
-        )
-
-    asyncio.run(live())
+    assert (True, "127.0.0.1:4711", wire.port) == (
+        state["enabled"],
+        state["upstream"],
+        int(state["listen"].rpartition(":")[2]),
+    )
 
 
 def test_a_namespace_is_a_network_of_its_own() -> None:

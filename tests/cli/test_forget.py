@@ -129,21 +129,18 @@ def _known(contracts: Contracts) -> bool:
     return "acme" in repr((list(contracts._standings), [list(table.cells) for table in tables]))
 
 
-def test_a_key_in_use_is_told_of(make_agent: MakeAgent, redis_server: RedisServer) -> None:
+async def test_a_key_in_use_is_told_of(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """With what to do, and status 1; as JSON, too."""
     agent = make_agent(redis_server.url, namespace="shop")
     limiter = agent.limit("login", "1/minute", algorithm="token-bucket")
 
-    async def waiting() -> tuple[Said, Said]:
-        eventually(lambda: limiter.allow("ada"), "admission")
-        call = asyncio.create_task(limiter.wait("ada", timeout=120))
-        await asyncio.sleep(0.2)
-        found = [await asyncio.to_thread(run, redis_server, "ada", "--wait", "0", *more) for more in ((), ("--json",))]
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        return found[0], found[1]
-
-    plain, as_json = asyncio.run(waiting())
+    eventually(lambda: limiter.allow("ada"), "admission")
+    call = asyncio.create_task(limiter.wait("ada", timeout=120))
+    await asyncio.sleep(0.2)
+    found = [await asyncio.to_thread(run, redis_server, "ada", "--wait", "0", *more) for more in ((), ("--json",))]
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    plain, as_json = found[0], found[1]
 
     assert (1, 1) == (plain.status, as_json.status)
     assert "End the requests" in plain.stderr

@@ -264,7 +264,7 @@ def test_the_hubs_of_this_project_say_what_they_are() -> None:
     )
 
 
-def test_in_memory_they_are_kept_for_their_time() -> None:
+async def test_in_memory_they_are_kept_for_their_time() -> None:
     """Index and page, and not a moment longer; `keep_pages` moves the end in both directions."""
     clock = ManualClock(start=0)
     hub = MemoryHub(clock=clock)
@@ -273,35 +273,29 @@ def test_in_memory_they_are_kept_for_their_time() -> None:
         pages = [await hub.get_page(digest, bytes_max=MAX) for digest in ("a", "b", "c")]
         return [await hub.read_index(bytes_max=MAX) is not None, *(page is not None for page in pages)]
 
-    async def live() -> list[list[bool]]:
-        await hub.swap_index(b"i", over=None, bytes_max=MAX, keep_s=60.0)
-        for digest in ("a", "b", "c"):
-            await hub.put_page(digest, b"p", keep_s=60.0)
-        await hub.keep_pages(["b"], keep_s=120.0)
-        await hub.keep_pages(["c"], keep_s=30.0)
-        seen = []
-        for seconds in (29.999, 0.001, 29.999, 0.001, 59.999, 0.001):
-            clock.advance(seconds)
-            seen.append(await there())
-        return seen
-
     first, second = [True, True, True, True], [True, True, True, False]
     third, fourth = [False, False, True, False], [False, False, False, False]
-    assert [first, second, second, third, third, fourth] == asyncio.run(live())
+    await hub.swap_index(b"i", over=None, bytes_max=MAX, keep_s=60.0)
+    for digest in ("a", "b", "c"):
+        await hub.put_page(digest, b"p", keep_s=60.0)
+    await hub.keep_pages(["b"], keep_s=120.0)
+    await hub.keep_pages(["c"], keep_s=30.0)
+    seen = []
+    for seconds in (29.999, 0.001, 29.999, 0.001, 59.999, 0.001):
+        clock.advance(seconds)
+        seen.append(await there())
+
+    assert [first, second, second, third, third, fourth] == seen
 
 
-def test_a_redis_keeps_them_for_their_time(redis_server: RedisServer) -> None:
+async def test_a_redis_keeps_them_for_their_time(redis_server: RedisServer) -> None:
     """Each key ends by itself; and what is put again is kept from then on."""
-
-    async def live() -> None:
-        hub = RedisHub(redis_server.url, SETTINGS)
-        await hub.swap_index(b"i", over=None, bytes_max=MAX, keep_s=100.0)
-        await hub.put_page(DIGEST, b"p", keep_s=200.0)
-        await hub.put_page("11" * 32, b"q", keep_s=200.0)
-        await hub.keep_pages(["11" * 32], keep_s=300.0)
-        await hub.close()
-
-    asyncio.run(live())
+    hub = RedisHub(redis_server.url, SETTINGS)
+    await hub.swap_index(b"i", over=None, bytes_max=MAX, keep_s=100.0)
+    await hub.put_page(DIGEST, b"p", keep_s=200.0)
+    await hub.put_page("11" * 32, b"q", keep_s=200.0)
+    await hub.keep_pages(["11" * 32], keep_s=300.0)
+    await hub.close()
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         keys: Any = [KEY, f"shop:{{0}}:page:{DIGEST}", f"shop:{{0}}:page:{'11' * 32}"]
         left_s: list[Any] = [admin.pttl(key) for key in keys]
@@ -309,10 +303,9 @@ def test_a_redis_keeps_them_for_their_time(redis_server: RedisServer) -> None:
     assert [100, 200, 300] == [-(-each // 1000) for each in left_s]
 
 
-def test_reading_an_index_that_is_the_same_fetches_nothing(redis_server: RedisServer) -> None:
+async def test_reading_an_index_that_is_the_same_fetches_nothing(redis_server: RedisServer) -> None:
     """However long it is: only a mark travels until it is swapped."""
-
-    async def live(admin: redis.Redis) -> int:
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         hub = RedisHub(redis_server.url, SETTINGS)
         await hub.swap_index(b"x" * 60_000, over=None, bytes_max=MAX * 100, keep_s=60.0)
         await hub.read_index(bytes_max=MAX * 100)
@@ -322,54 +315,41 @@ def test_reading_an_index_that_is_the_same_fetches_nothing(redis_server: RedisSe
         after: Any = admin.info("stats")
         await hub.close()
         sent: int = after["total_net_output_bytes"] - before["total_net_output_bytes"]
-        return sent
-
-    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-        assert asyncio.run(live(admin)) < 60_000
+        assert sent < 60_000
 
 
-def test_contracts_are_out_of_sight_of_nodes_that_do_not_know_them(redis_server: RedisServer) -> None:
+async def test_contracts_are_out_of_sight_of_nodes_that_do_not_know_them(redis_server: RedisServer) -> None:
     """A node of the version before reads settings where it did, and finds what it understands, or nothing."""
+    hub = RedisHub(redis_server.url, SETTINGS)
+    read = []
+    await hub.swap_index(b"contracts", over=None, bytes_max=MAX, keep_s=60.0)
+    await hub.put_page(DIGEST, b"page", keep_s=60.0)
+    read.append(await hub.read(bytes_max=MAX))
+    await hub.post(b"settings", keep_s=60.0)
+    read += [await hub.read(bytes_max=MAX), await hub.read_index(bytes_max=MAX)]
+    await hub.close()
 
-    async def live() -> list[bytes | None]:
-        hub = RedisHub(redis_server.url, SETTINGS)
-        read = []
-        await hub.swap_index(b"contracts", over=None, bytes_max=MAX, keep_s=60.0)
-        await hub.put_page(DIGEST, b"page", keep_s=60.0)
-        read.append(await hub.read(bytes_max=MAX))
-        await hub.post(b"settings", keep_s=60.0)
-        read += [await hub.read(bytes_max=MAX), await hub.read_index(bytes_max=MAX)]
-        await hub.close()
-        return read
-
-    assert [None, b"settings", b"contracts"] == asyncio.run(live())
+    assert [None, b"settings", b"contracts"] == read
 
 
-def test_a_user_with_few_rights_can_keep_contracts(acl_redis: RedisServer) -> None:
+async def test_a_user_with_few_rights_can_keep_contracts(acl_redis: RedisServer) -> None:
     """No further right is needed than for exchanges."""
+    hub = RedisHub(shop_url(acl_redis), SETTINGS)
+    await hub.put_page(DIGEST, b"page", keep_s=60.0)
+    missing = await hub.keep_pages([DIGEST, "11" * 32], keep_s=60.0)
+    await hub.swap_index(b"index", over=None, bytes_max=MAX, keep_s=60.0)
+    read = await hub.read_index(bytes_max=MAX), await hub.get_page(DIGEST, bytes_max=MAX), missing
+    await hub.close()
 
-    async def live() -> tuple[bytes | None, bytes | None, list[str]]:
-        hub = RedisHub(shop_url(acl_redis), SETTINGS)
-        await hub.put_page(DIGEST, b"page", keep_s=60.0)
-        missing = await hub.keep_pages([DIGEST, "11" * 32], keep_s=60.0)
-        await hub.swap_index(b"index", over=None, bytes_max=MAX, keep_s=60.0)
-        read = await hub.read_index(bytes_max=MAX), await hub.get_page(DIGEST, bytes_max=MAX), missing
-        await hub.close()
-        return read
-
-    assert (b"index", b"page", ["11" * 32]) == asyncio.run(live())
+    assert (b"index", b"page", ["11" * 32]) == read
 
 
-def test_pages_are_spread_over_the_shards(redis_server: RedisServer) -> None:
+async def test_pages_are_spread_over_the_shards(redis_server: RedisServer) -> None:
     """By their digest, so that a cluster has a part of them on each server."""
-
-    async def live() -> None:
-        hub = RedisHub(redis_server.url, SETTINGS, shards=4)
-        for number in range(8):
-            await hub.put_page(f"{number:08x}{'0' * 56}", b"p", keep_s=60.0)
-        await hub.close()
-
-    asyncio.run(live())
+    hub = RedisHub(redis_server.url, SETTINGS, shards=4)
+    for number in range(8):
+        await hub.put_page(f"{number:08x}{'0' * 56}", b"p", keep_s=60.0)
+    await hub.close()
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         keys: Any = [admin.keys(f"shop:{{{shard}}}:page:*") for shard in range(4)]
 
@@ -396,28 +376,25 @@ def test_what_was_put_there_by_hand_can_be_replaced(redis_server: RedisServer) -
     assert [True, True, True] == found
 
 
-def test_a_server_that_is_away_is_unavailable() -> None:
+async def test_a_server_that_is_away_is_unavailable() -> None:
     """And nothing else is raised."""
+    hub = RedisHub(f"redis://127.0.0.1:{free_port()}/0", SETTINGS)
+    kinds: list[str] = []
+    for question in (
+        hub.read_index(bytes_max=MAX),
+        hub.swap_index(b"", over=None, bytes_max=MAX, keep_s=1.0),
+        hub.put_page(DIGEST, b"", keep_s=1.0),
+        hub.get_page(DIGEST, bytes_max=MAX),
+        hub.keep_pages([DIGEST], keep_s=1.0),
+        hub.get_page("no digest", bytes_max=MAX),
+    ):
+        try:
+            await question
+        except HubUnavailable as error:
+            kinds.append(error.kind)
+    await hub.close()
 
-    async def live() -> list[str]:
-        hub = RedisHub(f"redis://127.0.0.1:{free_port()}/0", SETTINGS)
-        kinds: list[str] = []
-        for question in (
-            hub.read_index(bytes_max=MAX),
-            hub.swap_index(b"", over=None, bytes_max=MAX, keep_s=1.0),
-            hub.put_page(DIGEST, b"", keep_s=1.0),
-            hub.get_page(DIGEST, bytes_max=MAX),
-            hub.keep_pages([DIGEST], keep_s=1.0),
-            hub.get_page("no digest", bytes_max=MAX),
-        ):
-            try:
-                await question
-            except HubUnavailable as error:
-                kinds.append(error.kind)
-        await hub.close()
-        return kinds
-
-    assert ["refused"] * 5 + ["protocol"] == asyncio.run(live())
+    assert ["refused"] * 5 + ["protocol"] == kinds
 
 
 @pytest.mark.parametrize("reply", [b"x", 7, -1, ["x"], [True], [2], [-1], {}], ids=repr)

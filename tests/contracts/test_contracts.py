@@ -217,15 +217,12 @@ def test_a_thousand_customers_on_twenty_plans_cost_tables_by_plan() -> None:
     assert 20 == len(contracts.agent.limiters)
 
 
-def test_asking_decides_as_a_hit_does_on_a_node_without_a_hub() -> None:
+async def test_asking_decides_as_a_hit_does_on_a_node_without_a_hub() -> None:
     """For one limit and for several."""
     contracts = contracts_of({"p": {"limits": {"a": "5/hour", "b": {"limit": "3/hour", "by": "user"}}}}, unknown="p")
     one = contracts_of()
 
-    async def asked() -> list[ContractDecision]:
-        return [await contracts.ask("acme", user="ada") for _ in range(4)] + [await one.ask("acme")]
-
-    *answers, last = asyncio.run(asked())
+    *answers, last = [await contracts.ask("acme", user="ada") for _ in range(4)] + [await one.ask("acme")]
 
     assert [True, True, True, False] == [each.allowed for each in answers]
     assert "b" == answers[-1].refused_by

@@ -6,7 +6,6 @@ Method: each book, in memory, at a hub in memory and at a real Redis, whose page
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,49 +14,12 @@ from reconverge.clock import ManualClock
 from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import Book
 from reconverge.contracts.store.erasing import ERASED
-from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import HISTORY_MAX
 from reconverge.contracts.store.memory_book import MemoryBook
-from reconverge.hub.registry import HubSettings
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis.hub import RedisHub
-from tests.support.kept_contracts import book_at, many, shop
-from tests.support.published import NOON
+from tests.support.kept_contracts import many, shop
 from tests.support.searched import stored
 from tests.support.servers import RedisServer
-
-MakeBook = Callable[[ManualClock], Book]
-
-
-@pytest.fixture(params=["in memory", "at a hub in memory", "at a Redis"])
-def make_book(request: pytest.FixtureRequest) -> MakeBook:
-    """Makes an empty book."""
-    if request.param == "in memory":
-        return lambda clock: MemoryBook(clock=clock)
-    if request.param == "at a hub in memory":
-        return lambda clock: book_at(MemoryHub(clock=clock), clock)
-    server: RedisServer = request.getfixturevalue("redis_server")
-    server.command("FLUSHALL")
-    return lambda clock: book_at(RedisHub(server.url, HubSettings("shop", 5.0)), clock)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """At noon."""
-    return ManualClock(start=NOON)
-
-
-def on(book: Any, claim: Callable[[Any], Awaitable[None]]) -> None:
-    """Try a claim about a book, and let go of its hub's connections."""
-
-    async def live() -> None:
-        try:
-            await claim(book)
-        finally:
-            if isinstance(book, HubBook):
-                await book._store.close()  # type: ignore[attr-defined]  # a hub's
-
-    asyncio.run(live())
 
 
 def everything(book: Any, server: RedisServer) -> str:
@@ -71,34 +33,31 @@ def everything(book: Any, server: RedisServer) -> str:
     return repr(stored(server.url))
 
 
-def test_no_version_knows_a_customer_that_is_erased(
-    make_book: MakeBook, clock: ManualClock, redis_server: RedisServer
+async def test_no_version_knows_a_customer_that_is_erased(
+    book: Book, clock: ManualClock, redis_server: RedisServer
 ) -> None:
     """Nor does the history, or a page; others are in every version what they were, and one can go back to it."""
+    await book.replace(shop(acme="free", globex="free"), author="ops")
+    await book.set_customer("acme", {"plan": "bucket", "note": "acme of 2019"}, author="ops")
+    await book.set_customer("globex", "pro", author="ops")
+    await book.replace(shop(acme="pro", globex="bucket"), author="ops")
+    assert "acme" in everything(book, redis_server)
 
-    async def live(book: Book) -> None:
-        await book.replace(shop(acme="free", globex="free"), author="ops")
-        await book.set_customer("acme", {"plan": "bucket", "note": "acme of 2019"}, author="ops")
-        await book.set_customer("globex", "pro", author="ops")
-        await book.replace(shop(acme="pro", globex="bucket"), author="ops")
-        assert "acme" in everything(book, redis_server)
+    version = await book.forget("acme", author="the privacy office")
 
-        version = await book.forget("acme", author="the privacy office")
+    clock.advance(0.01)
+    await asyncio.sleep(0.01)  # the server deletes by its own clock
+    assert "acme" not in everything(book, redis_server)
+    assert 5 == version
+    assert (5, ["globex"]) == (await plans(book))
+    changes = await book.history()
+    assert [5, 4, 3, 2, 1] == [each.version for each in changes]
+    assert [ERASED, None, "globex", ERASED, None] == [each.identity for each in changes]
+    assert {"the privacy office", "ops"} == {each.author for each in changes}
+    await book.rollback(3, author="ops")
+    _, document = await book.read()
 
-        clock.advance(0.01)
-        await asyncio.sleep(0.01)  # the server deletes by its own clock
-        assert "acme" not in everything(book, redis_server)
-        assert 5 == version
-        assert (5, ["globex"]) == (await plans(book))
-        changes = await book.history()
-        assert [5, 4, 3, 2, 1] == [each.version for each in changes]
-        assert [ERASED, None, "globex", ERASED, None] == [each.identity for each in changes]
-        assert {"the privacy office", "ops"} == {each.author for each in changes}
-        await book.rollback(3, author="ops")
-        _, document = await book.read()
-        assert ["pro"] == [each.plan for each in document.customers.values()]
-
-    on(make_book(clock), live)
+    assert ["pro"] == [each.plan for each in document.customers.values()]
 
 
 async def plans(book: Book) -> tuple[int, list[str]]:
@@ -107,65 +66,53 @@ async def plans(book: Book) -> tuple[int, list[str]]:
     return version, list(document.customers)
 
 
-def test_a_customer_of_former_versions_alone_is_erased_from_those(
-    make_book: MakeBook, clock: ManualClock, redis_server: RedisServer
+async def test_a_customer_of_former_versions_alone_is_erased_from_those(
+    book: Book, clock: ManualClock, redis_server: RedisServer
 ) -> None:
     """Ending a contract leaves it in the history; erasing takes it out of there."""
+    await book.replace(shop(acme="free", globex="free"), author="ops")
+    await book.set_customer("acme", None, author="ops")
+    assert "acme" in everything(book, redis_server)
 
-    async def live(book: Book) -> None:
-        await book.replace(shop(acme="free", globex="free"), author="ops")
-        await book.set_customer("acme", None, author="ops")
-        assert "acme" in everything(book, redis_server)
+    assert 3 == await book.forget("acme", author="ops")
 
-        assert 3 == await book.forget("acme", author="ops")
+    clock.advance(0.01)
+    await asyncio.sleep(0.01)
 
-        clock.advance(0.01)
-        await asyncio.sleep(0.01)
-        assert "acme" not in everything(book, redis_server)
-
-    on(make_book(clock), live)
+    assert "acme" not in everything(book, redis_server)
 
 
-def test_what_no_version_knows_changes_nothing(make_book: MakeBook, clock: ManualClock) -> None:
+async def test_what_no_version_knows_changes_nothing(book: Book) -> None:
     """No version is made of it, in an empty book neither."""
+    assert await book.forget("acme", author="ops") is None
+    await book.replace(shop(globex="free"), author="ops")
 
-    async def live(book: Book) -> None:
-        assert await book.forget("acme", author="ops") is None
-        await book.replace(shop(globex="free"), author="ops")
-        assert await book.forget("acme", author="ops") is None
-        assert 1 == (await book.read())[0]
-
-    on(make_book(clock), live)
+    assert await book.forget("acme", author="ops") is None
+    assert 1 == (await book.read())[0]
 
 
 @pytest.mark.parametrize("identity", ["", "a\0b", "x" * 2000, 5])
-def test_what_is_no_identity_is_refused(identity: Any, make_book: MakeBook, clock: ManualClock) -> None:
+async def test_what_is_no_identity_is_refused(book: Book, identity: Any) -> None:
     """With an error that shows it."""
-
-    async def live(book: Book) -> None:
-        with pytest.raises(InvalidContracts):
-            await book.forget(identity, author="ops")
-
-    on(make_book(clock), live)
+    with pytest.raises(InvalidContracts):
+        await book.forget(identity, author="ops")
 
 
 @pytest.mark.slow
-def test_a_customer_is_erased_from_a_full_history_of_many_pages(redis_server: RedisServer) -> None:
+async def test_a_customer_is_erased_from_a_full_history_of_many_pages(book: Book, redis_server: RedisServer) -> None:
     """Of a hundred versions and a thousand customers, in which each page of the erased one was another."""
     redis_server.command("FLUSHALL")
 
-    async def live(book: Book) -> None:
-        await book.replace(many(1000), author="ops")
-        for number in range(HISTORY_MAX - 1):
-            await book.set_customer("customer-000007", f"plan-{number % 20}", author="ops")
+    await book.replace(many(1000), author="ops")
+    for number in range(HISTORY_MAX - 1):
+        await book.set_customer("customer-000007", f"plan-{number % 20}", author="ops")
 
-        assert HISTORY_MAX + 1 == await book.forget("customer-000007", author="ops")
+    assert HISTORY_MAX + 1 == await book.forget("customer-000007", author="ops")
 
-        await asyncio.sleep(0.01)
-        assert b"customer-000007" not in stored(redis_server.url)
-        _, document = await book.read()
-        assert 999 == len(document.customers)
-        await book.rollback(HISTORY_MAX // 2, author="ops")
-        assert 999 == len((await book.read())[1].customers)
+    await asyncio.sleep(0.01)
+    assert b"customer-000007" not in stored(redis_server.url)
+    _, document = await book.read()
+    assert 999 == len(document.customers)
+    await book.rollback(HISTORY_MAX // 2, author="ops")
 
-    on(book_at(RedisHub(redis_server.url, HubSettings("shop", 5.0))), live)
+    assert 999 == len((await book.read())[1].customers)

@@ -316,32 +316,29 @@ def service() -> Iterator[RedisService]:
 
 
 @pytest.mark.slow
-def test_a_hub_says_that_its_index_has_changed(make_hub: Callable[[], Any]) -> None:
+async def test_a_hub_says_that_its_index_has_changed(make_hub: Callable[[], Any]) -> None:
     """To each that listens, also what was said between two calls; a page that is put is no change."""
+    writer, reader = make_hub(), make_hub()
+    await writer.keep_pages(["00" * 32], keep_s=600.0)
+    await reader.keep_pages(["00" * 32], keep_s=600.0)
+    hints: IndexHints | None = reader.hints()
+    assert hints is not None
+    await asyncio.wait_for(hints.changed(), EVENTUALLY_S)
+    await writer.put_page("00" * 32, b"page", keep_s=600.0)
+    heard = [isinstance(make_hub(), ContractHints), await hears(hints, 0.1)]
+    over: bytes | None = None
+    for payload in (b"one", b"two"):
+        assert await writer.swap_index(payload, over=over, bytes_max=1000, keep_s=600.0)
+        over = payload
+        heard.append(await hears(hints, EVENTUALLY_S))
+    await hints.close()
+    await asyncio.wait_for(hints.changed(), EVENTUALLY_S)  # another connection
+    await hints.close()
+    await writer.close()
+    if reader is not writer:
+        await reader.close()
 
-    async def claim() -> list[bool]:
-        writer, reader = make_hub(), make_hub()
-        await writer.keep_pages(["00" * 32], keep_s=600.0)
-        await reader.keep_pages(["00" * 32], keep_s=600.0)
-        hints: IndexHints | None = reader.hints()
-        assert hints is not None
-        await asyncio.wait_for(hints.changed(), EVENTUALLY_S)
-        await writer.put_page("00" * 32, b"page", keep_s=600.0)
-        heard = [isinstance(make_hub(), ContractHints), await hears(hints, 0.1)]
-        over: bytes | None = None
-        for payload in (b"one", b"two"):
-            assert await writer.swap_index(payload, over=over, bytes_max=1000, keep_s=600.0)
-            over = payload
-            heard.append(await hears(hints, EVENTUALLY_S))
-        await hints.close()
-        await asyncio.wait_for(hints.changed(), EVENTUALLY_S)  # another connection
-        await hints.close()
-        await writer.close()
-        if reader is not writer:
-            await reader.close()
-        return heard
-
-    assert [True, False, True, True] == asyncio.run(claim())
+    assert [True, False, True, True] == heard
 
 
 async def hears(hints: IndexHints, seconds: float) -> bool:

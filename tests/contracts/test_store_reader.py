@@ -421,7 +421,7 @@ def test_an_agent_without_a_hub_has_nothing_to_follow(make_agent: MakeAgent) -> 
         follow(make_agent("memory://"), [])
 
 
-def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+async def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """A page that does not come is let go of, and the agent says its last words."""
 
     class Slow(RedisHub):
@@ -432,12 +432,9 @@ def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_
             await asyncio.sleep(3600)
             return None
 
-    async def publish() -> None:
-        hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
-        await book_at(hub).replace(shop(ada="free"), author="root")
-        await hub.close()
-
-    asyncio.run(publish())
+    hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
+    await book_at(hub).replace(shop(ada="free"), author="root")
+    await hub.close()
     slow = Slow(redis_server.url, HubSettings("shop", 5.0))
     agent = make_agent(slow, namespace="shop", sync_interval=0.02, exchange_timeout=60.0, lease_ttl=300.0)
     follow(agent, [])

@@ -146,7 +146,7 @@ def test_a_decision_writes_nothing_while_requests_of_other_threads_wait_for_the_
 
 
 @pytest.mark.parametrize("in_its_loop", [True, False], ids=["task", "thread"])
-def test_what_an_answer_grants_is_not_given_back_before_requests_have_looked_at_it(
+async def test_what_an_answer_grants_is_not_given_back_before_requests_have_looked_at_it(
     in_its_loop: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another request that asks meanwhile calls for the next batch, which leaves when the answer has come.
@@ -156,28 +156,25 @@ def test_what_an_answer_grants_is_not_given_back_before_requests_have_looked_at_
     """
     monkeypatch.setattr(driver, "LOOKS_S", (0.0,) * 10 + (0.01,) * 500)
 
-    async def live() -> list[bool]:
-        hub = Holding()
-        async with AsyncExitStack() as stack:
-            agents = [Agent(hub, sync_interval=60.0) for _ in range(2)]
-            for each in agents:
-                if in_its_loop:
-                    await stack.enter_async_context(each)
-                else:
-                    stack.callback(each.stop)
-            limiters = [each.limit("login", "4/hour") for each in agents]
-            for limiter in limiters:
-                await limiter.ask("known", within=PATIENT_S)
-            hub.told_to_hold = True
-            first = asyncio.create_task(limiters[0].ask("new", within=PATIENT_S))
-            await eventually_in_loop(lambda: hub.holds, "the answer about the key is held back")
-            more = [asyncio.create_task(limiters[0].ask("new", within=PATIENT_S)) for _ in range(2)]
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-            hub.told_to_hold = False
-            return [answer.allowed for answer in await asyncio.gather(first, *more)]
-
-    assert [True, True, True] == asyncio.run(live())
+    hub = Holding()
+    async with AsyncExitStack() as stack:
+        agents = [Agent(hub, sync_interval=60.0) for _ in range(2)]
+        for each in agents:
+            if in_its_loop:
+                await stack.enter_async_context(each)
+            else:
+                stack.callback(each.stop)
+        limiters = [each.limit("login", "4/hour") for each in agents]
+        for limiter in limiters:
+            await limiter.ask("known", within=PATIENT_S)
+        hub.told_to_hold = True
+        first = asyncio.create_task(limiters[0].ask("new", within=PATIENT_S))
+        await eventually_in_loop(lambda: hub.holds, "the answer about the key is held back")
+        more = [asyncio.create_task(limiters[0].ask("new", within=PATIENT_S)) for _ in range(2)]
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        hub.told_to_hold = False
+        assert [True, True, True] == [answer.allowed for answer in await asyncio.gather(first, *more)]
 
 
 async def test_a_driver_notes_that_it_is_run_while_a_batch_is_under_way_that_carries_asks() -> None:

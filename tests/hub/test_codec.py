@@ -6,7 +6,6 @@ through a socket. The bytes are laid out here once more, from what codec.py says
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from struct import pack, unpack
@@ -242,19 +241,16 @@ LINES = st.sampled_from(
 @given(
     BULK | LINES.map(lambda line: line + b"\r\n") | st.binary(min_size=1, max_size=40).map(lambda said: said + b"\r\n")
 )
-def test_whatever_a_server_says_a_hub_raises_nothing_but_hub_unavailable(parrot: Parrot, said: bytes) -> None:
+async def test_whatever_a_server_says_a_hub_raises_nothing_but_hub_unavailable(parrot: Parrot, said: bytes) -> None:
     """Neither an exchange nor the totals, be it another server altogether."""
     parrot.reply = said
 
-    async def ask() -> None:
-        hub = RedisHub(parrot.url, HubSettings("shop", 0.05))
-        voice = Scene(hub, SystemClock(), join=lambda known: known).voice()
-        for question in (hub.exchange(voice.batch()), hub.totals()):
-            with suppress(HubUnavailable):
-                await question
-        await hub.close()
-
-    asyncio.run(ask())
+    hub = RedisHub(parrot.url, HubSettings("shop", 0.05))
+    voice = Scene(hub, SystemClock(), join=lambda known: known).voice()
+    for question in (hub.exchange(voice.batch()), hub.totals()):
+        with suppress(HubUnavailable):
+            await question
+    await hub.close()
 
 
 def _check_answer(payload: bytes) -> None:

@@ -5,7 +5,6 @@ Method: a real Redis that has reached its `maxmemory`, and hubs in memory with a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,22 +45,17 @@ async def _answers(voice: Voice, *keys: str) -> tuple[CellAnswer, ...]:
     return tuple(answer.cells)
 
 
-def test_a_full_redis_serves_the_keys_that_it_has(own_redis: RedisServer) -> None:
+async def test_a_full_redis_serves_the_keys_that_it_has(own_redis: RedisServer) -> None:
     """In one batch the known key gets its allowance, also on a node that is new, and the new key is not taken."""
-
-    async def check() -> tuple[tuple[CellAnswer, ...], ...]:
-        clock = ManualClock(START_S)
-        hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock, certainly_new=lambda: True)
-        ada, bob = _ada(hub, clock), _ada(hub, clock, "bob.0")
-        await _answers(ada, KNOWN)
-        with full(own_redis):
-            during = await _answers(ada, NEW, KNOWN)
-            at_another = await _answers(bob, KNOWN, NEW)
-        after = await _answers(ada, NEW, KNOWN)
-        await hub.close()
-        return during, at_another, after
-
-    during, at_another, after = asyncio.run(check())
+    clock = ManualClock(START_S)
+    hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock, certainly_new=lambda: True)
+    ada, bob = _ada(hub, clock), _ada(hub, clock, "bob.0")
+    await _answers(ada, KNOWN)
+    with full(own_redis):
+        during = await _answers(ada, NEW, KNOWN)
+        at_another = await _answers(bob, KNOWN, NEW)
+    after = await _answers(ada, NEW, KNOWN)
+    await hub.close()
 
     assert [NOT_TAKEN, 1] == [cell.nodes for cell in during]
     assert [2, NOT_TAKEN] == [cell.nodes for cell in at_another]
@@ -82,39 +76,33 @@ async def test_a_full_redis_is_no_place_to_begin(own_redis: RedisServer) -> None
     assert "out-of-memory" == refused.value.kind
 
 
-def test_a_node_lapses_at_a_full_redis_as_at_any_other(own_redis: RedisServer) -> None:
+async def test_a_node_lapses_at_a_full_redis_as_at_any_other(own_redis: RedisServer) -> None:
     """It is told so, and goes on under its new name."""
+    clock = ManualClock(START_S)
+    hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock, certainly_new=lambda: True)
+    ada = _ada(hub, clock)
+    await _answers(ada, KNOWN)
+    clock.advance_ns(31 * 10**9)
+    with full(own_redis):
+        late = await ada.exchanges(ada.batch(ada.cell(KNOWN, of=SHORT)))
+        (again,) = await _answers(_ada(hub, clock, "ada.1"), KNOWN)
+    await hub.close()
 
-    async def check() -> tuple[str, int]:
-        clock = ManualClock(START_S)
-        hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock, certainly_new=lambda: True)
-        ada = _ada(hub, clock)
-        await _answers(ada, KNOWN)
-        clock.advance_ns(31 * 10**9)
-        with full(own_redis):
-            late = await ada.exchanges(ada.batch(ada.cell(KNOWN, of=SHORT)))
-            (again,) = await _answers(_ada(hub, clock, "ada.1"), KNOWN)
-        await hub.close()
-        return late.status.name, again.nodes
-
-    assert ("LAPSED", 1) == asyncio.run(check())
+    assert ("LAPSED", 1) == (late.status.name, again.nodes)
 
 
-def test_a_hub_in_memory_keeps_no_more_cells_than_it_may() -> None:
+async def test_a_hub_in_memory_keeps_no_more_cells_than_it_may() -> None:
     """The cells are bounded, those that are there are served, and one that nobody needs any more makes room."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub(clock=clock, max_cells=2)
+    ada = _ada(hub, clock)
+    before = [(await _answers(ada, key))[0].nodes for key in ("one", "two", "three")]
+    clock.advance_ns(10 * 10**9)
+    ada.allowances.clear()
+    await ada.exchanges(ada.batch(ada.cell("one", of=SHORT)))
+    after = [(await _answers(ada, key))[0].nodes for key in ("three", "two", "four")]
 
-    async def check() -> tuple[list[int], list[int]]:
-        clock = ManualClock(START_S)
-        hub = MemoryHub(clock=clock, max_cells=2)
-        ada = _ada(hub, clock)
-        before = [(await _answers(ada, key))[0].nodes for key in ("one", "two", "three")]
-        clock.advance_ns(10 * 10**9)
-        ada.allowances.clear()
-        await ada.exchanges(ada.batch(ada.cell("one", of=SHORT)))
-        after = [(await _answers(ada, key))[0].nodes for key in ("three", "two", "four")]
-        return before, after
-
-    assert ([1, 1, NOT_TAKEN], [1, 1, NOT_TAKEN]) == asyncio.run(check())
+    assert ([1, 1, NOT_TAKEN], [1, 1, NOT_TAKEN]) == (before, after)
 
 
 @pytest.mark.slow

@@ -521,22 +521,19 @@ def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
     assert 5 == sum(each.allowed for each in told), told
 
 
-def test_a_loop_goes_on_while_requests_ask(login: Callable[..., RateLimiter]) -> None:
+async def test_a_loop_goes_on_while_requests_ask(login: Callable[..., RateLimiter]) -> None:
     """And a certain answer comes without a turn of the loop."""
     limiter = login("100/minute")
 
-    async def story() -> None:
-        other = asyncio.create_task(asyncio.sleep(0))
-        decision = await limiter.ask("ada", within=PATIENT_S)
-        assert decision.allowed
-        assert decision.certain
-        assert other.done()
-        other = asyncio.create_task(asyncio.sleep(0))
-        assert await limiter.ask("ada")
-        assert not other.done()
-        await other
-
-    asyncio.run(story())
+    other = asyncio.create_task(asyncio.sleep(0))
+    decision = await limiter.ask("ada", within=PATIENT_S)
+    assert decision.allowed
+    assert decision.certain
+    assert other.done()
+    other = asyncio.create_task(asyncio.sleep(0))
+    assert await limiter.ask("ada")
+    assert not other.done()
+    await other
 
 
 async def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis: RedisServer) -> None:
@@ -557,18 +554,15 @@ async def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis:
         assert [{}] == [shard.askers for shard in agent._kernel.shards]
 
 
-def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(
+async def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(
     login: Callable[..., RateLimiter], caplog: pytest.LogCaptureFixture
 ) -> None:
     """`slowapi` calls a synchronous storage there; to wait would hold up all other requests."""
     limiter = login()
 
-    async def story() -> None:
+    with caplog.at_level(logging.WARNING):
         for _ in range(3):
             limiter.ask_blocking("ada", within=PATIENT_S)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(story())
 
     assert 1 == sum("on the thread of an event loop" in record.message for record in caplog.records)
     assert 3 == limiter.control.enforcement.on.asking.stats.results["not_here"]
@@ -635,7 +629,7 @@ def test_a_stopped_redis_is_waited_for_once(own_redis: RedisServer, make_agent: 
     eventually(answered, "an answer about a key")
 
 
-def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., RateLimiter]) -> None:
+async def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., RateLimiter]) -> None:
     """For less: the rest is free again."""
     limiter = login()
 
@@ -644,12 +638,10 @@ def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., RateLim
         reservation.settle(2)
     assert 2 == limiter.usage("ada").own
 
-    async def story() -> None:
-        async with await limiter.reserve_async("eve", 5, within=PATIENT_S) as other:
-            assert other
-            other.settle(1)
+    async with await limiter.reserve_async("eve", 5, within=PATIENT_S) as other:
+        assert other
+        other.settle(1)
 
-    asyncio.run(story())
     assert 1 == limiter.usage("eve").own
 
 

@@ -16,7 +16,6 @@ import pytest
 from reconverge import (
     Agent,
     CostExceedsQuota,
-    Decision,
     InvalidKey,
     InvalidLimit,
     InvalidSetting,
@@ -168,41 +167,33 @@ def test_what_is_awaited_refuses_a_banned_key(scene: Scene) -> None:
     assert not asyncio.run(scene.limiter.wait("ada", timeout=30))
 
 
-def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: Scene) -> None:
+async def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: Scene) -> None:
     """It leaves with the refusal of the ban at once, is charged nothing, and does not count towards the next ban."""
-
-    async def served() -> tuple[Decision, Decision]:
-        waiting = [asyncio.create_task(scene.limiter.wait("ada", timeout=120)) for _ in range(2)]
-        while waiting_at(scene.limiter.control.table).waiters("ada") < 2:  # noqa: ASYNC110  # both begin in this loop
-            await asyncio.sleep(0)
-        assert scene.tries(3) == 0
-        first, second = await asyncio.wait_for(asyncio.gather(*waiting), timeout=20)
-        return first, second
-
     assert scene.tries(5) == 5
-    decisions = asyncio.run(served())
+    waiting = [asyncio.create_task(scene.limiter.wait("ada", timeout=120)) for _ in range(2)]
+    while waiting_at(scene.limiter.control.table).waiters("ada") < 2:  # noqa: ASYNC110  # both begin in this loop
+        await asyncio.sleep(0)
+    assert scene.tries(3) == 0
+    first, second = await asyncio.wait_for(asyncio.gather(*waiting), timeout=20)
+    decisions = first, second
 
     assert [(False, "login/ban"), (False, "login/ban")] == [(each.allowed, each.binding) for each in decisions]
     assert scene.counts() == (3, 1, 2)
     assert scene.limiter.usage("ada").own == 5
 
 
-def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_key(scene: Scene) -> None:
+async def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_key(scene: Scene) -> None:
     """It is told so when its turn comes, which would have admitted it; no refusal is counted here."""
-
-    async def served() -> Decision:
-        waiting = asyncio.create_task(scene.limiter.wait("ada", timeout=120))
-        while waiting_at(scene.limiter.control.table).waiters("ada") < 1:  # noqa: ASYNC110  # it begins in this loop
-            await asyncio.sleep(0)
-        bans = scene.limiter.control.bans
-        assert bans is not None
-        bans.table.hit("ada")  # as with an answer of the hub that comes LOOK_NS later
-        bans.free.discard("ada")
-        scene.clock.advance(60)
-        return await asyncio.wait_for(waiting, timeout=20)
-
     assert scene.tries(5) == 5
-    decision = asyncio.run(served())
+    waiting = asyncio.create_task(scene.limiter.wait("ada", timeout=120))
+    while waiting_at(scene.limiter.control.table).waiters("ada") < 1:  # noqa: ASYNC110  # it begins in this loop
+        await asyncio.sleep(0)
+    bans = scene.limiter.control.bans
+    assert bans is not None
+    bans.table.hit("ada")  # as with an answer of the hub that comes LOOK_NS later
+    bans.free.discard("ada")
+    scene.clock.advance(60)
+    decision = await asyncio.wait_for(waiting, timeout=20)
 
     assert (False, "login/ban") == (decision.allowed, decision.binding)
     assert scene.counts() == (0, 1, 1)

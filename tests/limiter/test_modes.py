@@ -17,7 +17,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidKey, InvalidSetting, Limit, RateLimiter
 from reconverge.testing import ManualClock
-from tests.support.waiters import run, scene_of, settled
+from tests.support.waiters import scene_of, settled
 from tests.support.waiting import exit_code_of
 
 DECLARED: dict[str, dict[str, Any]] = {
@@ -188,22 +188,19 @@ def test_of_an_agents_switch_and_a_limits_the_one_that_refuses_less_is_in_force(
 
 
 @pytest.mark.parametrize("switch", ["shadow", "off"])
-def test_whoever_waits_goes_at_once(switch: Any) -> None:
+async def test_whoever_waits_goes_at_once(switch: Any) -> None:
     """In a loop and on a thread; nobody who comes afterwards waits either."""
     scene = scene_of(Limit(1, 3600))
     answers: list[Decision] = []
 
-    async def story() -> None:
-        await scene.waits("first")
-        tasks = [asyncio.create_task(scene.limiter.wait("ada")) for _ in range(2)]
-        await settled()
-        thread = scene.waits_blocking("thread")
-        scene.limiter.switch(switch)
-        answers.extend(await asyncio.gather(*tasks))
-        answers.append(await scene.limiter.wait("ada"))
-        await asyncio.to_thread(thread.join)
-
-    run(story)
+    await scene.waits("first")
+    tasks = [asyncio.create_task(scene.limiter.wait("ada")) for _ in range(2)]
+    await settled()
+    thread = scene.waits_blocking("thread")
+    scene.limiter.switch(switch)
+    answers.extend(await asyncio.gather(*tasks))
+    answers.append(await scene.limiter.wait("ada"))
+    await asyncio.to_thread(thread.join)
 
     assert [(True, switch)] * 3 == [(answer.allowed, answer.switch) for answer in answers]
     assert ["first", "thread"] == [name for name, _ in scene.released]

@@ -18,8 +18,10 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel.cell import measure
 from reconverge.limiter.waiters import waiting_at
 from tests.support.programs.process import Process
-from tests.support.waiters import counted_tries, run, scene_of, settled
+from tests.support.waiters import counted_tries, scene_of, settled
 from tests.support.waiting import eventually, eventually_in_loop
+
+pytestmark = pytest.mark.usefixtures("no_task_left")
 
 LIMITS: dict[str, tuple[Limit, list[float]]] = {
     "fixed-window": (Limit(2, 10, algorithm="fixed-window"), [0, 0, 10, 10, 20]),
@@ -33,98 +35,84 @@ LIMITS: dict[str, tuple[Limit, list[float]]] = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_every_algorithm_lets_the_first_through_when_it_would_admit_him(name: str) -> None:
+async def test_every_algorithm_lets_the_first_through_when_it_would_admit_him(name: str) -> None:
     """Five who come at once go in the order in which they came, each at the first moment that the limit allows."""
     limit, moments = LIMITS[name]
     scene = scene_of(limit)
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(5)]
-        await settled()
-        for _ in range(60):
-            await scene.passes(0.5)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(5)]
+    await settled()
+    for _ in range(60):
+        await scene.passes(0.5)
+    await asyncio.gather(*tasks)
 
     assert [(f"{number}", moment) for number, moment in enumerate(moments)] == scene.released
     assert 5 == scene.charged
     assert scene.is_empty()
 
 
-def test_a_nanosecond_before_his_time_nobody_goes() -> None:
+async def test_a_nanosecond_before_his_time_nobody_goes() -> None:
     """And at that nanosecond he does."""
     scene = scene_of(Limit(3, 1, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        task = asyncio.create_task(scene.waits("later"))
-        await scene.waits("at once")
-        await settled()
-        scene.clock.advance_ns(333_333_333)
-        await settled()
-        assert not task.done()
-        scene.clock.advance_ns(1)
-        await settled()
-        assert task.done()
-
     assert scene.limiter.wait_blocking("ada", timeout=0)
     scene.clock.advance_ns(333_333_334)
-    run(story)
+    task = asyncio.create_task(scene.waits("later"))
+    await scene.waits("at once")
+    await settled()
+    scene.clock.advance_ns(333_333_333)
+    await settled()
+    assert not task.done()
+    scene.clock.advance_ns(1)
+    await settled()
+
+    assert task.done()
 
 
-def test_a_leaky_bucket_spreads_a_burst_that_would_fit_into_it() -> None:
+async def test_a_leaky_bucket_spreads_a_burst_that_would_fit_into_it() -> None:
     """`allow` takes a hundred at once; who waits goes one after the other, and after all that was admitted so."""
     scene = scene_of(Limit(100, 10, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        assert 50 == sum(scene.limiter.allow("ada") for _ in range(50))
-        tasks = [asyncio.create_task(scene.waits(f"{number}", cost=2)) for number in range(3)]
-        await settled()
-        for _ in range(60):
-            await scene.passes(0.1)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    assert 50 == sum(scene.limiter.allow("ada") for _ in range(50))
+    tasks = [asyncio.create_task(scene.waits(f"{number}", cost=2)) for number in range(3)]
+    await settled()
+    for _ in range(60):
+        await scene.passes(0.1)
+    await asyncio.gather(*tasks)
 
     assert [("0", 5.0), ("1", 5.2), ("2", 5.4)] == scene.released
 
 
-def test_being_late_costs_a_leaky_bucket_no_rate_up_to_fifty_milliseconds() -> None:
+async def test_being_late_costs_a_leaky_bucket_no_rate_up_to_fifty_milliseconds() -> None:
     """Timers that are late let out what should have gone meanwhile; of a longer stall the rest is lost."""
     scene = scene_of(Limit(100, 1, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(30)]
-        await settled()
-        await scene.passes(0.035)
-        assert 4 == len(scene.released)
-        await scene.passes(0.005)
-        assert 5 == len(scene.released)
-        await scene.passes(1.0)
-        assert 5 + 6 == len(scene.released)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(30)]
+    await settled()
+    await scene.passes(0.035)
+    assert 4 == len(scene.released)
+    await scene.passes(0.005)
+    assert 5 == len(scene.released)
+    await scene.passes(1.0)
+    assert 5 + 6 == len(scene.released)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
     assert scene.is_empty()
 
 
-def test_idleness_is_not_made_up_for() -> None:
+async def test_idleness_is_not_made_up_for() -> None:
     """A leaky bucket stores nothing while nobody waits, however long."""
     scene = scene_of(Limit(10, 1, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        await scene.waits("first")
-        await scene.passes(100.0)
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
-        await settled()
-        for _ in range(4):
-            await scene.passes(0.05)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    await scene.waits("first")
+    await scene.passes(100.0)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
+    await settled()
+    for _ in range(4):
+        await scene.passes(0.05)
+    await asyncio.gather(*tasks)
 
     assert [("first", 0.0), ("0", 100.0), ("1", 100.1), ("2", 100.2)] == scene.released
 
@@ -132,90 +120,79 @@ def test_idleness_is_not_made_up_for() -> None:
 # ---------------------------------------------------------------- refusals
 
 
-def test_without_time_nobody_waits() -> None:
+async def test_without_time_nobody_waits() -> None:
     """A timeout of zero answers as `hit` does, and does not overtake those who wait."""
     scene = scene_of(Limit(1, 10, algorithm="token-bucket"))
 
-    async def story() -> None:
-        assert await scene.waits("now", timeout=0)
-        refused = await scene.waits("too late", timeout=0)
-        assert (False, 10.0) == (refused.allowed, refused.retry_after)
-        task = asyncio.create_task(scene.waits("patient"))
-        await settled()
-        scene.clock.advance_ns(10 * SECOND_NS)
-        overtaking = await scene.waits("impatient", timeout=0)
-        assert not overtaking
-        await task
-
-    run(story)
+    assert await scene.waits("now", timeout=0)
+    refused = await scene.waits("too late", timeout=0)
+    assert (False, 10.0) == (refused.allowed, refused.retry_after)
+    task = asyncio.create_task(scene.waits("patient"))
+    await settled()
+    scene.clock.advance_ns(10 * SECOND_NS)
+    overtaking = await scene.waits("impatient", timeout=0)
+    assert not overtaking
+    await task
 
     assert ["now", "patient"] == [name for name, _ in scene.released]
     assert scene.is_empty()
 
 
 @pytest.mark.parametrize("timeout", [4.999_999_999, 5.0])
-def test_a_timeout_that_cannot_be_met_is_told_at_once(timeout: float) -> None:
+async def test_a_timeout_that_cannot_be_met_is_told_at_once(timeout: float) -> None:
     """The second of those who wait needs ten seconds, and does not queue for less; the first needs five."""
     scene = scene_of(Limit(2, 10, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        first = asyncio.create_task(scene.waits("first", timeout=timeout))
-        await settled()
-        assert (timeout < 5.0) == first.done()
-        await scene.passes(5.0)
-        await first
-
-    run(story)
+    await scene.waits("now")
+    first = asyncio.create_task(scene.waits("first", timeout=timeout))
+    await settled()
+    assert (timeout < 5.0) == first.done()
+    await scene.passes(5.0)
+    await first
 
     assert (["first"] if timeout < 5.0 else []) == scene.refused
     assert scene.is_empty()
 
 
-def test_who_comes_behind_others_is_told_how_long_they_take() -> None:
+async def test_who_comes_behind_others_is_told_how_long_they_take() -> None:
     """The refusal of a full queue, or of a timeout that they make impossible, names the time until they are gone."""
     scene = scene_of(Limit(2, 10, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
-        await settled()
-        full = await scene.waits("full", max_queue=3)
-        hopeless = await scene.waits("hopeless", timeout=19.0)
-        fine = asyncio.create_task(scene.waits("fine", timeout=20.0, max_queue=4))
-        await settled()
-        assert (False, 20.0, 20.0) == (full.allowed, full.retry_after, hopeless.retry_after)
-        for _ in range(4):
-            await scene.passes(5.0)
-        await asyncio.gather(fine, *tasks)
-
-    run(story)
+    await scene.waits("now")
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
+    await settled()
+    full = await scene.waits("full", max_queue=3)
+    hopeless = await scene.waits("hopeless", timeout=19.0)
+    fine = asyncio.create_task(scene.waits("fine", timeout=20.0, max_queue=4))
+    await settled()
+    assert (False, 20.0, 20.0) == (full.allowed, full.retry_after, hopeless.retry_after)
+    for _ in range(4):
+        await scene.passes(5.0)
+    await asyncio.gather(fine, *tasks)
 
     assert ["full", "hopeless"] == scene.refused
     assert ("fine", 20.0) == scene.released[-1]
     assert scene.is_empty()
 
 
-def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
+async def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
     """A timeout that could have been met, but for somebody who overtook, gives the place back; nothing is charged."""
     scene = scene_of(Limit(1, 10, algorithm="fixed-window"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        first = asyncio.create_task(scene.waits("first", timeout=10.5))
-        second = asyncio.create_task(scene.waits("second"))
-        await settled()
-        scene.clock.advance_ns(10 * SECOND_NS)
-        assert scene.limiter.allow("ada")
-        await settled()
-        assert not first.done()
-        await scene.passes(0.5)
-        assert not await first
-        assert not second.done()
-        await scene.passes(9.5)
-        assert await second
+    await scene.waits("now")
+    first = asyncio.create_task(scene.waits("first", timeout=10.5))
+    second = asyncio.create_task(scene.waits("second"))
+    await settled()
+    scene.clock.advance_ns(10 * SECOND_NS)
+    assert scene.limiter.allow("ada")
+    await settled()
+    assert not first.done()
+    await scene.passes(0.5)
+    assert not await first
+    assert not second.done()
+    await scene.passes(9.5)
 
-    run(story)
+    assert await second
 
     assert ["first"] == scene.refused
     assert [("now", 0.0), ("second", 20.0)] == scene.released
@@ -223,15 +200,12 @@ def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
     assert scene.is_empty()
 
 
-def test_in_a_queue_of_nobody_nobody_waits() -> None:
+async def test_in_a_queue_of_nobody_nobody_waits() -> None:
     """With `max_queue=0` one goes at once or not at all."""
     scene = scene_of(Limit(1, 10))
 
-    async def story() -> None:
-        assert await scene.waits("now", max_queue=0)
-        assert not await scene.waits("full", max_queue=0)
-
-    run(story)
+    assert await scene.waits("now", max_queue=0)
+    assert not await scene.waits("full", max_queue=0)
 
     assert scene.is_empty()
 
@@ -266,55 +240,48 @@ def test_a_mistake_is_an_exception(mistake: str, blocking: bool) -> None:
     assert scene.is_empty()
 
 
-def test_a_thread_with_a_loop_must_not_block() -> None:
+async def test_a_thread_with_a_loop_must_not_block() -> None:
     """It would hold up all who wait in that loop; without waiting it may ask."""
     scene = scene_of(Limit(1, 10))
 
-    async def story() -> None:
-        with pytest.raises(RuntimeError, match=r"await limiter\.wait\('ada'\)"):
-            scene.limiter.wait_blocking("ada", timeout=1.0)
-        assert scene.limiter.wait_blocking("ada", timeout=0)
+    with pytest.raises(RuntimeError, match=r"await limiter\.wait\('ada'\)"):
+        scene.limiter.wait_blocking("ada", timeout=1.0)
 
-    run(story)
+    assert scene.limiter.wait_blocking("ada", timeout=0)
 
 
 # ---------------------------------------------------------------- leaving
 
 
-def test_who_is_cancelled_gives_his_place_back() -> None:
+async def test_who_is_cancelled_gives_his_place_back() -> None:
     """First, in the middle or last: the others go as if he had never come, and he is not charged."""
     scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(6)]
-        await settled()
-        for number in (1, 3, 5):
-            tasks[number].cancel()
-        for _ in range(3):
-            await scene.passes(1.0)
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(6)]
+    await settled()
+    for number in (1, 3, 5):
+        tasks[number].cancel()
+    for _ in range(3):
+        await scene.passes(1.0)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
     assert [("0", 0.0), ("2", 1.0), ("4", 2.0)] == scene.released
     assert 3 == scene.charged
     assert scene.is_empty()
 
 
-def test_who_is_cancelled_when_his_turn_has_come_is_not_charged() -> None:
+async def test_who_is_cancelled_when_his_turn_has_come_is_not_charged() -> None:
     """He was woken, and cancelled before he could go; the next one goes in his place."""
     scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        first, second = (asyncio.create_task(scene.waits(name)) for name in ("first", "second"))
-        await settled()
-        scene.clock.advance_ns(SECOND_NS)
-        first.cancel()
-        await settled()
-        assert (True, True) == (first.cancelled(), second.done())
+    await scene.waits("now")
+    first, second = (asyncio.create_task(scene.waits(name)) for name in ("first", "second"))
+    await settled()
+    scene.clock.advance_ns(SECOND_NS)
+    first.cancel()
+    await settled()
 
-    run(story)
+    assert (True, True) == (first.cancelled(), second.done())
 
     assert [("now", 0.0), ("second", 1.0)] == scene.released
     assert 2 == scene.charged
@@ -322,28 +289,26 @@ def test_who_is_cancelled_when_his_turn_has_come_is_not_charged() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
+async def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
     """Cancelled, timed out, refused or let through: who stays goes in order, and what was charged was let through."""
     random = Random(seed)
     scene = scene_of(Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "sliding-window"])))
     threads = set(threading.enumerate())
 
-    async def story() -> None:
-        tasks: list[asyncio.Task[Decision]] = []
-        for number in range(1000):
-            timeout = random.choice([None, None, 0.5, 3.0, 20.0, 0])
-            how = {"timeout": timeout, "max_queue": random.choice([None, None, 500])}
-            tasks.append(asyncio.create_task(scene.waits(f"{number:04}", cost=random.randint(0, 2), **how)))
-        await settled()
-        while not all(task.done() for task in tasks):
-            await scene.passes(random.uniform(0.001, 0.05))
-            if random.random() < 0.3:
-                random.choice(tasks).cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
+    tasks: list[asyncio.Task[Decision]] = []
+    for number in range(1000):
+        timeout = random.choice([None, None, 0.5, 3.0, 20.0, 0])
+        how = {"timeout": timeout, "max_queue": random.choice([None, None, 500])}
+        tasks.append(asyncio.create_task(scene.waits(f"{number:04}", cost=random.randint(0, 2), **how)))
+    await settled()
+    while not all(task.done() for task in tasks):
+        await scene.passes(random.uniform(0.001, 0.05))
+        if random.random() < 0.3:
+            random.choice(tasks).cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
     names = [name for name, _ in scene.released]
+
     assert sorted(names) == names
     assert 100 < len(names) < 1000
     assert len(names) == scene.agent.stats().limits["queue"].admitted
@@ -352,50 +317,45 @@ def test_a_thousand_come_and_go_and_nothing_is_left_behind(seed: int) -> None:
     assert scene.is_empty()
 
 
-def test_no_alarm_of_the_loop_outlives_a_wait() -> None:
+async def test_no_alarm_of_the_loop_outlives_a_wait() -> None:
     """On the machine's own clock waits set alarms, which are taken back by whoever leaves."""
+    limiter = Agent("memory://").limit("queue", Limit(1, 3600, algorithm="leaky-bucket"))
+    await limiter.wait("ada")
+    tasks = [asyncio.create_task(limiter.wait("ada", timeout=timeout)) for timeout in (None, 7200.0, 10_000.0)]
+    await settled()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def story() -> None:
-        limiter = Agent("memory://").limit("queue", Limit(1, 3600, algorithm="leaky-bucket"))
-        await limiter.wait("ada")
-        tasks = [asyncio.create_task(limiter.wait("ada", timeout=timeout)) for timeout in (None, 7200.0, 10_000.0)]
-        await settled()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert [] == [alarm for alarm in asyncio.get_running_loop()._scheduled if not alarm.cancelled()]  # type: ignore[attr-defined]
-        assert {} == waiting_at(limiter.control.table)._queues
-
-    run(story)
+    assert [] == [alarm for alarm in asyncio.get_running_loop()._scheduled if not alarm.cancelled()]  # type: ignore[attr-defined]
+    assert {} == waiting_at(limiter.control.table)._queues
 
 
 @pytest.mark.parametrize("news", [False, True])
-def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) -> None:
+async def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) -> None:
     """Those whom nobody can wake any more are passed over as soon as somebody comes, or there is news."""
     scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
     scene.limiter.allow("ada")
     loop = asyncio.new_event_loop()
     abandoned = loop.create_task(scene.waits("abandoned"))
-    loop.run_until_complete(settled())
+    await asyncio.to_thread(loop.run_until_complete, settled())
 
-    async def story() -> None:
-        if not news:
-            loop.close()
-            scene.clock.advance_ns(SECOND_NS)
-        task = asyncio.create_task(scene.waits("next"))
+    if not news:
+        loop.close()
+        scene.clock.advance_ns(SECOND_NS)
+    task = asyncio.create_task(scene.waits("next"))
+    await settled()
+    if news:
+        loop.close()
+        scene.clock.advance_ns(SECOND_NS)
+        scene.limiter.control.table.tell("ada")
         await settled()
-        if news:
-            loop.close()
-            scene.clock.advance_ns(SECOND_NS)
-            scene.limiter.control.table.tell("ada")
-            await settled()
-        assert task.done()
-
-    run(story)
+    assert task.done()
 
     assert [("next", 1.0)] == scene.released
     abandoned.get_coro().close()
     abandoned._log_destroy_pending = False  # type: ignore[attr-defined]
+
     assert scene.is_empty()
 
 
@@ -414,27 +374,24 @@ def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def test_loops_and_threads_share_one_queue(other_loop: asyncio.AbstractEventLoop) -> None:
+async def test_loops_and_threads_share_one_queue(other_loop: asyncio.AbstractEventLoop) -> None:
     """Somebody here, on a thread, in another loop, and here again: each in turn, woken by the one before."""
     scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
     scene.limiter.allow("ada")
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits("here"))]
-        await settled()
-        thread = scene.waits_blocking("thread")
-        future = asyncio.run_coroutine_threadsafe(scene.waits("there"), other_loop)
-        eventually(lambda: 3 == scene.queue, "the one in the other loop")
-        tasks.append(asyncio.create_task(scene.waits("here again")))
-        await settled()
-        for gone in range(4):
-            scene.clock.advance_ns(SECOND_NS)
-            await eventually_in_loop(lambda count=gone + 1: count == len(scene.released), "the next one")  # type: ignore[misc]
-        await asyncio.gather(*tasks)
-        thread.join()
-        future.result()
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits("here"))]
+    await settled()
+    thread = scene.waits_blocking("thread")
+    future = asyncio.run_coroutine_threadsafe(scene.waits("there"), other_loop)
+    eventually(lambda: 3 == scene.queue, "the one in the other loop")
+    tasks.append(asyncio.create_task(scene.waits("here again")))
+    await settled()
+    for gone in range(4):
+        scene.clock.advance_ns(SECOND_NS)
+        await eventually_in_loop(lambda count=gone + 1: count == len(scene.released), "the next one")  # type: ignore[misc]
+    await asyncio.gather(*tasks)
+    thread.join()
+    future.result()
 
     assert [("here", 1.0), ("thread", 2.0), ("there", 3.0), ("here again", 4.0)] == scene.released
     assert scene.is_empty()
@@ -456,60 +413,53 @@ def test_threads_that_wait_go_in_turn() -> None:
     assert scene.is_empty()
 
 
-def test_a_reset_lets_the_first_through_at_once() -> None:
+async def test_a_reset_lets_the_first_through_at_once() -> None:
     """And so does a reservation that is settled for less: whoever makes room tells those who wait."""
     scene = scene_of(Limit(2, 3600, algorithm="fixed-window"))
 
-    async def story() -> None:
-        reservation = scene.limiter.reserve("ada", 2)
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
-        await settled()
-        reservation.settle(1)
-        await settled()
-        assert [True, False, False] == [task.done() for task in tasks]
-        scene.limiter.reset("ada")
-        await settled()
-        assert [True, True, True] == [task.done() for task in tasks]
+    reservation = scene.limiter.reserve("ada", 2)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
+    await settled()
+    reservation.settle(1)
+    await settled()
+    assert [True, False, False] == [task.done() for task in tasks]
+    scene.limiter.reset("ada")
+    await settled()
 
-    run(story)
+    assert [True, True, True] == [task.done() for task in tasks]
 
     assert scene.is_empty()
 
 
-def test_waiting_does_not_count_as_demand_over_and_over() -> None:
+async def test_waiting_does_not_count_as_demand_over_and_over() -> None:
     """Demand is the cost that arrived, however often those requests have tried."""
     scene = scene_of(Limit(10, 1, algorithm="token-bucket"))
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
-        await settled()
-        for _ in range(200):
-            scene.limiter.control.table.tell("ada")
-            await scene.passes(0.01)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
+    await settled()
+    for _ in range(200):
+        scene.limiter.control.table.tell("ada")
+        await scene.passes(0.01)
+    await asyncio.gather(*tasks)
 
     (cell,) = scene.limiter.control.table.all_cells()
     measure(cell)
+
     assert (25, 25) == (cell.arrived, scene.charged)
 
 
-def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten who go one by one try about twice each: when they come or move up, and when it is time."""
     scene = scene_of(Limit(10, 1, algorithm="leaky-bucket"))
     tries = counted_tries(scene, monkeypatch)
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
-        await settled()
-        for _ in range(1000):
-            scene.clock.advance_ns(MILLISECOND_NS)
-            await asyncio.sleep(0)
-        await settled()
-        await asyncio.gather(*tasks)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
+    await settled()
+    for _ in range(1000):
+        scene.clock.advance_ns(MILLISECOND_NS)
+        await asyncio.sleep(0)
+    await settled()
+    await asyncio.gather(*tasks)
 
     assert len(tries) <= 2 * 10
 

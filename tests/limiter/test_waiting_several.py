@@ -20,8 +20,10 @@ from tests.kernel.composite.test_several import said_by
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.node import START_S, Node
 from tests.support.servers import RedisServer
-from tests.support.waiters import Scene, counted_tries, run, scene_of, settled
+from tests.support.waiters import counted_tries, scene_of, settled
 from tests.support.waiting import eventually_in_loop
+
+pytestmark = pytest.mark.usefixtures("no_task_left")
 
 FIXED = Limit(3, 10, algorithm="fixed-window")
 
@@ -42,65 +44,57 @@ QUOTAS: dict[str, tuple[list[Limit], list[float]]] = {
 
 
 @pytest.mark.parametrize("name", QUOTAS)
-def test_who_waits_goes_in_the_first_moment_in_which_all_quotas_would_admit_him(name: str) -> None:
+async def test_who_waits_goes_in_the_first_moment_in_which_all_quotas_would_admit_him(name: str) -> None:
     """Seven who come at once go in the order in which they came, and each is charged to every quota."""
     quotas, moments = QUOTAS[name]
     scene = scene_of(*quotas)
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(7)]
-        await settled()
-        while not all(task.done() for task in tasks):
-            await scene.passes(0.5 if moments[1] in (0, 2, 4, 5, 12.5) else 0.01)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(7)]
+    await settled()
+    while not all(task.done() for task in tasks):
+        await scene.passes(0.5 if moments[1] in (0, 2, 4, 5, 12.5) else 0.01)
 
     assert [(f"{number}", moment) for number, moment in enumerate(moments)] == scene.released
     assert {7} == set(scene.charges)
     assert scene.is_empty()
 
 
-def test_a_nanosecond_before_the_last_quota_has_room_nobody_goes() -> None:
+@pytest.mark.parametrize("quotas", [[Limit(1, 3), FIXED], [FIXED, Limit(1, 3)]], ids=["first", "last"])
+async def test_a_nanosecond_before_the_last_quota_has_room_nobody_goes(quotas: list[Limit]) -> None:
     """Whichever it is: nothing is charged to the others until then."""
-    for quotas in ([Limit(1, 3), FIXED], [FIXED, Limit(1, 3)]):
-        scene = scene_of(*(Limit(each.quota, each.window, algorithm="sliding-log") for each in quotas))
+    scene = scene_of(*(Limit(each.quota, each.window, algorithm="sliding-log") for each in quotas))
+    await scene.waits("now")
+    task = asyncio.create_task(scene.waits("later"))
+    await settled()
+    scene.clock.advance_ns(3 * SECOND_NS - 1)
+    await settled()
+    assert (False, [1, 1]) == (task.done(), scene.charges)
+    scene.clock.advance_ns(1)
+    await settled()
 
-        async def story(scene: Scene = scene) -> None:
-            await scene.waits("now")
-            task = asyncio.create_task(scene.waits("later"))
-            await settled()
-            scene.clock.advance_ns(3 * SECOND_NS - 1)
-            await settled()
-            assert (False, [1, 1]) == (task.done(), scene.charges)
-            scene.clock.advance_ns(1)
-            await settled()
-            assert (True, [2, 2]) == (task.done(), scene.charges)
-
-        run(story)
+    assert (True, [2, 2]) == (task.done(), scene.charges)
 
 
-def test_any_schedule_of_waiters_keeps_every_quota_and_their_order() -> None:
+async def test_any_schedule_of_waiters_keeps_every_quota_and_their_order() -> None:
     """Also with costs by kind, which differ from quota to quota."""
     random = Random(7)
     by_kind = Limit(9, 5, algorithm="sliding-log", costs={"big": 4, "small": 1})
     scene = scene_of(by_kind, Limit(4, 3, algorithm="sliding-log"))
     kinds = [random.choice(["big", "small"]) for _ in range(40)]
 
-    async def story() -> None:
-        tasks = []
-        for number, kind in enumerate(kinds):
-            tasks.append(asyncio.create_task(scene.waits(f"{number:02}", kind=kind)))
-            await scene.passes(random.uniform(0, 0.3))
-        while not all(task.done() for task in tasks):
-            await scene.passes(random.uniform(0, 0.3))
-
-    run(story)
+    tasks = []
+    for number, kind in enumerate(kinds):
+        tasks.append(asyncio.create_task(scene.waits(f"{number:02}", kind=kind)))
+        await scene.passes(random.uniform(0, 0.3))
+    while not all(task.done() for task in tasks):
+        await scene.passes(random.uniform(0, 0.3))
 
     assert [f"{number:02}" for number in range(40)] == [name for name, _ in scene.released]
     went = [(moment, 4 if kinds[int(name)] == "big" else 1) for name, moment in scene.released]
     for _, end in scene.released:
         assert sum(cost for moment, cost in went if end - 5 < moment <= end) <= 9
         assert sum(1 for moment, _ in went if end - 3 < moment <= end) <= 4
+
     assert scene.is_empty()
 
 
@@ -119,50 +113,46 @@ def test_a_kind_that_no_quota_knows_is_a_mistake() -> None:
 # ---------------------------------------------------------------- refusals
 
 
-def test_a_refusal_names_the_quota_to_wait_for_longest() -> None:
+async def test_a_refusal_names_the_quota_to_wait_for_longest() -> None:
     """With the time that those ahead take by that one; nothing is charged, and the others count no refusal."""
     scene = scene_of(Limit(2, 1, algorithm="leaky-bucket"), Limit(4, 60, algorithm="fixed-window"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        pace = await scene.waits("pace", timeout=0)
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
-        await settled()
-        window = await scene.waits("window", timeout=59.0)
-        full = await scene.waits("full", max_queue=3)
-        assert ("queue", 0.5) == (pace.binding, pace.retry_after)
-        assert [("queue#2", 60.0)] * 2 == [(each.binding, each.retry_after) for each in (window, full)]
-        await scene.passes(1.5, steps=3)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    await scene.waits("now")
+    pace = await scene.waits("pace", timeout=0)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
+    await settled()
+    window = await scene.waits("window", timeout=59.0)
+    full = await scene.waits("full", max_queue=3)
+    assert ("queue", 0.5) == (pace.binding, pace.retry_after)
+    assert [("queue#2", 60.0)] * 2 == [(each.binding, each.retry_after) for each in (window, full)]
+    await scene.passes(1.5, steps=3)
+    await asyncio.gather(*tasks)
 
     limits = scene.agent.stats().limits
+
     assert ["pace", "window", "full"] == scene.refused
     assert [4, 4] == scene.charges
     assert (3, 2) == (limits["queue"].refused, limits["queue#2"].refused)
     assert scene.is_empty()
 
 
-def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
+async def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
     """Somebody overtook, by one of the two quotas; the next one moves up."""
     scene = scene_of(Limit(1, 10, algorithm="fixed-window"), Limit(9, 3600, algorithm="fixed-window"))
 
-    async def story() -> None:
-        await scene.waits("now")
-        first = asyncio.create_task(scene.waits("first", timeout=10.5))
-        second = asyncio.create_task(scene.waits("second"))
-        await settled()
-        scene.clock.advance_ns(10 * SECOND_NS)
-        assert scene.limiter.allow("ada")
-        await settled()
-        assert not first.done()
-        await scene.passes(0.5)
-        assert (False, "queue", 9.5) == ((await first).allowed, (await first).binding, (await first).retry_after)
-        await scene.passes(9.5)
-        assert await second
+    await scene.waits("now")
+    first = asyncio.create_task(scene.waits("first", timeout=10.5))
+    second = asyncio.create_task(scene.waits("second"))
+    await settled()
+    scene.clock.advance_ns(10 * SECOND_NS)
+    assert scene.limiter.allow("ada")
+    await settled()
+    assert not first.done()
+    await scene.passes(0.5)
+    assert (False, "queue", 9.5) == ((await first).allowed, (await first).binding, (await first).retry_after)
+    await scene.passes(9.5)
 
-    run(story)
+    assert await second
 
     assert [("now", 0.0), ("second", 20.0)] == scene.released
     assert [3, 3] == scene.charges
@@ -172,40 +162,35 @@ def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
 # ---------------------------------------------------------------- leaving
 
 
-def test_whatever_makes_room_in_any_quota_is_told_to_the_first() -> None:
+async def test_whatever_makes_room_in_any_quota_is_told_to_the_first() -> None:
     """A reset, a refund, and a reservation that is settled for less."""
     scene = scene_of(Limit(2, 3600, algorithm="fixed-window"), Limit(3, 3600, algorithm="sliding-log"))
 
-    async def story() -> None:
-        reservation = scene.limiter.reserve("ada", 2)
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(4)]
-        await settled()
-        reservation.settle(1)
-        await settled()
-        assert 1 == sum(task.done() for task in tasks)
-        scene.limiter.refund("ada")
-        await settled()
-        assert 2 == sum(task.done() for task in tasks)
-        scene.limiter.reset("ada")
-        await settled()
-        assert 4 == sum(task.done() for task in tasks)
+    reservation = scene.limiter.reserve("ada", 2)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(4)]
+    await settled()
+    reservation.settle(1)
+    await settled()
+    assert 1 == sum(task.done() for task in tasks)
+    scene.limiter.refund("ada")
+    await settled()
+    assert 2 == sum(task.done() for task in tasks)
+    scene.limiter.reset("ada")
+    await settled()
 
-    run(story)
+    assert 4 == sum(task.done() for task in tasks)
 
     assert scene.is_empty()
 
 
-def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten who go one by one try twice each: they sleep until the last of the quotas that lack room may have it."""
     scene = scene_of(*(Limit(1, seconds, algorithm="sliding-log") for seconds in (2, 9, 3)))
     tries = counted_tries(scene, monkeypatch)
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
-        await scene.passes(90.0, steps=900)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
+    await scene.passes(90.0, steps=900)
+    await asyncio.gather(*tasks)
 
     assert len(tries) <= 2 * 10
 
@@ -213,7 +198,7 @@ def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) ->
 # ---------------------------------------------------------------- in a fleet
 
 
-def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
+async def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
     """For what all who wait need, every interval; an ask is only for what is lacking."""
     clock = ManualClock(START_S)
     hub, node = MemoryHub(clock=clock), Node(clock)
@@ -224,47 +209,42 @@ def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
         node.exchanges_with(hub)
         clock.advance_ns(SECOND_NS // 10)
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(limiter.wait("ada", 3)) for _ in range(5)]
+    tasks = [asyncio.create_task(limiter.wait("ada", 3)) for _ in range(5)]
+    await settled()
+    for _ in range(3):
+        reports = said_by(node)
+        assert {"api", "api#2"} == set(reports)
+        assert {"api#2": 3} == {name: report.ask for name, report in reports.items() if report.ask}
+        assert reports["api"].need_milli >= 15_000
+        assert reports["api#2"].need_milli >= 4_000
+        node.reaches(hub)
+        node.hears()
+        clock.advance_ns(SECOND_NS // 5)
         await settled()
-        for _ in range(3):
-            reports = said_by(node)
-            assert {"api", "api#2"} == set(reports)
-            assert {"api#2": 3} == {name: report.ask for name, report in reports.items() if report.ask}
-            assert reports["api"].need_milli >= 15_000
-            assert reports["api#2"].need_milli >= 4_000
-            node.reaches(hub)
-            node.hears()
-            clock.advance_ns(SECOND_NS // 5)
-            await settled()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_waiting_does_not_count_as_demand_over_and_over() -> None:
+async def test_waiting_does_not_count_as_demand_over_and_over() -> None:
     """By no quota: what was asked for is what arrived, however often those who wait have tried."""
     scene = scene_of(Limit(10, 1, algorithm="token-bucket"), Limit(10, 2, algorithm="leaky-bucket"))
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
-        await settled()
-        for _ in range(600):
-            scene.limiter.control.tables[1].tell("ada")
-            await scene.passes(0.01)
-        await asyncio.gather(*tasks)
-
-    run(story)
+    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
+    await settled()
+    for _ in range(600):
+        scene.limiter.control.tables[1].tell("ada")
+        await scene.passes(0.01)
+    await asyncio.gather(*tasks)
 
     cells = [cell for table in scene.limiter.control.tables for cell in table.all_cells()]
+
     assert [25, 25] == scene.charges
     assert [25 * table.unit for table in scene.limiter.control.tables] == [cell.arrived for cell in cells]
 
 
 @pytest.mark.parametrize("several", [True, False], ids=["several quotas", "a share"])
-def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
+async def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
     several: bool, redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """In strict, to threads that wait on both: each is let through once, and the others are refused in the end."""
@@ -281,17 +261,14 @@ def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
         while await limiter.wait("ada"):
             admitted += 1
 
-    async def story() -> None:
-        tasks = [asyncio.create_task(wait(limiter)) for limiter in limiters for _ in range(30)]
-        await eventually_in_loop(lambda: admitted >= 40, "the whole quota")
-        assert 60 == sum(waiting_at(limiter._table).waiters("ada") for limiter in limiters)
-        refused = await limiters[0].wait("ada", timeout=0.1)
-        assert (False, not several) == (refused.allowed, refused.binding in ("api", "queue"))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
+    tasks = [asyncio.create_task(wait(limiter)) for limiter in limiters for _ in range(30)]
+    await eventually_in_loop(lambda: admitted >= 40, "the whole quota")
+    assert 60 == sum(waiting_at(limiter._table).waiters("ada") for limiter in limiters)
+    refused = await limiters[0].wait("ada", timeout=0.1)
+    assert (False, not several) == (refused.allowed, refused.binding in ("api", "queue"))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
     assert 40 == admitted
     assert {(0, 0)} == {

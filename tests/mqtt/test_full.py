@@ -18,49 +18,44 @@ from tests.support.poison import CELL, batch
 from tests.support.waiting import eventually_in_loop
 
 
-def test_a_full_ledger_serves_the_keys_that_it_has(mosquitto: Mosquitto) -> None:
+async def test_a_full_ledger_serves_the_keys_that_it_has(mosquitto: Mosquitto) -> None:
     """Another key of the same batch is not taken; once there is room, it is."""
+    fleet = MqttFleet(mosquitto.url)
+    keeps, asks = fleet.join(), fleet.join()
+    await keeps.exchange(batch("node1.0"))
+    (ledger,) = fleet.ledgers()
+    both = (CELL, CELL._replace(key="eve", current=0, allowance=0, base=0))
+    taken = []
+    for number, room in enumerate([1, 2], start=1):
+        ledger.cells_max = room
+        answer = await asks.exchange(batch("node2.0", number, cells=both))
+        taken.append([cell.nodes != NOT_TAKEN for cell in tuple(answer.cells)])
+    for hub in fleet.hubs:
+        await hub.close()
 
-    async def tried() -> list[list[bool]]:
-        fleet = MqttFleet(mosquitto.url)
-        keeps, asks = fleet.join(), fleet.join()
-        await keeps.exchange(batch("node1.0"))
-        (ledger,) = fleet.ledgers()
-        both = (CELL, CELL._replace(key="eve", current=0, allowance=0, base=0))
-        taken = []
-        for number, room in enumerate([1, 2], start=1):
-            ledger.cells_max = room
-            answer = await asks.exchange(batch("node2.0", number, cells=both))
-            taken.append([cell.nodes != NOT_TAKEN for cell in tuple(answer.cells)])
-        for hub in fleet.hubs:
-            await hub.close()
-        return taken
-
-    assert [[True, False], [True, True]] == asyncio.run(tried())
+    assert [[True, False], [True, True]] == taken
 
 
-def test_a_ledger_that_knows_as_many_nodes_as_it_may_hears_those_only(
+async def test_a_ledger_that_knows_as_many_nodes_as_it_may_hears_those_only(
     mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new node gets no answer, which is counted; one that is known is answered as ever."""
     monkeypatch.setattr(server, "NODES_MAX", 1)
 
-    async def tried() -> str:
-        fleet = MqttFleet(mosquitto.url)
-        keeps, asks = fleet.join(), fleet.join()
-        await asks.exchange(batch("node1.0"))
-        (keeper,) = fleet.keepers()
-        (leader,) = (each for each in fleet.servers() if each.candidate.ledger is not None)
-        other = keeps if keeper is asks else asks
+    fleet = MqttFleet(mosquitto.url)
+    keeps, asks = fleet.join(), fleet.join()
+    await asks.exchange(batch("node1.0"))
+    (keeper,) = fleet.keepers()
+    (leader,) = (each for each in fleet.servers() if each.candidate.ledger is not None)
+    other = keeps if keeper is asks else asks
 
-        stranger = asyncio.create_task(other.exchange(batch("node2.0")))
-        await eventually_in_loop(lambda: 1 == leader._rejects["full"], "a refusal that is counted")
-        stranger.cancel()
-        with suppress(asyncio.CancelledError):
-            await stranger
-        answer = await other.exchange(batch("node1.0", 2))
-        for hub in fleet.hubs:
-            await hub.close()
-        return answer.status.name
+    stranger = asyncio.create_task(other.exchange(batch("node2.0")))
+    await eventually_in_loop(lambda: 1 == leader._rejects["full"], "a refusal that is counted")
+    stranger.cancel()
+    with suppress(asyncio.CancelledError):
+        await stranger
+    answer = await other.exchange(batch("node1.0", 2))
+    for hub in fleet.hubs:
+        await hub.close()
 
-    assert "MERGED" == asyncio.run(tried())
+    assert "MERGED" == answer.status.name

@@ -110,38 +110,34 @@ async def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto)
     await hub.close()
 
 
-def test_only_whoever_was_asked_can_answer() -> None:
+async def test_only_whoever_was_asked_can_answer() -> None:
     """An answer by another member, to another question, or after the time for it, is not taken in."""
+    sent: list[tuple[str, MessageKind]] = []
+    clock = ManualClock(1_740_000_000.0)
+    rejects: Counter[str] = Counter()
+    leader = Candidate(clock, random=Random(1), new_name=lambda: "data")
+    leader.election.join("a" * 20, 0)
+    leader.election.hear(LeaderClaim(1, STRANGER, 1, answers=True), 0)
 
-    async def tried() -> None:
-        sent: list[tuple[str, MessageKind]] = []
-        clock = ManualClock(1_740_000_000.0)
-        rejects: Counter[str] = Counter()
-        leader = Candidate(clock, random=Random(1), new_name=lambda: "data")
-        leader.election.join("a" * 20, 0)
-        leader.election.hear(LeaderClaim(1, STRANGER, 1, answers=True), 0)
+    def post(whom: str, kind: MessageKind, payload: bytes) -> bool:
+        sent.append((whom, kind))
+        return True
 
-        def post(whom: str, kind: MessageKind, payload: bytes) -> bool:
-            sent.append((whom, kind))
-            return True
+    server = ShardServer(0, leader, clock=clock, wait_ns=WAIT_NS, post=post, rejects=rejects)
+    asking = asyncio.ensure_future(server.exchange(batch(), 30.0))
+    await asyncio.sleep(0)
+    assert [(STRANGER, MessageKind.BATCH)] == sent
+    server.hear(MessageKind.ANSWER, "b" * 20, good()["answer"])
+    server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=2), MERGED))
+    clock.advance_ns(WAIT_NS + 1)
+    server.hear(MessageKind.ANSWER, STRANGER, good()["answer"])
+    await asyncio.sleep(0)
 
-        server = ShardServer(0, leader, clock=clock, wait_ns=WAIT_NS, post=post, rejects=rejects)
-        asking = asyncio.ensure_future(server.exchange(batch(), 30.0))
-        await asyncio.sleep(0)
-        assert [(STRANGER, MessageKind.BATCH)] == sent
-        server.hear(MessageKind.ANSWER, "b" * 20, good()["answer"])
-        server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=2), MERGED))
-        clock.advance_ns(WAIT_NS + 1)
-        server.hear(MessageKind.ANSWER, STRANGER, good()["answer"])
-        await asyncio.sleep(0)
+    assert not asking.done()
+    assert {"unasked": 2, "late": 1} == rejects
 
-        assert not asking.done()
-        assert {"unasked": 2, "late": 1} == rejects
-
-        second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
-        await asyncio.sleep(0)
-        server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
-        assert "known" == (await second).generation
-        asking.cancel()
-
-    asyncio.run(tried())
+    second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
+    await asyncio.sleep(0)
+    server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
+    assert "known" == (await second).generation
+    asking.cancel()

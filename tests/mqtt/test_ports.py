@@ -86,7 +86,7 @@ async def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosqu
     await other.close()
 
 
-def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before(mosquitto: Mosquitto) -> None:
+async def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before(mosquitto: Mosquitto) -> None:
     """Its own is years ahead: with that, what the others tell would be refused, and what is there forgotten."""
 
     class Ahead:
@@ -98,21 +98,18 @@ def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before
         def wall_ns(self) -> int:
             return fleet.clock.wall_ns() + 10**17
 
-    async def tried() -> None:
-        leader, other = fleet.join(), fleet.join()
-        other._clock = Ahead()
-        hour = int(SystemClock.wall_ns() / 1e9 // HOUR_S)
-        await leader.usage.record(batch_of([row_of(5, hour=hour)]))
-        await other.usage.record(batch_of([row_of(7, hour=hour)], account="b"))
-        await leader.dies()
-        answer = await other.usage.record(batch_of([row_of(9, hour=hour)], account="c"))
-
-        assert [other] == fleet.keepers()
-        assert (True, ()) == (answer.merged, answer.refused)
-        await other.close()
-
     fleet = MqttFleet(mosquitto.url)
-    asyncio.run(tried())
+    leader, other = fleet.join(), fleet.join()
+    other._clock = Ahead()
+    hour = int(SystemClock.wall_ns() / 1e9 // HOUR_S)
+    await leader.usage.record(batch_of([row_of(5, hour=hour)]))
+    await other.usage.record(batch_of([row_of(7, hour=hour)], account="b"))
+    await leader.dies()
+    answer = await other.usage.record(batch_of([row_of(9, hour=hour)], account="c"))
+
+    assert [other] == fleet.keepers()
+    assert (True, ()) == (answer.merged, answer.refused)
+    await other.close()
 
 
 def test_a_leader_that_dies_before_an_export_has_nothing_billed_twice(mosquitto: Mosquitto) -> None:
@@ -193,29 +190,26 @@ def make_old(hub: ImpatientHub) -> None:
         server.hear = hear_what_is_known  # type: ignore[method-assign]
 
 
-def test_an_old_leader_holds_up_nothing_but_what_it_does_not_know(own_mosquitto: Mosquitto) -> None:
+async def test_an_old_leader_holds_up_nothing_but_what_it_does_not_know(own_mosquitto: Mosquitto) -> None:
     """Exchanges go on; who asks for more is told why there is no answer; settings, pages and marks need no leader."""
+    url = f"{own_mosquitto.url}?tenure=1"
+    old, new = (MqttHub(url, HubSettings("shop", 8.0)) for _ in range(2))
+    await old.exchange(batch("node1.0"))
+    make_old(old)  # type: ignore[arg-type]  # a member like all others
+    await new.exchange(batch("node2.0"))
+    assert "one" == await new.mark_keys("one", keep_s=KEEP_S)
+    await new.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    assert PAGE == await new.get_page(DIGEST, bytes_max=MAX)
+    problems = []
+    for asked in (new.usage.record(batch_of([row_of(5)])), new.data(0), swap(new, b"index", None)):
+        with pytest.raises(HubUnavailable) as caught:
+            await asked
+        problems.append(str(caught.value))
+    await new.exchange(batch("node2.0", 2))
+    await new.close()
+    await old.close()
 
-    async def tried() -> str:
-        url = f"{own_mosquitto.url}?tenure=1"
-        old, new = (MqttHub(url, HubSettings("shop", 8.0)) for _ in range(2))
-        await old.exchange(batch("node1.0"))
-        make_old(old)  # type: ignore[arg-type]  # a member like all others
-        await new.exchange(batch("node2.0"))
-        assert "one" == await new.mark_keys("one", keep_s=KEEP_S)
-        await new.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        assert PAGE == await new.get_page(DIGEST, bytes_max=MAX)
-        problems = []
-        for asked in (new.usage.record(batch_of([row_of(5)])), new.data(0), swap(new, b"index", None)):
-            with pytest.raises(HubUnavailable) as caught:
-                await asked
-            problems.append(str(caught.value))
-        await new.exchange(batch("node2.0", 2))
-        await new.close()
-        await old.close()
-        return "\n".join(problems)
-
-    assert 3 == asyncio.run(tried()).count("one of a version before this one knows no such question")
+    assert 3 == "\n".join(problems).count("one of a version before this one knows no such question")
 
 
 async def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> None:
@@ -288,41 +282,37 @@ async def test_an_index_comes_by_itself(mosquitto: Mosquitto) -> None:
     await leader.close()
 
 
-def test_what_a_leader_writes_too_late_is_not_taken_in(mosquitto: Mosquitto) -> None:
+async def test_what_a_leader_writes_too_late_is_not_taken_in(mosquitto: Mosquitto) -> None:
     """An index of an earlier term comes when another one counts: all keep that, and it is retained again."""
+    fleet = MqttFleet(mosquitto.url)
+    former = fleet.join()
+    await former.exchange(batch("node0.0"))
+    await former.dies()
+    leader, other = await leader_and_other(fleet)
+    assert await swap(other, b"first", None)
+    topic = f"{fleet.namespace}/rc/v1/contracts"
+    term = leader.membership().servers[0].election.term
+    assert term > 1
+    stale = write_index(Stamp(term - 1, 1), 1 << 40, b"stale")
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stalled:
+        await stalled.publish(topic, b"noise", qos=1, retain=True)
+        await stalled.publish(topic, stale, qos=1, retain=True)
+        await eventually_in_loop(lambda: other.rejects["late"] > 0, "it has come")
+        assert b"first" == await other.read_index(bytes_max=MAX)
+        await eventually_in_loop(lambda: leader.rejects["late"] > 0, "it has come to the leader")
+    late = fleet.join()
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        former = fleet.join()
-        await former.exchange(batch("node0.0"))
-        await former.dies()
-        leader, other = await leader_and_other(fleet)
-        assert await swap(other, b"first", None)
-        topic = f"{fleet.namespace}/rc/v1/contracts"
-        term = leader.membership().servers[0].election.term
-        assert term > 1
-        stale = write_index(Stamp(term - 1, 1), 1 << 40, b"stale")
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stalled:
-            await stalled.publish(topic, b"noise", qos=1, retain=True)
-            await stalled.publish(topic, stale, qos=1, retain=True)
-            await eventually_in_loop(lambda: other.rejects["late"] > 0, "it has come")
-            assert b"first" == await other.read_index(bytes_max=MAX)
-            await eventually_in_loop(lambda: leader.rejects["late"] > 0, "it has come to the leader")
-        late = fleet.join()
+    async def reads_the_first() -> bool:
+        read = await late.read_index(bytes_max=MAX)
+        await late.close()
+        return read == b"first"
 
-        async def reads_the_first() -> bool:
-            read = await late.read_index(bytes_max=MAX)
-            await late.close()
-            return read == b"first"
-
-        async with asyncio.timeout(30.0):
-            while not await reads_the_first():
-                pass
-        assert await swap(other, b"second", b"first")
-        for hub in (other, leader):
-            await hub.close()
-
-    asyncio.run(tried())
+    async with asyncio.timeout(30.0):
+        while not await reads_the_first():
+            pass
+    assert await swap(other, b"second", b"first")
+    for hub in (other, leader):
+        await hub.close()
 
 
 async def test_what_the_leader_before_has_written_is_heard_before_the_next_compares(mosquitto: Mosquitto) -> None:
@@ -447,22 +437,19 @@ def test_what_is_no_index_is_malformed(message: bytes) -> None:
 # ------------------------------------------------------------ the mark of key hashes
 
 
-def test_a_mark_is_kept_by_the_broker(mosquitto: Mosquitto) -> None:
+async def test_a_mark_is_kept_by_the_broker(mosquitto: Mosquitto) -> None:
     """Another mark is told of the one that is there, by whichever member, until that ends."""
+    fleet = MqttFleet(mosquitto.url)
+    one, other = fleet.join(), fleet.join()
+    said = [await one.mark_keys("one", keep_s=KEEP_S), await one.mark_keys("one", keep_s=KEEP_S)]
+    await one.close()
+    said += [await other.mark_keys("other", keep_s=KEEP_S)]
+    await other.close()
+    late = fleet.join()
+    said += [await late.mark_keys("other", keep_s=KEEP_S)]
+    mark = late.membership().retained.mark
+    mark._until_ms = 1
+    said += [await late.mark_keys("other", keep_s=KEEP_S)]
+    await late.close()
 
-    async def tried() -> list[str]:
-        fleet = MqttFleet(mosquitto.url)
-        one, other = fleet.join(), fleet.join()
-        said = [await one.mark_keys("one", keep_s=KEEP_S), await one.mark_keys("one", keep_s=KEEP_S)]
-        await one.close()
-        said += [await other.mark_keys("other", keep_s=KEEP_S)]
-        await other.close()
-        late = fleet.join()
-        said += [await late.mark_keys("other", keep_s=KEEP_S)]
-        mark = late.membership().retained.mark
-        mark._until_ms = 1
-        said += [await late.mark_keys("other", keep_s=KEEP_S)]
-        await late.close()
-        return said
-
-    assert ["one", "one", "one", "one", "other"] == asyncio.run(tried())
+    assert ["one", "one", "one", "one", "other"] == said

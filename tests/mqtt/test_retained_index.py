@@ -165,38 +165,34 @@ async def test_a_member_that_knows_no_index_takes_in_the_one_that_is_retained() 
     assert b"real" == leader.read(MAX)
 
 
-def test_a_forged_index_displaces_the_real_one_for_no_member(mosquitto: Mosquitto) -> None:
+async def test_a_forged_index_displaces_the_real_one_for_no_member(mosquitto: Mosquitto) -> None:
     """With the highest stamp of all, or too long: it is counted and told, and the real one is retained again."""
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = fleet.join(), fleet.join()
+    await leader.exchange(batch("node1.0"))
+    await other.exchange(batch("node2.0"))
+    assert await other.swap_index(b"real", over=None, bytes_max=MAX, keep_s=KEEP_S)
+    forged = write_index(Stamp(TERM_MAX, 2**53), FAR, b"forged")
+    long = write_index(Stamp(1, 2), FAR, b"long") + bytes(BYTES_MAX[MessageKind.INDEX])
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
+        for message in (long, forged):
+            await stranger.publish(f"{fleet.namespace}/rc/v1/contracts", message, qos=1, retain=True)
+        for hub in (leader, other):
+            await eventually_in_loop(lambda hub=hub: hub.rejects["stamp"] and hub.rejects["size"], "both have come")  # type: ignore[misc]
+    late = fleet.join()
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = fleet.join(), fleet.join()
-        await leader.exchange(batch("node1.0"))
-        await other.exchange(batch("node2.0"))
-        assert await other.swap_index(b"real", over=None, bytes_max=MAX, keep_s=KEEP_S)
-        forged = write_index(Stamp(TERM_MAX, 2**53), FAR, b"forged")
-        long = write_index(Stamp(1, 2), FAR, b"long") + bytes(BYTES_MAX[MessageKind.INDEX])
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
-            for message in (long, forged):
-                await stranger.publish(f"{fleet.namespace}/rc/v1/contracts", message, qos=1, retain=True)
-            for hub in (leader, other):
-                await eventually_in_loop(lambda hub=hub: hub.rejects["stamp"] and hub.rejects["size"], "both have come")  # type: ignore[misc]
-        late = fleet.join()
+    async def reads_the_real_one() -> bool:
+        read = await late.read_index(bytes_max=MAX)
+        await late.close()
+        return read == b"real"
 
-        async def reads_the_real_one() -> bool:
-            read = await late.read_index(bytes_max=MAX)
-            await late.close()
-            return read == b"real"
-
-        async with asyncio.timeout(TIMEOUT_S):
-            while not await reads_the_real_one():
-                pass
-        assert [b"real"] * 2 == [await hub.read_index(bytes_max=MAX) for hub in (leader, other)]
-        assert await other.swap_index(b"next", over=b"real", bytes_max=MAX, keep_s=KEEP_S)
-        for hub in (other, leader):
-            await hub.close()
-
-    asyncio.run(tried())
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await reads_the_real_one():
+            pass
+    assert [b"real"] * 2 == [await hub.read_index(bytes_max=MAX) for hub in (leader, other)]
+    assert await other.swap_index(b"next", over=b"real", bytes_max=MAX, keep_s=KEEP_S)
+    for hub in (other, leader):
+        await hub.close()
 
 
 def test_pages_may_be_kept_for_as_long_as_contracts_may_last() -> None:
@@ -204,30 +200,29 @@ def test_pages_may_be_kept_for_as_long_as_contracts_may_last() -> None:
     assert contracts.KEPT_S_MAX == LIFETIME_MAX_S * 5 // 4
 
 
-def test_more_pages_than_contracts_have_are_counted(mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_pages_than_contracts_have_are_counted(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the leader looks for pages that are over; those that are no page, or are kept for ever, are deleted."""
     monkeypatch.setattr(contracts, "PAGES_MAX", 3)
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        hub = fleet.join()
-        await hub.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        until_s = SystemClock.wall_ns() // SECOND_NS + KEEP_S
-        pages_put = {
-            f"{number:064x}": sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE) for number in range(4)
-        }
-        for_ever = sealed(MessageKind.PAGE, FAR.to_bytes(8, "little") + PAGE)
-        pages_put |= {"e" * 64: for_ever, "f" * 64: for_ever + bytes(BYTES_MAX[MessageKind.PAGE])}
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
-            for digest, page in pages_put.items():
-                await stranger.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
-        pages = hub.membership().retained.pages
+    fleet = MqttFleet(mosquitto.url)
+    hub = fleet.join()
+    await hub.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    until_s = SystemClock.wall_ns() // SECOND_NS + KEEP_S
+    pages_put = {
+        f"{number:064x}": sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE) for number in range(4)
+    }
+    for_ever = sealed(MessageKind.PAGE, FAR.to_bytes(8, "little") + PAGE)
+    pages_put |= {"e" * 64: for_ever, "f" * 64: for_ever + bytes(BYTES_MAX[MessageKind.PAGE])}
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
+        for digest, page in pages_put.items():
+            await stranger.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
+    pages = hub.membership().retained.pages
 
-        assert 2 == await pages.sweep()
-        assert 4 == hub.rejects["pages"]
-        assert {} == pages._heard
-        assert PAGE == await hub.get_page(DIGEST, bytes_max=MAX)
-        assert None is await hub.get_page("f" * 64, bytes_max=MAX)
-        await hub.close()
-
-    asyncio.run(tried())
+    assert 2 == await pages.sweep()
+    assert 4 == hub.rejects["pages"]
+    assert {} == pages._heard
+    assert PAGE == await hub.get_page(DIGEST, bytes_max=MAX)
+    assert None is await hub.get_page("f" * 64, bytes_max=MAX)
+    await hub.close()

@@ -125,23 +125,19 @@ def test_poison_changes_nothing(mosquitto: Mosquitto) -> None:
         eventually(lambda: quotas(fleet) == [40, 40], "the next good settings")
 
 
-def test_no_more_than_its_share_is_kept_of_something_long(mosquitto: Mosquitto) -> None:
+async def test_no_more_than_its_share_is_kept_of_something_long(mosquitto: Mosquitto) -> None:
     """However long it is; and whoever would post such a thing is told."""
-
-    async def tried() -> tuple[int, HubUnavailable]:
-        hub = MqttHub(mosquitto.url, HubSettings(namespace, 20.0))
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-            await attacker.publish(f"{namespace}/rc/v1/settings", b"x" * 5_000_000, qos=1, retain=True)
-        try:
-            read = await hub.read(bytes_max=10_000_000)
-            with pytest.raises(HubUnavailable) as caught:
-                await hub.post(b"x" * 200_000, keep_s=1.0)
-        finally:
-            await hub.close()
-        return len(read or b""), caught.value
-
     namespace = token_hex(4)
-    kept, problem = asyncio.run(tried())
+    hub = MqttHub(mosquitto.url, HubSettings(namespace, 20.0))
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
+        await attacker.publish(f"{namespace}/rc/v1/settings", b"x" * 5_000_000, qos=1, retain=True)
+    try:
+        read = await hub.read(bytes_max=10_000_000)
+        with pytest.raises(HubUnavailable) as caught:
+            await hub.post(b"x" * 200_000, keep_s=1.0)
+    finally:
+        await hub.close()
+    kept, problem = len(read or b""), caught.value
 
     assert (1 << 17) + 1 == kept
     assert "the settings have 200000 bytes" in str(problem)
@@ -163,21 +159,16 @@ def test_a_newer_broker_forgets_what_has_had_its_time(mosquitto: Mosquitto) -> N
     eventually(lambda: asyncio.run(read()) is None, "it is forgotten")
 
 
-def test_who_only_reads_and_posts_is_not_elected(mosquitto: Mosquitto) -> None:
+async def test_who_only_reads_and_posts_is_not_elected(mosquitto: Mosquitto) -> None:
     """Until it exchanges: a command is there for too short a time to keep a ledger."""
-
-    async def tried() -> tuple[str, str]:
-        hub = MqttHub(mosquitto.url, HubSettings(token_hex(4), 20.0))
-        await hub.post(b"anything", keep_s=60.0)
-        membership = hub._per_loop.get()
-        before = membership.servers[0].election.member
-        await hub.exchange(trial_batch("node1", 1))
-        after = membership.servers[0].election.member
-        assert after == membership._member
-        await hub.close()
-        return before, after
-
-    before, after = asyncio.run(tried())
+    hub = MqttHub(mosquitto.url, HubSettings(token_hex(4), 20.0))
+    await hub.post(b"anything", keep_s=60.0)
+    membership = hub._per_loop.get()
+    before = membership.servers[0].election.member
+    await hub.exchange(trial_batch("node1", 1))
+    after = membership.servers[0].election.member
+    assert after == membership._member
+    await hub.close()
 
     assert "" == before
     assert after

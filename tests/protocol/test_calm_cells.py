@@ -5,8 +5,7 @@ Method: two nodes share a key until nothing is new, in both twins of the merge r
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import redis
@@ -56,103 +55,81 @@ class Calm:
         return await node.reports(of=MINE, need=30)
 
 
-def _told(opened: Opened, story: Callable[[Calm], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        """From the beginning."""
-        clock = ManualClock(START_S)
-        hub = opened(clock)
-        calm = Calm(hub, clock)
-        await calm.begin()
-        await story(calm)
-        await hub.close()
-
-    asyncio.run(tell())
+@pytest.fixture
+async def calm(opened: Opened) -> AsyncIterator[Calm]:
+    """Both nodes at such a hub."""
+    clock = ManualClock(START_S)
+    hub = opened(clock)
+    calm = Calm(hub, clock)
+    await calm.begin()
+    yield calm
+    await hub.close()
 
 
 @pytest.mark.parametrize("intervals", range(1, CALM_INTERVALS))
-def test_whoever_leaves_is_missed_an_interval_later(opened: Opened, intervals: int) -> None:
+async def test_whoever_leaves_is_missed_an_interval_later(calm: Calm, intervals: int) -> None:
     """Though its last words were of other keys, and whenever the cell was counted last."""
-
-    async def story(calm: Calm) -> None:
-        before = await calm.says(calm.one)
-        for _ in range(intervals):
-            await calm.says(calm.one)
-            await calm.other.says_hello()
-            calm.clock.advance(INTERVAL_S)
-        await calm.other.leaves()
+    before = await calm.says(calm.one)
+    for _ in range(intervals):
+        await calm.says(calm.one)
+        await calm.other.says_hello()
         calm.clock.advance(INTERVAL_S)
-        after = await calm.says(calm.one)
+    await calm.other.leaves()
+    calm.clock.advance(INTERVAL_S)
+    after = await calm.says(calm.one)
 
-        assert 2 == before.nodes
-        assert 1 == after.nodes
-
-    _told(opened, story)
+    assert 2 == before.nodes
+    assert 1 == after.nodes
 
 
-def test_whoever_falls_silent_is_noticed_within_an_interval(opened: Opened) -> None:
+async def test_whoever_falls_silent_is_noticed_within_an_interval(calm: Calm) -> None:
     """After three intervals of its own what it holds counts as used."""
+    held = (await calm.says(calm.other)).allowance
+    silent = []
+    for _ in range(SILENT_INTERVALS + 1):
+        calm.clock.advance(INTERVAL_S)
+        silent.append((await calm.says(calm.one)).silent)
 
-    async def story(calm: Calm) -> None:
-        held = (await calm.says(calm.other)).allowance
-        silent = []
-        for _ in range(SILENT_INTERVALS + 1):
-            calm.clock.advance(INTERVAL_S)
-            silent.append((await calm.says(calm.one)).silent)
-
-        assert held > 0
-        assert [0] * SILENT_INTERVALS + [held] == silent
-
-    _told(opened, story)
+    assert held > 0
+    assert [0] * SILENT_INTERVALS + [held] == silent
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])
-def test_whoever_comes_back_too_late_is_given_up(opened: Opened, meanwhile: bool) -> None:
+async def test_whoever_comes_back_too_late_is_given_up(calm: Calm, meanwhile: bool) -> None:
     """Under its old name it is refused, and an interval later nobody is thought to need anything but the other.
 
     Whether or not that one was there meanwhile, so that the hub could notice before.
     """
-
-    async def story(calm: Calm) -> None:
-        if meanwhile:
-            calm.clock.advance(INTERVAL_S)
-            await calm.says(calm.one)
-        calm.clock.advance(LEASE_S - INTERVAL_S * meanwhile)
-        late = await calm.other.exchanges(calm.other.batch())
+    if meanwhile:
         calm.clock.advance(INTERVAL_S)
-        after = await calm.says(calm.one)
+        await calm.says(calm.one)
+    calm.clock.advance(LEASE_S - INTERVAL_S * meanwhile)
+    late = await calm.other.exchanges(calm.other.batch())
+    calm.clock.advance(INTERVAL_S)
+    after = await calm.says(calm.one)
 
-        assert Status.LAPSED is late.status
-        assert 1 == after.nodes
-
-    _told(opened, story)
+    assert Status.LAPSED is late.status
+    assert 1 == after.nodes
 
 
-def test_whoever_never_comes_back_is_given_up(opened: Opened) -> None:
+async def test_whoever_never_comes_back_is_given_up(calm: Calm) -> None:
     """Though it was while nobody spoke of the cell that its lease ended."""
+    calm.clock.advance(LEASE_S)
+    await calm.one.says_hello()
+    after = await calm.says(calm.one)
 
-    async def story(calm: Calm) -> None:
-        calm.clock.advance(LEASE_S)
-        await calm.one.says_hello()
-        after = await calm.says(calm.one)
-
-        assert 1 == after.nodes
-
-    _told(opened, story)
+    assert 1 == after.nodes
 
 
-def test_a_calm_cell_is_seldom_counted(redis_server: RedisServer) -> None:
+@pytest.mark.parametrize("opened", ["redis"], indirect=True)
+async def test_a_calm_cell_is_seldom_counted(calm: Calm, redis_server: RedisServer) -> None:
     """To count it is to read all of its entries and all nodes; these are looked at now and then in any case."""
-    counted: list[int] = []
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.config_resetstat()
+        for _ in range(6 * CALM_INTERVALS):
+            await calm.says(calm.one)
+            await calm.says(calm.other)
+            calm.clock.advance(INTERVAL_S)
+        counted = admin.info("commandstats")["cmdstat_hgetall"]["calls"]
 
-    async def story(calm: Calm) -> None:
-        with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-            admin.config_resetstat()
-            for _ in range(6 * CALM_INTERVALS):
-                await calm.says(calm.one)
-                await calm.says(calm.other)
-                calm.clock.advance(INTERVAL_S)
-            counted.append(admin.info("commandstats")["cmdstat_hgetall"]["calls"])
-
-    _told(lambda clock: RedisHub(redis_server.url, HubSettings("calm", 5.0), clock=clock), story)
-
-    assert counted[0] < 6 * CALM_INTERVALS
+    assert counted < 6 * CALM_INTERVALS

@@ -32,16 +32,13 @@ def test_the_last_words_do_not_begin_another_thread() -> None:
     assert 0 == agent.stats().bugs
 
 
-def test_the_last_words_of_a_task_do_not_begin_a_thread() -> None:
+async def test_the_last_words_of_a_task_do_not_begin_a_thread() -> None:
     """Likewise when the exchanges were a task of the application's loop."""
     agent = Agent(MemoryHub(), sync_interval=0.01)
 
-    async def serve() -> None:
-        async with agent:
-            agent.limit("login", "100/hour").allow("ada")
-            await asyncio.to_thread(wait_until, lambda: _reported(agent), "the report of a key")
-
-    asyncio.run(serve())
+    async with agent:
+        agent.limit("login", "100/hour").allow("ada")
+        await asyncio.to_thread(wait_until, lambda: _reported(agent), "the report of a key")
 
     assert not agent.stats().running
     assert 0 == agent.stats().bugs

@@ -5,7 +5,6 @@ Method: one node and one hub, each with a clock of its own.
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -140,25 +139,24 @@ def test_allowances_that_an_answer_says_nothing_of_are_given_up_too() -> None:
 
 
 @pytest.mark.parametrize(("lease_us", "comes_back"), [(5_000_000, True), (0, False)])
-def test_what_a_vanished_node_held_comes_back_with_the_lease_of_its_limit(lease_us: int, comes_back: bool) -> None:
+async def test_what_a_vanished_node_held_comes_back_with_the_lease_of_its_limit(
+    lease_us: int, comes_back: bool
+) -> None:
     """And not only when the lease on its name is over, as it does from a node of the version before."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
     short = limit(name="short", window_us=1_000_000)._replace(lease_us=lease_us)
 
-    async def live() -> list[int]:
-        gone, there = (
-            Voice(hub, lambda: clock.wall_ns() // 1000, node=f"{name}.0", account=name, shard=0, lease_us=600_000_000)
-            for name in ("gone", "there")
-        )
-        await gone.reports(of=short, need=100)
-        granted: list[int] = []
-        for passing_s in (4.9, 0.2, 2.0):
-            clock.advance_ns(int(passing_s * SECOND_NS))
-            granted.append((await there.reports(of=short, need=100)).allowance)
-        return granted
-
-    before, at_its_end, after = asyncio.run(live())
+    gone, there = (
+        Voice(hub, lambda: clock.wall_ns() // 1000, node=f"{name}.0", account=name, shard=0, lease_us=600_000_000)
+        for name in ("gone", "there")
+    )
+    await gone.reports(of=short, need=100)
+    granted: list[int] = []
+    for passing_s in (4.9, 0.2, 2.0):
+        clock.advance_ns(int(passing_s * SECOND_NS))
+        granted.append((await there.reports(of=short, need=100)).allowance)
+    before, at_its_end, after = granted
 
     assert 20 > before
     assert 20 > at_its_end

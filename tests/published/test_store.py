@@ -201,10 +201,9 @@ def test_a_hub_in_memory_keeps_it_for_its_time() -> None:
     assert None is asyncio.run(hub.read(bytes_max=MAX))
 
 
-def test_a_redis_keeps_it_for_its_time(redis_server: RedisServer) -> None:
+async def test_a_redis_keeps_it_for_its_time(redis_server: RedisServer) -> None:
     """It is gone by itself, and readers see that."""
-
-    async def live(admin: redis.Redis) -> tuple[int, bytes | None]:
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         hub = RedisHub(redis_server.url, SETTINGS)
         await hub.post(PAYLOAD, keep_s=100_000.0)
         await hub.read(bytes_max=MAX)
@@ -213,10 +212,6 @@ def test_a_redis_keeps_it_for_its_time(redis_server: RedisServer) -> None:
         await asyncio.to_thread(eventually, lambda: not admin.exists(KEY), "its end")
         read = await hub.read(bytes_max=MAX)
         await hub.close()
-        return left_ms, read
-
-    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-        left_ms, read = asyncio.run(live(admin))
 
     assert 0 < left_ms <= 100_000_000
     assert None is read
@@ -246,17 +241,14 @@ def test_reading_is_one_command_and_fetches_nothing_twice(redis_server: RedisSer
     assert sent_bytes < 60_000
 
 
-def test_a_user_with_few_rights_can_read_and_post(acl_redis: RedisServer) -> None:
+async def test_a_user_with_few_rights_can_read_and_post(acl_redis: RedisServer) -> None:
     """No further right is needed: what was posted is believed for its signature alone."""
+    hub = RedisHub(shop_url(acl_redis), SETTINGS)
+    await hub.post(PAYLOAD, keep_s=60.0)
+    read = await hub.read(bytes_max=MAX)
+    await hub.close()
 
-    async def live() -> bytes | None:
-        hub = RedisHub(shop_url(acl_redis), SETTINGS)
-        await hub.post(PAYLOAD, keep_s=60.0)
-        read = await hub.read(bytes_max=MAX)
-        await hub.close()
-        return read
-
-    assert PAYLOAD == asyncio.run(live())
+    assert PAYLOAD == read
 
 
 def test_what_was_put_there_by_hand_is_no_harm(redis_server: RedisServer) -> None:
@@ -288,21 +280,18 @@ def test_what_was_put_there_by_hand_is_no_harm(redis_server: RedisServer) -> Non
     assert ["script", "script", [None, None], [b"", b""], [b"x", b"x"], [b"x", b"x"]] == found
 
 
-def test_a_server_that_is_away_is_unavailable() -> None:
+async def test_a_server_that_is_away_is_unavailable() -> None:
     """And nothing else is raised."""
+    hub = RedisHub(f"redis://127.0.0.1:{free_port()}/0", SETTINGS)
+    kinds: list[str] = []
+    for question in (hub.read(bytes_max=MAX), hub.post(PAYLOAD, keep_s=1.0)):
+        try:
+            await question
+        except HubUnavailable as error:
+            kinds.append(error.kind)
+    await hub.close()
 
-    async def live() -> list[str]:
-        hub = RedisHub(f"redis://127.0.0.1:{free_port()}/0", SETTINGS)
-        kinds: list[str] = []
-        for question in (hub.read(bytes_max=MAX), hub.post(PAYLOAD, keep_s=1.0)):
-            try:
-                await question
-            except HubUnavailable as error:
-                kinds.append(error.kind)
-        await hub.close()
-        return kinds
-
-    assert ["refused", "refused"] == asyncio.run(live())
+    assert ["refused", "refused"] == kinds
 
 
 @pytest.mark.parametrize(

@@ -71,20 +71,18 @@ def test_the_log_tells_which_author_turned_what_and_when(hub: MemoryHub) -> None
     ] == log(hub)
 
 
-def test_the_log_of_a_redis_is_read_by_another_connection(redis_server: RedisServer) -> None:
+async def test_the_log_of_a_redis_is_read_by_another_connection(redis_server: RedisServer) -> None:
     """A console on another machine has one."""
     redis_server.command("FLUSHALL")
 
-    async def claim() -> list[Turned] | None:
-        one, other = (RedisHub(redis_server.url, HubSettings("shop", 5.0)) for _ in range(2))
-        await publish(one, OFF, SECRETS, author="grace")
-        await publish(one, replace(OFF, version=2, switch="on"), SECRETS, author="ada")
-        found = await read_log(other, "shop", SECRETS)
-        await one.close()
-        await other.close()
-        return found
+    one, other = (RedisHub(redis_server.url, HubSettings("shop", 5.0)) for _ in range(2))
+    await publish(one, OFF, SECRETS, author="grace")
+    await publish(one, replace(OFF, version=2, switch="on"), SECRETS, author="ada")
+    found = await read_log(other, "shop", SECRETS)
+    await one.close()
+    await other.close()
 
-    assert [Turned(NOON, "ada", None, "on"), Turned(NOON, "grace", None, "off")] == asyncio.run(claim())
+    assert [Turned(NOON, "ada", None, "on"), Turned(NOON, "grace", None, "off")] == found
 
 
 def test_what_is_published_says_nothing_of_an_author(hub: MemoryHub) -> None:

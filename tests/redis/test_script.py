@@ -195,24 +195,21 @@ def test_the_same_bytes_are_merged_when_nothing_is_wrong_with_them(redis_server:
 
 
 @pytest.mark.parametrize(("schema", "granted"), [(SCHEMA_VERSION, True), (SCHEMA_VERSION - 1, False)])
-def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema: int, granted: bool) -> None:
+async def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema: int, granted: bool) -> None:
     """They begin anew, and strictly: nothing is granted until nodes with allowances cannot use them any more."""
     strict = limit(overshoot_milli=0)
     begun = {"generation": "old", "born": "0", "schema": str(schema)}
     allowances: list[int] = []
 
-    async def live() -> str:
-        clock = ManualClock(START_S)
-        hub = RedisHub(redis_server.url, SETTINGS, clock=clock, new_name=lambda: "new")
-        voice = Scene(hub, clock, join=lambda known: known).voice()
-        for _ in range(6):
-            allowances.append((await voice.reports(of=strict, need=5)).allowance)
-            clock.advance(INTERVAL_S)
-        await hub.close()
-        return voice.generation
-
     redis_server.command("HSET", "shop:{0}:meta", *(word for entry in begun.items() for word in entry))
-    generation = asyncio.run(live())
+    clock = ManualClock(START_S)
+    hub = RedisHub(redis_server.url, SETTINGS, clock=clock, new_name=lambda: "new")
+    voice = Scene(hub, clock, join=lambda known: known).voice()
+    for _ in range(6):
+        allowances.append((await voice.reports(of=strict, need=5)).allowance)
+        clock.advance(INTERVAL_S)
+    await hub.close()
+    generation = voice.generation
 
     assert ("old" if granted else "new") == generation
     assert granted is any(allowances)
@@ -237,12 +234,13 @@ def test_data_of_a_newer_schema_are_left_alone(redis_server: RedisServer) -> Non
     assert ":2" == redis_server.command("HLEN", "shop:{0}:meta")
 
 
-def test_a_cell_is_told_when_it_expires_only_now_and_then(redis_server: RedisServer) -> None:
+async def test_a_cell_is_told_when_it_expires_only_now_and_then(redis_server: RedisServer) -> None:
     """Each time for a quarter longer than it has to live; and never does it live shorter than that."""
     hourly = limit(window_us=3_600_000_000)
     least_s = 2 * 3600 + 2 * 60 + 4 * INTERVAL_S
 
-    async def live(admin: redis.Redis) -> list[int]:
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
+        admin.config_resetstat()
         clock = ManualClock(START_S)
         hub = RedisHub(redis_server.url, SETTINGS, clock=clock)
         voice = Scene(hub, clock, join=lambda known: known).voice(lease_us=60_000_000)
@@ -252,83 +250,71 @@ def test_a_cell_is_told_when_it_expires_only_now_and_then(redis_server: RedisSer
             calls.append(admin.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"])
             clock.advance(50.0)
         await hub.close()
-        return calls
-
-    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-        admin.config_resetstat()
-        calls = asyncio.run(live(admin))
         (cell,) = [key for key in admin.scan_iter() if b":c" in key]
 
         assert least_s - 1 < admin.ttl(cell) <= 1.25 * least_s
+
     # One for the names of the nodes at each exchange; at the first, one more for each key.
     assert 4 == calls[0]
     assert 100 + 3 + 2 == calls[-1]
 
 
-def test_every_key_expires(redis_server: RedisServer) -> None:
+async def test_every_key_expires(redis_server: RedisServer) -> None:
     """After twice the window, two leases and what the server keeps of its nodes; and not before twice the window."""
     window_s = 3600
 
-    async def live() -> None:
-        hub = RedisHub(redis_server.url, SETTINGS, clock=ManualClock(START_S))
-        voice = Scene(hub, ManualClock(START_S), join=lambda known: known).voice(lease_us=60_000_000)
-        hourly = limit(window_us=window_s * 1_000_000, charged=5)
-        await voice.reports(of=hourly, current=5, need=10)
-        await voice.leaves(voice.cell("bob", of=hourly, current=5))
-        await hub.close()
-
-    asyncio.run(live())
+    hub = RedisHub(redis_server.url, SETTINGS, clock=ManualClock(START_S))
+    voice = Scene(hub, ManualClock(START_S), join=lambda known: known).voice(lease_us=60_000_000)
+    hourly = limit(window_us=window_s * 1_000_000, charged=5)
+    await voice.reports(of=hourly, current=5, need=10)
+    await voice.leaves(voice.cell("bob", of=hourly, current=5))
+    await hub.close()
 
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         lives_s = {key: admin.ttl(key) for key in admin.scan_iter()}
+
     assert 5 == len(lives_s)
     assert all(2 * window_s < seconds <= 62 * 86_400 for seconds in lives_s.values())
 
 
-def test_a_cell_that_is_neither_held_nor_used_goes_at_once(redis_server: RedisServer) -> None:
+async def test_a_cell_that_is_neither_held_nor_used_goes_at_once(redis_server: RedisServer) -> None:
     """And stays as long as anything of it is: an allowance, a use that counts, another node's entry, or a reset."""
+    clock = ManualClock(START_S)
+    hub = RedisHub(redis_server.url, SETTINGS, clock=clock, certainly_new=lambda: True)
+    scene = Scene(hub, clock, join=lambda known: known)
+    ada, bob = scene.voice(), scene.voice()
+    kept: list[str] = []
 
-    async def live() -> list[str]:
-        clock = ManualClock(START_S)
-        hub = RedisHub(redis_server.url, SETTINGS, clock=clock, certainly_new=lambda: True)
-        scene = Scene(hub, clock, join=lambda known: known)
-        ada, bob = scene.voice(), scene.voice()
-        kept: list[str] = []
+    async def tells(voice: Voice, *, current: int = 0, need: int = 0, reset_us: int = 0) -> None:
+        voice.allowances.clear()  # it holds none any more
+        await voice.reports("ada", of=SECOND, current=current, need=need, reset_us=reset_us)
+        kept.append(redis_server.command("EXISTS", f"shop:{{0}}:c{SCHEMA_VERSION}:limit:1:1000000:ada"))
 
-        async def tells(voice: Voice, *, current: int = 0, need: int = 0, reset_us: int = 0) -> None:
-            voice.allowances.clear()  # it holds none any more
-            await voice.reports("ada", of=SECOND, current=current, need=need, reset_us=reset_us)
-            kept.append(redis_server.command("EXISTS", f"shop:{{0}}:c{SCHEMA_VERSION}:limit:1:1000000:ada"))
+    await tells(ada)
+    await tells(ada, need=1)
+    await tells(bob, current=1)
+    await tells(ada)
+    clock.advance_ns(3 * SECOND_NS)
+    await tells(bob)
+    await tells(bob, reset_us=clock.wall_ns() // 1000)
+    clock.advance_ns(3 * SECOND_NS)
+    await tells(bob)
+    await hub.close()
 
-        await tells(ada)
-        await tells(ada, need=1)
-        await tells(bob, current=1)
-        await tells(ada)
-        clock.advance_ns(3 * SECOND_NS)
-        await tells(bob)
-        await tells(bob, reset_us=clock.wall_ns() // 1000)
-        clock.advance_ns(3 * SECOND_NS)
-        await tells(bob)
-        await hub.close()
-        return kept
-
-    assert [":0", ":1", ":1", ":1", ":0", ":1", ":0"] == asyncio.run(live())
+    assert [":0", ":1", ":1", ":1", ":0", ":1", ":0"] == kept
 
 
-def test_keys_say_which_fleet_and_shard_they_belong_to(redis_server: RedisServer) -> None:
+async def test_keys_say_which_fleet_and_shard_they_belong_to(redis_server: RedisServer) -> None:
     """An operator can find, measure and delete one fleet's; a Cluster keeps each shard in one place."""
-
-    async def live() -> None:
-        hub = RedisHub(redis_server.url, SETTINGS, shards=3)
-        scene = Scene(hub, SystemClock(), join=lambda known: known)
-        await scene.voice(shard=2).reports("{ada}")
-        await scene.voice(shard=2).reports("{ada}", current=1)
-        await hub.close()
-
-    asyncio.run(live())
+    hub = RedisHub(redis_server.url, SETTINGS, shards=3)
+    scene = Scene(hub, SystemClock(), join=lambda known: known)
+    await scene.voice(shard=2).reports("{ada}")
+    await scene.voice(shard=2).reports("{ada}", current=1)
+    await hub.close()
 
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         keys = sorted(str(key, "utf-8") for key in admin.scan_iter())
+
     assert ["accounts", f"c{SCHEMA_VERSION}:limit:0:21600000000:{{ada}}", "meta", "nodes"] == [
         key.removeprefix("shop:{2}:") for key in keys
     ]
@@ -359,13 +345,13 @@ def _calls(admin: redis.Redis) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
 
 
-def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) -> None:
+async def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) -> None:
     """However many nodes share its keys, other clients of the server do not wait for long; every key has its turn."""
     crowd, cells = 40, 256
     turns = ceil(cells * (crowd - 1) / SCANNED_MAX)
     smaller = limit(quota=60)
 
-    async def live(admin: redis.Redis) -> tuple[list[int], list[int]]:
+    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         clock = ManualClock(START_S)
         scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
         first, *others = [scene.voice() for _ in range(crowd)]
@@ -384,10 +370,6 @@ def test_one_batch_reads_a_bounded_number_of_entries(redis_server: RedisServer) 
             read.append(commands["cmdstat_hgetall"]["calls"])
             recovered.append(sum(cell.capacity == QUOTA for cell in answer.cells))
         await scene.close()
-        return read, recovered
-
-    with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-        read, recovered = asyncio.run(live(admin))
     names = 1
 
     assert read[0] <= SCANNED_MAX // (crowd - 1) + 1 + names
@@ -476,25 +458,22 @@ def test_whatever_a_node_says_the_others_are_served_when_it_has_gone(redis_serve
 
 @pytest.mark.parametrize("kind", [1, 2, 3])
 @pytest.mark.parametrize("said", [-(2**53), -1, 2**53])
-def test_whatever_a_node_has_counted_the_others_are_told_what_can_be(
+async def test_whatever_a_node_has_counted_the_others_are_told_what_can_be(
     redis_server: RedisServer, kind: int, said: int
 ) -> None:
     """In the same window and in those after it; an answer that cannot be would stop their exchanges about all keys."""
     algorithm = {1: SLIDING_WINDOW, 2: TOKEN_BUCKET, 3: SLIDING_LOG}[kind]
     of = limit("login", algorithm=algorithm, window_us=60_000_000)
 
-    async def live() -> None:
-        clock = ManualClock(START_S)
-        scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
-        bad, good = scene.voice(lease_us=600_000_000), scene.voice(lease_us=600_000_000)
-        await good.reports(of=of, need=1)
-        cell = bad.cell(of=of, need=1)
-        await bad.sends(bad.batch(cell._replace(report=cell.report._replace(current=said))))
-        for _ in range(40):
-            clock.advance(5.0)
-            batch = good.batch(good.cell(of=of, need=1))
-            check_answer(batch, await good.sends(batch))
-        await scene.close()
-
     redis_server.command("FLUSHALL")
-    asyncio.run(live())
+    clock = ManualClock(START_S)
+    scene = Scene(RedisHub(redis_server.url, SETTINGS, clock=clock), clock, join=lambda known: known)
+    bad, good = scene.voice(lease_us=600_000_000), scene.voice(lease_us=600_000_000)
+    await good.reports(of=of, need=1)
+    cell = bad.cell(of=of, need=1)
+    await bad.sends(bad.batch(cell._replace(report=cell.report._replace(current=said))))
+    for _ in range(40):
+        clock.advance(5.0)
+        batch = good.batch(good.cell(of=of, need=1))
+        check_answer(batch, await good.sends(batch))
+    await scene.close()

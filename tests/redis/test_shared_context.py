@@ -55,7 +55,7 @@ def test_whoever_names_an_authority_trusts_no_other(certificates: Certificates) 
     assert 1 == len(tls_context(options(certificates.authority)).get_ca_certs())
 
 
-def test_connections_of_a_hub_share_one(
+async def test_connections_of_a_hub_share_one(
     tls_redis: TLSRedis, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are, and also after the first were closed."""
@@ -66,13 +66,10 @@ def test_connections_of_a_hub_share_one(
         made.append(create(*arguments, **named))
         return made[-1]
 
-    async def tried() -> None:
-        hub = RedisHub(tls_redis.url(certificates.authority), HubSettings("shop", 20.0))
-        for _ in range(3):
-            await asyncio.gather(hub.totals(), hub.totals())
-            await hub.close()
-
     monkeypatch.setattr(ssl, "create_default_context", listen)
-    asyncio.run(tried())
+    hub = RedisHub(tls_redis.url(certificates.authority), HubSettings("shop", 20.0))
+    for _ in range(3):
+        await asyncio.gather(hub.totals(), hub.totals())
+        await hub.close()
 
     assert 1 == len(made)

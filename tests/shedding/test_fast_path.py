@@ -337,20 +337,17 @@ def test_tickets_of_a_passage_end_it_once() -> None:
     assert 0 == concurrency.in_flight
 
 
-def test_a_block_ends_a_passage() -> None:
+async def test_a_block_ends_a_passage() -> None:
     """A timeout in a block counts as dropped, and lowers a limit that learns; nothing is held after it."""
     concurrency = AdaptiveConcurrency("aimd")
     clock = ManualClock()
     stack = Stack(concurrency, clock=clock)
 
-    async def run() -> None:
-        for _ in range(30):
-            with suppress(TimeoutError):
-                async with stack.enter("ada"):
-                    clock.advance(0.02)
-                    raise TimeoutError
-
-    asyncio.run(run())
+    for _ in range(30):
+        with suppress(TimeoutError):
+            async with stack.enter("ada"):
+                clock.advance(0.02)
+                raise TimeoutError
 
     assert 20 > concurrency.limit
     assert 0 == concurrency.in_flight

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -94,16 +93,6 @@ async def settled() -> None:
     """Let everything happen that happens at this moment."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
-
-
-def run(what: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a story in a loop of its own, at whose end no task is left."""
-
-    async def story() -> None:
-        await what()
-        assert {asyncio.current_task()} == asyncio.all_tasks()
-
-    asyncio.run(story())
 
 
 def counted_tries(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -64,96 +64,84 @@ class World:
 
 @pytest.mark.parametrize("secret", [None, SECRET], ids=["plain", "hashed"])
 @pytest.mark.parametrize("on", ["memory", "redis"])
-def test_no_node_tells_of_an_identity_that_is_erased(secret: str | None, on: str, redis_server: RedisServer) -> None:
+async def test_no_node_tells_of_an_identity_that_is_erased(
+    secret: str | None, on: str, redis_server: RedisServer
+) -> None:
     """Neither what it has told, nor what it had yet to tell; other rows are what they were, to the last request."""
     redis_server.command("FLUSHALL")
 
-    async def scenario() -> tuple[int, dict[UsageKey, Counts]]:
-        world = World(secret=secret, url=redis_server.url if on == "redis" else "")
-        nodes = [world.node(name) for name in ("one", "two")]
-        for node in nodes:
-            for identity in ("acme", "globex"):
-                node.meter.add(identity, "api", 5)
-            assert await node.driver.report()
-            node.meter.add("acme", "api", 7)
-        await world.order()
-        rows = await world.erase()
-        for node in nodes:
-            node.meter.add("globex", "api", 1)
-            assert await node.driver.report()
-            assert not [key for key in node.driver.reports.totals(MONTH) if key.identity == "acme"]
-        used = await world.used()
-        await world.hub.close()
-        return rows, used
-
-    rows, used = asyncio.run(scenario())
+    world = World(secret=secret, url=redis_server.url if on == "redis" else "")
+    nodes = [world.node(name) for name in ("one", "two")]
+    for node in nodes:
+        for identity in ("acme", "globex"):
+            node.meter.add(identity, "api", 5)
+        assert await node.driver.report()
+        node.meter.add("acme", "api", 7)
+    await world.order()
+    rows = await world.erase()
+    for node in nodes:
+        node.meter.add("globex", "api", 1)
+        assert await node.driver.report()
+        assert not [key for key in node.driver.reports.totals(MONTH) if key.identity == "acme"]
+    used = await world.used()
+    await world.hub.close()
 
     assert (12, {GLOBEX: Counts(12, 4, 0)}) == (rows, used)
     assert b"acme" not in stored(redis_server.url)
 
 
 @pytest.mark.parametrize("on", ["memory", "redis"])
-def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, redis_server: RedisServer) -> None:
+async def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, redis_server: RedisServer) -> None:
     """By the node that told it, and no more than that: what another one has counted anew stays."""
     redis_server.command("FLUSHALL")
 
-    async def scenario() -> tuple[dict[UsageKey, Counts], dict[UsageKey, Counts]]:
-        world = World(url=redis_server.url if on == "redis" else "")
-        late, other = world.node("late"), world.node("other")
-        late.meter.add("acme", "api", 5)
-        late.driver._gather()  # its report is made, and under way
-        batches = [late.driver.reports.batch(shard, speak=True) for shard in range(world.hub.shards)]
-        await world.order()
-        await world.erase()
-        for batch in batches:
-            assert batch is not None
-            late.driver.reports.recorded(batch, await world.hub.usage.record(batch), world.clock.monotonic_ns())
-        assert await other.driver.report()
-        other.meter.add("acme", "api", 3)
-        assert await other.driver.report()
-        before = await world.used()
-        assert await late.driver.report()
-        after = await world.used()
-        await world.hub.close()
-        return before, after
-
-    before, after = asyncio.run(scenario())
+    world = World(url=redis_server.url if on == "redis" else "")
+    late, other = world.node("late"), world.node("other")
+    late.meter.add("acme", "api", 5)
+    late.driver._gather()  # its report is made, and under way
+    batches = [late.driver.reports.batch(shard, speak=True) for shard in range(world.hub.shards)]
+    await world.order()
+    await world.erase()
+    for batch in batches:
+        assert batch is not None
+        late.driver.reports.recorded(batch, await world.hub.usage.record(batch), world.clock.monotonic_ns())
+    assert await other.driver.report()
+    other.meter.add("acme", "api", 3)
+    assert await other.driver.report()
+    before = await world.used()
+    assert await late.driver.report()
+    after = await world.used()
+    await world.hub.close()
 
     assert ({ACME: Counts(8, 2, 0)}, {ACME: Counts(3, 1, 0)}) == (before, after)
 
 
-def test_an_identity_that_comes_again_is_counted_from_zero() -> None:
+async def test_an_identity_that_comes_again_is_counted_from_zero() -> None:
     """On a node that had told of it, too."""
+    world = World()
+    node = world.node("one")
+    node.meter.add("acme", "api", 5)
+    assert await node.driver.report()
+    await world.order()
+    await world.erase()
+    assert await node.driver.report()
+    node.meter.add("acme", "api", 2)
 
-    async def scenario() -> dict[UsageKey, Counts]:
-        world = World()
-        node = world.node("one")
-        node.meter.add("acme", "api", 5)
-        assert await node.driver.report()
-        await world.order()
-        await world.erase()
-        assert await node.driver.report()
-        node.meter.add("acme", "api", 2)
-        assert await node.driver.report()
-        assert await node.driver.leave()
-        return await world.used()
-
-    assert {ACME: Counts(2, 1, 0)} == asyncio.run(scenario())
+    assert await node.driver.report()
+    assert await node.driver.leave()
+    assert {ACME: Counts(2, 1, 0)} == (await world.used())
 
 
-def test_a_node_that_starts_after_an_order_does_not_heed_it() -> None:
+async def test_a_node_that_starts_after_an_order_does_not_heed_it() -> None:
     """It has nothing from before; what it counts is new."""
+    world = World()
+    await world.order()
+    world.clock.advance(10.0)
+    node = world.node("new")
+    node.meter.add("acme", "api", 5)
 
-    async def scenario() -> dict[UsageKey, Counts]:
-        world = World()
-        await world.order()
-        world.clock.advance(10.0)
-        node = world.node("new")
-        node.meter.add("acme", "api", 5)
-        assert await node.driver.report()
-        return await world.used()
-
-    assert {ACME: Counts(5, 1, 0)} == asyncio.run(scenario())
+    assert await node.driver.report()
+    assert {ACME: Counts(5, 1, 0)} == (await world.used())
 
 
 def test_from_how_many_addresses_an_identity_comes_is_forgotten() -> None:

@@ -15,20 +15,15 @@ from reconverge.cli.replay.worker import Gauge, NodeHistory, ReplayPlan, Share, 
 from reconverge.clock import SystemClock
 
 
-def test_a_request_is_dated_by_when_it_was_decided() -> None:
+async def test_a_request_is_dated_by_when_it_was_decided() -> None:
     """And not by when its observer goes on, before which a loop with many requests does much else."""
-
-    async def run() -> tuple[int, int]:
-        async with Agent("memory://") as agent:
-            limiter = agent.limit("api", "5/minute")
-            request = limiter.control.enforcement.on.asking.request("ada", 1, None, 0, marks=True)
-            deciding = asyncio.create_task(answered(limiter, request))
-            await asyncio.sleep(0)
-            busy_ns = SystemClock.monotonic_ns()
-            _, _, decided_ns = await deciding
-            return decided_ns, busy_ns
-
-    decided_ns, busy_ns = asyncio.run(run())
+    async with Agent("memory://") as agent:
+        limiter = agent.limit("api", "5/minute")
+        request = limiter.control.enforcement.on.asking.request("ada", 1, None, 0, marks=True)
+        deciding = asyncio.create_task(answered(limiter, request))
+        await asyncio.sleep(0)
+        busy_ns = SystemClock.monotonic_ns()
+        _, _, decided_ns = await deciding
 
     assert decided_ns <= busy_ns
 

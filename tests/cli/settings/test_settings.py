@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from secrets import token_hex
@@ -194,7 +193,7 @@ def test_a_new_secret_beside_the_old_one_replaces_what_the_old_one_signed(
 
 
 @pytest.mark.parametrize("kind", ["redis", "mqtt"])
-def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
+async def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
     kind: str, redis_server: RedisServer, mosquitto: Mosquitto
 ) -> None:
     """The exception names the reason, as the command does."""
@@ -202,21 +201,19 @@ def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
     now_s = SystemClock().wall_ns() // 10**9
     right, wrong = Secrets(SECRET), Secrets(OTHER)
 
-    async def publish_twice() -> list[object]:
-        hub: Any = open_hub(url, HubSettings(namespace, 5.0))
-        said: list[object] = []
-        try:
-            for version, secrets, force in ((1, right, False), (2, wrong, False), (2, right, False), (3, wrong, True)):
-                orders = FleetSettings(namespace, version, issued=now_s, expires=now_s + 60)
-                try:
-                    said.append((await publish_settings(hub, orders, secrets, force=force)).version)
-                except UnverifiedDocument as error:
-                    said.append(error.reason)
-        finally:
-            await hub.close()
-        return said
+    hub: Any = open_hub(url, HubSettings(namespace, 5.0))
+    said: list[object] = []
+    try:
+        for version, secrets, force in ((1, right, False), (2, wrong, False), (2, right, False), (3, wrong, True)):
+            orders = FleetSettings(namespace, version, issued=now_s, expires=now_s + 60)
+            try:
+                said.append((await publish_settings(hub, orders, secrets, force=force)).version)
+            except UnverifiedDocument as error:
+                said.append(error.reason)
+    finally:
+        await hub.close()
 
-    assert [1, "forged", 2, 3] == asyncio.run(publish_twice())
+    assert [1, "forged", 2, 3] == said
 
 
 @pytest.mark.parametrize(

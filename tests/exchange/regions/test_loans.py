@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ START_S = 1_750_000_000.0
 LIMIT = LimitReport("login", "sliding-window", 60_000_000, 100, 100, 100, 0, 0, apart=80)
 OWN = 20
 LEASE_US = 30_000_000
-MakeHub = Callable[[], Any]
 
 
 @pytest.fixture
@@ -34,16 +32,18 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=["memory", "redis", "cluster"])
-def home(request: pytest.FixtureRequest, clock: ManualClock) -> Home:
+async def home(request: pytest.FixtureRequest, clock: ManualClock) -> AsyncIterator[Home]:
     """The hub of a region, with a node that asks for as much as it can get."""
-    if request.param == "memory":
-        return Home(MemoryHub(clock=clock), clock)
+    hub: Any = MemoryHub(clock=clock)
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
-        return Home(RedisHub(server.url, HubSettings("shop", 5.0), clock=clock), clock)
-    cluster: RedisCluster = request.getfixturevalue("shared_cluster")
-    cluster.flush()
-    return Home(ClusterHub(cluster.url, HubSettings("shop", 30.0), clock=clock), clock)
+        hub = RedisHub(server.url, HubSettings("shop", 5.0), clock=clock)
+    elif request.param == "cluster":
+        cluster: RedisCluster = request.getfixturevalue("shared_cluster")
+        cluster.flush()
+        hub = ClusterHub(cluster.url, HubSettings("shop", 30.0), clock=clock)
+    yield Home(hub, clock)
+    await hub.close()
 
 
 class Home:
@@ -52,20 +52,8 @@ class Home:
     def __init__(self, hub: Any, clock: ManualClock) -> None:
         self.hub = hub
         self.clock = clock
-        self._calls: list[Callable[[], Any]] = []
         self._sequence = 0
         self.answer: CellAnswer | None = None
-
-    def run(self, scene: Callable[[], Any]) -> None:
-        """Play a scene in one event loop."""
-
-        async def play() -> None:
-            try:
-                await scene()
-            finally:
-                await self.hub.close()
-
-        asyncio.run(play())
 
     async def report(
         self, *, allowance: int | None = None, used: int = 0, need: int = 0, per_s: int | None = None, node: str = "n1"
@@ -126,177 +114,137 @@ def test_both_hubs_can_be_a_regions(home: Home) -> None:
     assert isinstance(home.hub, Region)
 
 
-def test_without_a_loan_only_the_regions_own_part_is_granted(home: Home) -> None:
+async def test_without_a_loan_only_the_regions_own_part_is_granted(home: Home) -> None:
     """However much is needed; and the answer says what there is."""
+    await home.become_short()
+    home.pass_s(1)
+    answer = await home.report(used=OWN, need=80)
+    other = await home.report(node="n2", allowance=0, need=80)
 
-    async def scene() -> None:
-        await home.become_short()
-        home.pass_s(1)
-        answer = await home.report(used=OWN, need=80)
-        other = await home.report(node="n2", allowance=0, need=80)
-
-        assert OWN == answer.allowance + other.allowance
-        assert OWN == answer.capacity
-
-    home.run(scene)
+    assert OWN == answer.allowance + other.allowance
+    assert OWN == answer.capacity
 
 
-def test_who_needs_more_than_there_is_is_on_the_list(home: Home) -> None:
+async def test_who_needs_more_than_there_is_is_on_the_list(home: Home) -> None:
     """With all that is needed to judge how much; and off it again when the need is over."""
+    await home.report(need=1, per_s=0)
 
-    async def scene() -> None:
-        await home.report(need=1, per_s=0)
+    assert await home.wish() is None
 
-        assert await home.wish() is None
+    await home.become_short()
+    wish = await home.wish()
 
-        await home.become_short()
-        wish = await home.wish()
+    assert wish is not None
+    assert ("login", 100, OWN, OWN) == (wish.limit, wish.capacity, wish.own, wish.used)
+    assert (50_000, 50_000) == (wish.needs_milli, wish.demand_milli)
 
-        assert wish is not None
-        assert ("login", 100, OWN, OWN) == (wish.limit, wish.capacity, wish.own, wish.used)
-        assert (50_000, 50_000) == (wish.needs_milli, wish.demand_milli)
+    for node in ("n2", "n3"):  # what one held that was not heard of again counts as used at first
+        home.pass_s(200)
+        await home.report(allowance=0, node=node)
 
-        for node in ("n2", "n3"):  # what one held that was not heard of again counts as used at first
-            home.pass_s(200)
-            await home.report(allowance=0, node=node)
-
-        assert await home.wish() is None
-
-    home.run(scene)
+    assert await home.wish() is None
 
 
-def test_a_loan_is_granted_to_nodes_at_once(home: Home) -> None:
+async def test_a_loan_is_granted_to_nodes_at_once(home: Home) -> None:
     """The next report hears of it."""
+    await home.become_short()
 
-    async def scene() -> None:
-        await home.become_short()
+    assert (Status.MERGED, 40) == await home.lend(40, sequence=1)
 
-        assert (Status.MERGED, 40) == await home.lend(40, sequence=1)
+    home.pass_s(1)
+    answer = await home.report(used=OWN, need=80)
 
-        home.pass_s(1)
-        answer = await home.report(used=OWN, need=80)
-
-        assert OWN + 40 == answer.allowance
-        assert OWN + 40 == answer.capacity
-
-    home.run(scene)
+    assert OWN + 40 == answer.allowance
+    assert OWN + 40 == answer.capacity
 
 
-def test_what_nodes_hold_is_held_until_they_let_go(home: Home) -> None:
+async def test_what_nodes_hold_is_held_until_they_let_go(home: Home) -> None:
     """They are told to go down when they report, and have done so when they report again."""
+    await home.become_short()
+    await home.lend(40, sequence=1)
+    home.pass_s(1)
+    await home.report(used=OWN, need=80)
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(40, sequence=1)
-        home.pass_s(1)
-        await home.report(used=OWN, need=80)
+    assert (Status.MERGED, 40) == await home.lend(10, sequence=2)
 
-        assert (Status.MERGED, 40) == await home.lend(10, sequence=2)
+    answer = await home.report(used=OWN)
 
-        answer = await home.report(used=OWN)
+    assert OWN + 10 == answer.allowance
+    assert (Status.MERGED, 40) == await home.lend(10, sequence=3)
 
-        assert OWN + 10 == answer.allowance
-        assert (Status.MERGED, 40) == await home.lend(10, sequence=3)
+    await home.report(used=OWN)
 
-        await home.report(used=OWN)
-
-        assert (Status.MERGED, 10) == await home.lend(10, sequence=4)
-
-    home.run(scene)
+    assert (Status.MERGED, 10) == await home.lend(10, sequence=4)
 
 
-def test_what_was_used_of_a_loan_is_held_while_it_counts(home: Home) -> None:
+async def test_what_was_used_of_a_loan_is_held_while_it_counts(home: Home) -> None:
     """An allowance can be taken back, but not what was admitted on it."""
+    await home.become_short()
+    await home.lend(40, sequence=1)
+    home.pass_s(1)
+    await home.report(used=OWN, need=80)
+    await home.lend(0, sequence=2)
+    await home.report(used=OWN + 40)
+    await home.report(used=OWN + 40)
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(40, sequence=1)
-        home.pass_s(1)
-        await home.report(used=OWN, need=80)
-        await home.lend(0, sequence=2)
-        await home.report(used=OWN + 40)
-        await home.report(used=OWN + 40)
-
-        assert (Status.MERGED, 40) == await home.lend(0, sequence=3)
-
-    home.run(scene)
+    assert (Status.MERGED, 40) == await home.lend(0, sequence=3)
 
 
-def test_a_loan_ends_by_itself(home: Home) -> None:
+async def test_a_loan_ends_by_itself(home: Home) -> None:
     """By the hub's own clock; from then on it is as if it had been taken back."""
+    await home.become_short()
+    await home.lend(40, sequence=1, for_s=5.0)
+    home.pass_s(4.9)
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(40, sequence=1, for_s=5.0)
-        home.pass_s(4.9)
+    assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
 
-        assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
+    home.pass_s(0.2)
+    answer = await home.report(used=OWN, need=80)
 
-        home.pass_s(0.2)
-        answer = await home.report(used=OWN, need=80)
-
-        assert (OWN, OWN) == (answer.allowance, answer.capacity)
-
-    home.run(scene)
+    assert (OWN, OWN) == (answer.allowance, answer.capacity)
 
 
-def test_late_news_of_a_lender_change_nothing(home: Home) -> None:
+async def test_late_news_of_a_lender_change_nothing(home: Home) -> None:
     """Nor do the same news twice."""
+    await home.become_short()
+    await home.lend(10, sequence=7)
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(10, sequence=7)
-
-        assert (Status.STALE, 10) == await home.lend(60, sequence=6)
-        assert (Status.STALE, 10) == await home.lend(60, sequence=7)
-        assert (Status.MERGED, 60) == await home.lend(60, sequence=8)
-
-    home.run(scene)
+    assert (Status.STALE, 10) == await home.lend(60, sequence=6)
+    assert (Status.STALE, 10) == await home.lend(60, sequence=7)
+    assert (Status.MERGED, 60) == await home.lend(60, sequence=8)
 
 
-def test_a_cell_takes_loans_of_so_many_lenders_at_once(home: Home) -> None:
+async def test_a_cell_takes_loans_of_so_many_lenders_at_once(home: Home) -> None:
     """The last of LENDERS_MAX lends what it offers; the next one lends nothing, on every hub."""
+    await home.become_short()
+    for number in range(LENDERS_MAX - 1):
+        await home.lend(1, sequence=1, lender=f"b{number}")
 
-    async def scene() -> None:
-        await home.become_short()
-        for number in range(LENDERS_MAX - 1):
-            await home.lend(1, sequence=1, lender=f"b{number}")
-
-        assert (Status.MERGED, 1) == await home.lend(1, sequence=1, lender="last")
-        assert (Status.MERGED, 0) == await home.lend(1, sequence=1, lender="next")
-
-    home.run(scene)
+    assert (Status.MERGED, 1) == await home.lend(1, sequence=1, lender="last")
+    assert (Status.MERGED, 0) == await home.lend(1, sequence=1, lender="next")
 
 
-def test_what_two_lenders_lend_is_added_up(home: Home) -> None:
+async def test_what_two_lenders_lend_is_added_up(home: Home) -> None:
     """And what is held is held by one of them, at least."""
+    await home.become_short()
+    await home.lend(15, sequence=1, lender="b1")
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(15, sequence=1, lender="b1")
+    assert (Status.MERGED, 25) == await home.lend(25, sequence=1, lender="b2")
 
-        assert (Status.MERGED, 25) == await home.lend(25, sequence=1, lender="b2")
+    home.pass_s(1)
 
-        home.pass_s(1)
-
-        assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
-        assert (Status.MERGED, 15) == await home.lend(0, sequence=2, lender="b1")
-        assert (Status.MERGED, 40) == await home.lend(0, sequence=2, lender="b2")
-
-    home.run(scene)
+    assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
+    assert (Status.MERGED, 15) == await home.lend(0, sequence=2, lender="b1")
+    assert (Status.MERGED, 40) == await home.lend(0, sequence=2, lender="b2")
 
 
-def test_a_loan_that_has_ended_makes_no_debt_of_what_is_left(home: Home) -> None:
+async def test_a_loan_that_has_ended_makes_no_debt_of_what_is_left(home: Home) -> None:
     """A cell that nobody has told of for long is gone, and nothing is held of it."""
+    await home.become_short()
+    await home.lend(40, sequence=1)
+    home.pass_s(3600)
 
-    async def scene() -> None:
-        await home.become_short()
-        await home.lend(40, sequence=1)
-        home.pass_s(3600)
-
-        assert (Status.MERGED, -1) == await home.lend(0, sequence=2)
-
-    home.run(scene)
+    assert (Status.MERGED, -1) == await home.lend(0, sequence=2)
 
 
 @pytest.mark.parametrize(
@@ -304,30 +252,20 @@ def test_a_loan_that_has_ended_makes_no_debt_of_what_is_left(home: Home) -> None
     [Loan("nodes", 1, 1), Loan("c1:x:1:1:k", -1, 1), Loan("c1:x:1:1:k", 1, 2**60)],
     ids=["name", "amount", "end"],
 )
-def test_loans_that_make_no_sense_are_not_sent(redis_server: RedisServer, loan: Loan) -> None:
+async def test_loans_that_make_no_sense_are_not_sent(redis_server: RedisServer, loan: Loan) -> None:
     """A cell that is none, above all: it would be another key of the namespace."""
     hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
 
-    async def lend() -> None:
-        try:
-            await hub.lend(0, "b1", 1, (loan,))
-        finally:
-            await hub.close()
-
     with pytest.raises(HubUnavailable, match="protocol"):
-        asyncio.run(lend())
+        await hub.lend(0, "b1", 1, (loan,))
+    await hub.close()
 
 
-def test_what_is_no_wish_is_not_believed(redis_server: RedisServer) -> None:
+async def test_what_is_no_wish_is_not_believed(redis_server: RedisServer) -> None:
     """Another program may have put anything there: the hub raises the errors of hubs."""
     redis_server.command("HSET", "shop:{0}:meta", "c1:x:1:1:k", "\x93abc")
     hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
 
-    async def ask() -> None:
-        try:
-            await hub.wishes(0)
-        finally:
-            await hub.close()
-
     with pytest.raises(HubUnavailable):
-        asyncio.run(ask())
+        await hub.wishes(0)
+    await hub.close()

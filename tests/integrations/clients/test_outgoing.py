@@ -105,19 +105,17 @@ def test_a_call_waits_for_its_turn() -> None:
     assert admitted(outgoing)
 
 
-def test_who_is_cancelled_in_its_turn_has_not_been_charged(limiter: RateLimiter) -> None:
+async def test_who_is_cancelled_in_its_turn_has_not_been_charged(limiter: RateLimiter) -> None:
     """A call that is given up while it waits uses nothing."""
     outgoing = Outgoing(limiter, timeout=None)
     outgoing.learn("server", 503, {"Retry-After": "3600"})
 
-    async def give_up() -> None:
-        waiting = asyncio.create_task(outgoing.admit("server"))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        assert waiting.cancelled()
+    waiting = asyncio.create_task(outgoing.admit("server"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
 
-    asyncio.run(give_up())
+    assert waiting.cancelled()
     assert 0 == limiter.usage("server").own
 
 

@@ -331,7 +331,7 @@ def test_what_cannot_be_told_names_no_host_and_no_reason(agent: Agent, public: B
     assert not re.search("host|redis|secret", response.text)
 
 
-def test_a_page_that_asks_often_is_read_once_in_two_seconds_and_few_are_read_at_once() -> None:
+async def test_a_page_that_asks_often_is_read_once_in_two_seconds_and_few_are_read_at_once() -> None:
     """However many customers ask, and however often; what is erased is read anew."""
     clock, read = ManualClock(float(NOW_S)), []
     going_on = asyncio.Event()
@@ -341,26 +341,24 @@ def test_a_page_that_asks_often_is_read_once_in_two_seconds_and_few_are_read_at_
         await going_on.wait()
         return {"sentence": identity, "limits": [], "left_out": len(read)}
 
-    async def run() -> None:
-        page = CustomerPage(CustomerLinks(LINKS, clock), standing, clock)
-        links = [page.opened([customer_token(LINKS, f"{number}", NOW_S + 60)]) for number in range(20)]
-        asked = [asyncio.create_task(page.standing(link)) for link in links]
-        await asyncio.sleep(0)
-        going_on.set()
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert READ_AT_ONCE_MAX == sum(isinstance(each, dict) for each in answers)
-        assert {503} == {each.status for each in answers if isinstance(each, Problem)}
-        for _ in range(5):
-            assert {"0", ""} == {(told := await page.standing(links[0]))["identity"], told["sentence"]}
-        assert 1 == read.count("0")
-        clock.advance(1.999)
-        await page.standing(links[0])
-        assert 1 == read.count("0")
-        clock.advance(0.001)
-        await page.standing(links[0])
-        assert 2 == read.count("0")
-        page.forget(lambda name: name == "0")
-        await page.standing(links[0])
-        assert 3 == read.count("0")
+    page = CustomerPage(CustomerLinks(LINKS, clock), standing, clock)
+    links = [page.opened([customer_token(LINKS, f"{number}", NOW_S + 60)]) for number in range(20)]
+    asked = [asyncio.create_task(page.standing(link)) for link in links]
+    await asyncio.sleep(0)
+    going_on.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert READ_AT_ONCE_MAX == sum(isinstance(each, dict) for each in answers)
+    assert {503} == {each.status for each in answers if isinstance(each, Problem)}
+    for _ in range(5):
+        assert {"0", ""} == {(told := await page.standing(links[0]))["identity"], told["sentence"]}
+    assert 1 == read.count("0")
+    clock.advance(1.999)
+    await page.standing(links[0])
+    assert 1 == read.count("0")
+    clock.advance(0.001)
+    await page.standing(links[0])
+    assert 2 == read.count("0")
+    page.forget(lambda name: name == "0")
+    await page.standing(links[0])
 
-    asyncio.run(run())
+    assert 3 == read.count("0")

@@ -62,18 +62,14 @@ async def all_at_once(app: Any, pages: int) -> list[int]:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["goes", "gone-at-first"])
-def test_no_more_pages_follow_at_once_than_the_cap_says(agent: Agent, *, gone: bool) -> None:
+async def test_no_more_pages_follow_at_once_than_the_cap_says(agent: Agent, *, gone: bool) -> None:
     """However many ask in one moment; and a client that was gone before its first event has made room, too."""
-
-    async def go() -> tuple[list[int], list[int]]:
-        app = console(agent, tokens=TOKENS)
-        if gone:
-            early = Page(app)
-            early.gone.set()
-            await early.follow()
-        return await all_at_once(app, 3 * STREAMS_MAX), await all_at_once(app, STREAMS_MAX)
-
-    first, again = asyncio.run(go())
+    app = console(agent, tokens=TOKENS)
+    if gone:
+        early = Page(app)
+        early.gone.set()
+        await early.follow()
+    first, again = await all_at_once(app, 3 * STREAMS_MAX), await all_at_once(app, STREAMS_MAX)
 
     assert (STREAMS_MAX, 2 * STREAMS_MAX) == (first.count(200), first.count(503))
     assert STREAMS_MAX == again.count(200)

@@ -5,7 +5,6 @@ Method: requests with every kind of credentials to every operation; tokens that 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -88,17 +87,14 @@ def test_the_scheme_is_understood_in_any_case(book: FilledBook, scheme: str) -> 
     assert 200 == client.get("/plans", headers={"Authorization": f"{scheme} {READER}"}).status_code
 
 
-def test_two_tokens_at_once_are_none(book: FilledBook) -> None:
+async def test_two_tokens_at_once_are_none(book: FilledBook) -> None:
     """A proxy and a server could each believe another one."""
     client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
     fields: Any = httpx.Headers([("Authorization", f"Bearer {READER}"), ("Authorization", f"Bearer {WRITER}")])
     transport = httpx.ASGITransport(client._app)
 
-    async def ask() -> int:
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as asking:
-            return (await asking.get("/plans", headers=fields)).status_code
-
-    assert 401 == asyncio.run(ask())
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as asking:
+        assert 401 == (await asking.get("/plans", headers=fields)).status_code
 
 
 def test_what_is_at_the_api_is_told_without_a_token(book: FilledBook) -> None:

@@ -260,17 +260,14 @@ def test_clearing_a_key_clears_it_everywhere(strategy: str, two: Callable[[str],
 
 
 @every_strategy
-def test_asynchronous_storages_count_with_the_others(strategy: str, redis_server: RedisServer) -> None:
+async def test_asynchronous_storages_count_with_the_others(strategy: str, redis_server: RedisServer) -> None:
     """In one process they are one node, and the loop is never held up."""
     uri = storage_uri(redis_server)
     waiting = limiter_at(f"async+{uri}", strategy)
     blocking = limiter_at(uri, strategy)
 
-    async def hits() -> int:
-        assert await waiting.storage.check()
-        return sum([await waiting.hit(ITEM, "ada") for _ in range(60)])
-
-    assert 60 == asyncio.run(hits())
+    assert await waiting.storage.check()
+    assert 60 == sum([await waiting.hit(ITEM, "ada") for _ in range(60)])
     assert 40 == blocking.get_window_stats(ITEM, "ada").remaining
 
 

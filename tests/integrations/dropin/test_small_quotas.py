@@ -153,48 +153,41 @@ def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
+async def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
     strategy: str, nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Slowapi asks so: memory decides, which is logged once, and its node holds rights of its own again."""
     item, (limiter, _) = parse("30/day"), nodes(strategy)
     monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
-    async def ask() -> list[bool]:
-        return [limiter.hit(item, f"key-{number}") for number in range(5)]
-
-    assert [True] * 5 == asyncio.run(ask())
+    assert [True] * 5 == [limiter.hit(item, f"key-{number}") for number in range(5)]
     assert 0 == limiter.storage.book.bugs
     assert 1 == sum("must not wait" in record.getMessage() for record in caplog.records)
     assert all(table.keeps_spare for table in _tables(limiter))
 
 
-def test_a_storage_that_can_be_awaited_does_not_hold_up_the_event_loop(redis_server: RedisServer) -> None:
+async def test_a_storage_that_can_be_awaited_does_not_hold_up_the_event_loop(redis_server: RedisServer) -> None:
     """While a request waits for the hub, the loop goes on; and the answer is as exact."""
     item = parse("3/day")
 
-    async def ask() -> tuple[int, int]:
-        uris = [
-            f"async+reconverge+redis://127.0.0.1:{redis_server.port}/0?{PATIENT}&stop_timeout={each}" for each in (4, 5)
-        ]
-        limiters = [limiter_at(uri, MOVING) for uri in uris]
-        ticks = 0
+    uris = [
+        f"async+reconverge+redis://127.0.0.1:{redis_server.port}/0?{PATIENT}&stop_timeout={each}" for each in (4, 5)
+    ]
+    limiters = [limiter_at(uri, MOVING) for uri in uris]
+    ticks = 0
 
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                ticks += 1
-                await asyncio.sleep(0)
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
 
-        ticking = asyncio.create_task(tick())
-        hits = [limiter.hit(item, "ada") for limiter in limiters for _ in range(4)]
-        admitted = sum(await asyncio.gather(*hits))
-        ticking.cancel()
-        for limiter in limiters:
-            await asyncio.to_thread(limiter.storage.book.agent.stop)
-        return admitted, ticks
-
-    admitted, ticks = asyncio.run(ask())
+    ticking = asyncio.create_task(tick())
+    hits = [limiter.hit(item, "ada") for limiter in limiters for _ in range(4)]
+    admitted = sum(await asyncio.gather(*hits))
+    ticking.cancel()
+    for limiter in limiters:
+        await asyncio.to_thread(limiter.storage.book.agent.stop)
 
     assert 3 == admitted
     assert ticks > 10

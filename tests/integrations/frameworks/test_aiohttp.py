@@ -346,7 +346,7 @@ async def test_an_application_that_is_installed_twice_is_limited_once() -> None:
         assert [200] * 4 + [429] == [(await client.get("/")).status for _ in range(5)]
 
 
-def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """`@routes.get` has registered the bare handler then; one that is below it, or one of several routes, is none."""
     app, limits, routes = web.Application(), Limits(agent="memory://"), web.RouteTableDef()
 
@@ -360,13 +360,10 @@ def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixture) ->
     async def below(_request: web.Request) -> web.Response:
         return web.Response(text="below")
 
-    async def begin() -> None:
-        app.add_routes(routes)
-        limits.install(app)
-        async with TestClient(TestServer(app)):
-            pass
-
-    asyncio.run(begin())
+    app.add_routes(routes)
+    limits.install(app)
+    async with TestClient(TestServer(app)):
+        pass
     told = [each.getMessage() for each in caplog.records if "is never asked" in each.getMessage()]
 
     assert 1 == len(told)

@@ -127,7 +127,7 @@ def test_a_response_is_settled_before_background_tasks(agent: Agent) -> None:
     assert [5] == charged
 
 
-def test_a_cancelled_request_is_settled(agent: Agent) -> None:
+async def test_a_cancelled_request_is_settled(agent: Agent) -> None:
     """In the middle of its body: for what was sent. Before its beginning: as a response with status 499."""
     begun = asyncio.Event()
     seen: list[int] = []
@@ -155,11 +155,8 @@ def test_a_cancelled_request_is_settled(agent: Agent) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    async def cancel_both() -> None:
-        await cancel("/begun")
-        await cancel("/not-begun")
-
-    asyncio.run(cancel_both())
+    await cancel("/begun")
+    await cancel("/not-begun")
 
     assert [200, 499] == seen
     assert 7 == tokens(agent)
@@ -385,7 +382,7 @@ def test_methods_are_in_capitals(agent: Agent) -> None:
     assert [200, 429] == [ask_asgi(app, method=method)[0].status for method in ("POST", "post")]
 
 
-def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
+async def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
     """While a key is awaited, others are served."""
     held = asyncio.Event()
 
@@ -396,11 +393,8 @@ def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
 
     app = RateLimitMiddleware(hello, "9/minute", agent=agent, key_func=slow)
 
-    async def ask() -> None:
-        task = asyncio.create_task(asgi_answer(app, http_scope("/slow")))
-        await asgi_answer(app, http_scope("/fast"))
-        assert not task.done()
-        held.set()
-        await eventually_in_loop(task.done, "the slow one is served")
-
-    asyncio.run(ask())
+    task = asyncio.create_task(asgi_answer(app, http_scope("/slow")))
+    await asgi_answer(app, http_scope("/fast"))
+    assert not task.done()
+    held.set()
+    await eventually_in_loop(task.done, "the slow one is served")

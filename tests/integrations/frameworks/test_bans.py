@@ -137,7 +137,9 @@ def test_a_banned_request_is_charged_to_no_limit_of_its_view(clock: ManualClock,
 
 
 @pytest.mark.parametrize("first", ["ban", "slots"])
-def test_a_request_that_waited_for_a_slot_is_refused_if_its_key_was_banned_meanwhile(agent: Agent, first: str) -> None:
+async def test_a_request_that_waited_for_a_slot_is_refused_if_its_key_was_banned_meanwhile(
+    agent: Agent, first: str
+) -> None:
     """In either order of the rules: the response is the ban's, no slot is taken, and nothing is charged."""
     let_go = asyncio.Event()
     served: list[str] = []
@@ -153,17 +155,14 @@ def test_a_request_that_waited_for_a_slot_is_refused_if_its_key_was_banned_meanw
     rules = [Rule(limits=login), Rule(limits=single, wait=60.0)]
     app = ASGILimits(slow, rules=rules if first == "ban" else rules[::-1], agent=agent)
 
-    async def story() -> list[Any]:
-        tasks = []
-        for path in ("/served", "/waits"):
-            tasks.append(asyncio.create_task(asgi_answer(app, http_scope(path))))
-            await asyncio.sleep(0)
-        while not login.test(ADA).binding.endswith("/ban"):
-            login.hit(ADA)
-        let_go.set()
-        return list(await asyncio.gather(*tasks))
-
-    answers = asyncio.run(story())
+    tasks = []
+    for path in ("/served", "/waits"):
+        tasks.append(asyncio.create_task(asgi_answer(app, http_scope(path))))
+        await asyncio.sleep(0)
+    while not login.test(ADA).binding.endswith("/ban"):
+        login.hit(ADA)
+    let_go.set()
+    answers = list(await asyncio.gather(*tasks))
 
     assert [200, 429] == statuses(answers)
     assert ["login/ban"] == json.loads(answers[1].body)["violated-policies"]

@@ -344,7 +344,7 @@ def test_limits_that_are_not_installed_are_charged_together_or_not_at_all(agent:
     assert {1} == {agent.limiter(name).usage(f"/|{ADA}").own for name in ("wide", "tight")}
 
 
-def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:
+async def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:
     """Its client has gone before it began to answer."""
     begun = asyncio.Event()
 
@@ -356,14 +356,11 @@ def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Ag
         await asyncio.Event().wait()
         return "never"
 
-    async def cancel() -> None:
-        task = asyncio.create_task(asgi_answer(app, http_scope("/")))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel())
+    task = asyncio.create_task(asgi_answer(app, http_scope("/")))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert 1 == tokens(agent)
 

@@ -103,22 +103,20 @@ def test_the_third_of_two_requests_is_refused_while_they_last(agent: Agent, rend
     assert 0 == in_use(agent)
 
 
-def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: SlotLimiter) -> None:
+async def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: SlotLimiter) -> None:
     """A server cancels it when the client has gone away in the middle of a stream."""
 
     async def endless(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.Event().wait()
 
-    async def story() -> int | None:
-        task = asyncio.create_task(asgi_answer(OfAsgi(endless, render, agent=agent), http_scope("/")))
-        await asyncio.sleep(0)
-        found = in_use(agent)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        return found
+    task = asyncio.create_task(asgi_answer(OfAsgi(endless, render, agent=agent), http_scope("/")))
+    await asyncio.sleep(0)
+    found = in_use(agent)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
-    assert 1 == asyncio.run(story())
+    assert 1 == found
     assert 0 == in_use(agent)
     assert 0 == agent.stats().limits["render"].dropped_slots
 
@@ -183,7 +181,9 @@ def test_what_finds_no_slot_is_not_charged_to_a_rate(agent: Agent, render: SlotL
 
 
 @pytest.mark.parametrize(("order", "expected"), [("fifo", ["one", "two"]), ("lifo", ["two", "one"])])
-def test_requests_wait_for_a_slot_in_the_order_of_their_rule(agent: Agent, order: str, expected: list[str]) -> None:
+async def test_requests_wait_for_a_slot_in_the_order_of_their_rule(
+    agent: Agent, order: str, expected: list[str]
+) -> None:
     """Two wait for the only slot, and the third, for which the queue has no room, is refused at once."""
     single = agent.concurrency("single", 1)
     served: list[str] = []
@@ -195,17 +195,15 @@ def test_requests_wait_for_a_slot_in_the_order_of_their_rule(agent: Agent, order
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body"})
 
-    async def story() -> list[Any]:
-        app = OfAsgi(slow, rules=[Rule(limits=single, wait=30.0, max_queue=2, order=order)], agent=agent)
-        tasks = []
-        for path in ("/first", "/one", "/two"):
-            tasks.append(asyncio.create_task(asgi_answer(app, http_scope(path))))
-            await asyncio.sleep(0)
-        refused = await asgi_answer(app, http_scope("/three"))
-        let_go.set()
-        return [refused, *await asyncio.gather(*tasks)]
+    app = OfAsgi(slow, rules=[Rule(limits=single, wait=30.0, max_queue=2, order=order)], agent=agent)
+    tasks = []
+    for path in ("/first", "/one", "/two"):
+        tasks.append(asyncio.create_task(asgi_answer(app, http_scope(path))))
+        await asyncio.sleep(0)
+    refused = await asgi_answer(app, http_scope("/three"))
+    let_go.set()
 
-    assert [429, 200, 200, 200] == statuses(asyncio.run(story()))
+    assert [429, 200, 200, 200] == statuses([refused, *await asyncio.gather(*tasks)])
     assert ["first", *expected] == served
 
 

@@ -79,24 +79,22 @@ async def uploads(scope: Any, receive: Any, send: Any) -> None:
     await answered(send)
 
 
-def test_idle_uploads_keep_nobody_out() -> None:
+async def test_idle_uploads_keep_nobody_out() -> None:
     """Sixteen uploads whose bodies do not come leave the only slot to others, and each is served when its body came."""
     front = Front(uploads)
 
-    async def run() -> list[int]:
-        clients = [Client(front.app, method="POST") for _ in range(16)]
-        await settle()
-        first = await front.other()
-        for client in clients:
-            client.heard.put_nowait(MORE)
-        await settle()
-        seen = [first, await front.other()]
-        for client in clients:
-            client.heard.put_nowait(END)
-            seen.append(await client.status())
-        return seen
+    clients = [Client(front.app, method="POST") for _ in range(16)]
+    await settle()
+    first = await front.other()
+    for client in clients:
+        client.heard.put_nowait(MORE)
+    await settle()
+    seen = [first, await front.other()]
+    for client in clients:
+        client.heard.put_nowait(END)
+        seen.append(await client.status())
 
-    assert [200] * 18 == asyncio.run(run())
+    assert [200] * 18 == seen
     assert 0 == front.layer.in_flight
 
 
@@ -111,7 +109,7 @@ def test_idle_uploads_leave_no_slots_free_for_what_they_do_not_want() -> None:
     assert 18 == sum(map(bool, [stack.enter("", "GET") for _ in range(20)]))
 
 
-def test_uploads_that_are_complete_at_one_moment_do_not_run_at_one_moment() -> None:
+async def test_uploads_that_are_complete_at_one_moment_do_not_run_at_one_moment() -> None:
     """Of five whose last bytes come together one has the slot; the others are refused, and the application is told."""
     ran: list[int] = []
 
@@ -127,38 +125,34 @@ def test_uploads_that_are_complete_at_one_moment_do_not_run_at_one_moment() -> N
 
     front = Front(app)
 
-    async def run() -> list[int]:
-        clients = [Client(front.app, method="POST") for _ in range(5)]
-        await settle()
-        for client in clients:
-            client.heard.put_nowait(END)
-        return [await client.status() for client in clients]
+    clients = [Client(front.app, method="POST") for _ in range(5)]
+    await settle()
+    for client in clients:
+        client.heard.put_nowait(END)
 
-    assert [200, 503, 503, 503, 503] == asyncio.run(run())
+    assert [200, 503, 503, 503, 503] == [await client.status() for client in clients]
     assert [1] == ran
     assert {"concurrency": {"critical": 0, "POST": 4, "GET": 0, "test": 0}} == front.stack.stats().refused
     assert 0 == front.layer.in_flight
 
 
-def test_a_layer_in_shadow_refuses_no_body_that_has_come() -> None:
+async def test_a_layer_in_shadow_refuses_no_body_that_has_come() -> None:
     """It goes on beyond the limit, and is counted as what would have been refused."""
     front = Front(uploads, switches={"concurrency": "shadow"})
 
-    async def run() -> int:
-        client = Client(front.app, method="POST")
-        await settle()
-        held = front.stack.enter("", "POST")
-        client.heard.put_nowait(END)
-        status = await client.status()
-        held.finish()
-        return status
+    client = Client(front.app, method="POST")
+    await settle()
+    held = front.stack.enter("", "POST")
+    client.heard.put_nowait(END)
+    status = await client.status()
+    held.finish()
 
-    assert 200 == asyncio.run(run())
+    assert 200 == status
     assert 1 == front.stack.stats().would_refuse["concurrency"]["POST"]
     assert 0 == front.layer.in_flight
 
 
-def test_slow_readers_keep_nobody_out_and_are_counted_when_they_read_on() -> None:
+async def test_slow_readers_keep_nobody_out_and_are_counted_when_they_read_on() -> None:
     """While nothing is taken the slot is free; then the stream goes on as a second beside it."""
     counts: list[int] = []
 
@@ -170,18 +164,16 @@ def test_slow_readers_keep_nobody_out_and_are_counted_when_they_read_on() -> Non
 
     front = Front(app)
 
-    async def run() -> int:
-        reader = Client(front.app)
-        reader.takes.clear()
-        await settle()
-        other = front.stack.enter("", "POST")
-        assert other
-        reader.takes.set()
-        status = await reader.status()
-        other.finish()
-        return status
+    reader = Client(front.app)
+    reader.takes.clear()
+    await settle()
+    other = front.stack.enter("", "POST")
+    assert other
+    reader.takes.set()
+    status = await reader.status()
+    other.finish()
 
-    assert 200 == asyncio.run(run())
+    assert 200 == status
     assert [2] == counts
     assert 0 == front.layer.in_flight
 
@@ -212,7 +204,7 @@ def test_an_event_stream_keeps_nobody_out() -> None:
 
 
 @pytest.mark.parametrize("says_so", [True, False])
-def test_a_long_poll_keeps_nobody_out_if_it_says_that_it_waits(says_so: bool) -> None:
+async def test_a_long_poll_keeps_nobody_out_if_it_says_that_it_waits(says_so: bool) -> None:
     """A handler may await a database, which counts as work unless it stands in `waiting`."""
     news = asyncio.Event()
 
@@ -226,14 +218,12 @@ def test_a_long_poll_keeps_nobody_out_if_it_says_that_it_waits(says_so: bool) ->
 
     front = Front(app)
 
-    async def run() -> tuple[int, int]:
-        polls = [Client(front.app) for _ in range(3)]
-        await settle()
-        other = await front.other() if says_so else front.layer.in_flight
-        news.set()
-        return other, (await polls[0].status())
+    polls = [Client(front.app) for _ in range(3)]
+    await settle()
+    other = await front.other() if says_so else front.layer.in_flight
+    news.set()
 
-    assert ((200, 200) if says_so else (1, 200)) == asyncio.run(run())
+    assert ((200, 200) if says_so else (1, 200)) == (other, (await polls[0].status()))
     assert 0 == front.layer.in_flight
 
 
@@ -243,7 +233,7 @@ def test_waiting_without_a_middleware_changes_nothing() -> None:
         pass
 
 
-def test_a_task_that_listens_for_the_end_of_the_connection_hides_no_work() -> None:
+async def test_a_task_that_listens_for_the_end_of_the_connection_hides_no_work() -> None:
     """A `receive` after the whole body waits beside work, so the request counts."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -257,16 +247,14 @@ def test_a_task_that_listens_for_the_end_of_the_connection_hides_no_work() -> No
     seen: list[int] = []
     front = Front(app)
 
-    async def run() -> int:
-        client = Client(front.app, method="POST")
-        client.heard.put_nowait(END)
-        return await client.status()
+    client = Client(front.app, method="POST")
+    client.heard.put_nowait(END)
 
-    assert 200 == asyncio.run(run())
+    assert 200 == (await client.status())
     assert [1] == seen
 
 
-def test_work_beside_a_body_that_never_comes_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_beside_a_body_that_never_comes_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     """From the beginning of the first such response, and of all later requests from their own beginning; said once."""
     before: list[int] = []
     after: list[int] = []
@@ -282,29 +270,24 @@ def test_work_beside_a_body_that_never_comes_is_counted(caplog: pytest.LogCaptur
 
     front = Front(app)
 
-    async def run() -> list[int]:
-        return [await Client(front.app, method="POST").status() for _ in range(3)]
-
-    assert [200, 200, 200] == asyncio.run(run())
+    assert [200, 200, 200] == [await Client(front.app, method="POST").status() for _ in range(3)]
     assert [0, 1, 1] == before
     assert [1, 1, 1] == after
     assert 1 == caplog.text.count("works on a request before its body has come")
 
 
-def test_an_upload_that_is_given_up_leaves_nothing() -> None:
+async def test_an_upload_that_is_given_up_leaves_nothing() -> None:
     """A client that leaves, and a task that is cancelled, end a request while it waits."""
     front = Front(uploads)
 
-    async def run() -> None:
-        gone, cancelled = Client(front.app, method="POST"), Client(front.app, method="POST")
-        await settle()
-        gone.heard.put_nowait({"type": "http.disconnect"})
-        cancelled.task.cancel()
-        await asyncio.wait([gone.task, cancelled.task])
-        assert isinstance(gone.task.exception(), ConnectionResetError)
-        assert cancelled.task.cancelled()
+    gone, cancelled = Client(front.app, method="POST"), Client(front.app, method="POST")
+    await settle()
+    gone.heard.put_nowait({"type": "http.disconnect"})
+    cancelled.task.cancel()
+    await asyncio.wait([gone.task, cancelled.task])
 
-    asyncio.run(run())
+    assert isinstance(gone.task.exception(), ConnectionResetError)
+    assert cancelled.task.cancelled()
 
     assert 0 == front.layer.in_flight
     assert front.stack.enter("", "POST")

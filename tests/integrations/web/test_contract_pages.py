@@ -75,7 +75,7 @@ def check_all_by_contract(answers: Sequence[Any]) -> None:
     assert [200] * QUOTA + [429] == [each.status_code for each in answers]
 
 
-def test_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(agent: Agent, contracts: Contracts) -> None:
+async def test_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(agent: Agent, contracts: Contracts) -> None:
     """The first of its requests waits for the page as one in doubt does; the loop is not held up meanwhile."""
     application = fastapi.FastAPI()
 
@@ -86,18 +86,15 @@ def test_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(agent: Age
     rule = Rule(limits=contracts, key_func=BY_CUSTOMER)
     application.add_middleware(RateLimitMiddleware, agent=agent, rules=[rule])
 
-    async def asked() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-            one = {"x-customer": "customer-00001"}
-            answers = list(await asyncio.gather(*(client.get("/", headers=one) for _ in range(5))))
-            while len(answers) <= QUOTA:
-                answers.append(await client.get("/", headers=one))
-            return answers
-
-    check_all_by_contract(asyncio.run(asked()))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+        one = {"x-customer": "customer-00001"}
+        answers = list(await asyncio.gather(*(client.get("/", headers=one) for _ in range(5))))
+        while len(answers) <= QUOTA:
+            answers.append(await client.get("/", headers=one))
+        check_all_by_contract(answers)
 
 
-def test_a_dependency_of_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(
+async def test_a_dependency_of_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(
     agent: Agent, contracts: Contracts
 ) -> None:
     """The middleware does so, too."""
@@ -109,14 +106,11 @@ def test_a_dependency_of_fastapi_holds_a_customer_that_the_node_meets_to_its_con
     async def root() -> dict[str, bool]:
         return {}
 
-    async def asked() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-            answers: list[httpx.Response] = []
-            while len(answers) <= QUOTA:
-                answers.append(await client.get("/", headers={"x-customer": "customer-00003"}))
-            return answers
-
-    check_all_by_contract(asyncio.run(asked()))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+        answers: list[httpx.Response] = []
+        while len(answers) <= QUOTA:
+            answers.append(await client.get("/", headers={"x-customer": "customer-00003"}))
+        check_all_by_contract(answers)
 
 
 def test_flask_holds_a_customer_that_the_node_meets_to_its_contract(agent: Agent, contracts: Contracts) -> None:

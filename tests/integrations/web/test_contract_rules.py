@@ -5,7 +5,6 @@ Method: a guard with requests made of values; then FastAPI and Flask, as a clien
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Annotated, Any
 
@@ -132,7 +131,7 @@ def test_a_setting_without_effect_is_an_error(agent: Agent, settings: dict[str, 
         Rule(limits="5/minute", facts={"user": BY_USER})
 
 
-def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
+async def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
     """A refusal has Retry-After, and the fields name each limit of the plan."""
     application = fastapi.FastAPI()
 
@@ -142,12 +141,9 @@ def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
 
     application.add_middleware(RateLimitMiddleware, agent=agent, rules=[rule_of(Contracts(agent, DOCUMENT))])
 
-    async def asked() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-            customers = ["small"] * 3 + ["acme"]
-            return [await client.get("/", headers={"x-customer": each, "x-user": "ada"}) for each in customers]
-
-    *answers, large = asyncio.run(asked())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+        customers = ["small"] * 3 + ["acme"]
+        *answers, large = [await client.get("/", headers={"x-customer": each, "x-user": "ada"}) for each in customers]
 
     assert [200, 200, 429] == [answer.status_code for answer in answers]
     assert int(answers[-1].headers["retry-after"]) > 0
@@ -156,7 +152,7 @@ def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
     assert 200 == large.status_code
 
 
-def test_a_dependency_of_fastapi_holds_routes_to_the_contract(agent: Agent) -> None:
+async def test_a_dependency_of_fastapi_holds_routes_to_the_contract(agent: Agent) -> None:
     """A customer has one account for all routes, by a header or by what a dependency of FastAPI says that it is."""
     application, limits = fastapi.FastAPI(), FastApiLimits(agent)
     limits.install(application)
@@ -172,16 +168,12 @@ def test_a_dependency_of_fastapi_holds_routes_to_the_contract(agent: Agent) -> N
         limited = fastapi.Depends(limits(contracts, key_func=key, facts={"user": BY_USER}))
         application.get(path, dependencies=[limited])(plain)
 
-    async def asked() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-            said = [("/one", "small", "ada"), ("/other", "small", "ada"), ("/one", "small", "ada")]
-            said += [("/other", "small", "bob"), ("/one", "small", "bob"), ("/one", "acme", "ada")]
-            return [
-                await client.get(path, headers={"x-customer": customer, "x-user": user})
-                for path, customer, user in said
-            ]
-
-    answers = asyncio.run(asked())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+        said = [("/one", "small", "ada"), ("/other", "small", "ada"), ("/one", "small", "ada")]
+        said += [("/other", "small", "bob"), ("/one", "small", "bob"), ("/one", "acme", "ada")]
+        answers = [
+            await client.get(path, headers={"x-customer": customer, "x-user": user}) for path, customer, user in said
+        ]
 
     assert [200, 200, 429, 200, 429, 200] == [answer.status_code for answer in answers]
     assert int(answers[2].headers["retry-after"]) > 0

@@ -69,7 +69,7 @@ def test_whatever_has_to_be_awaited_waits_so(agent: Agent) -> None:
         limited("1/second", agent=agent, wait=True)(stream)
 
 
-def test_coroutine_functions_stay_what_they_are(agent: Agent) -> None:
+async def test_coroutine_functions_stay_what_they_are(agent: Agent) -> None:
     """With their name and their docstring."""
 
     @limited("1/minute", agent=agent)
@@ -77,18 +77,15 @@ def test_coroutine_functions_stay_what_they_are(agent: Agent) -> None:
         """Fetches."""
         return "fetched"
 
-    async def call_twice() -> None:
-        assert "fetched" == await fetch()
-        with pytest.raises(RateLimited):
-            await fetch()
-
-    asyncio.run(call_twice())
+    assert "fetched" == await fetch()
+    with pytest.raises(RateLimited):
+        await fetch()
 
     assert ("fetch", "Fetches.") == (fetch.__name__, fetch.__doc__)
     assert asyncio.iscoroutinefunction(fetch)
 
 
-def test_a_call_can_wait_for_its_turn(clock: ManualClock) -> None:
+async def test_a_call_can_wait_for_its_turn(clock: ManualClock) -> None:
     """In a coroutine, and on a thread; time passes only when it is told to."""
     agent = Agent("memory://", clock=clock)
 
@@ -100,15 +97,12 @@ def test_a_call_can_wait_for_its_turn(clock: ManualClock) -> None:
     def call_blocking() -> str:
         return "called"
 
-    async def wait() -> str:
-        await call()
-        task = asyncio.create_task(call())
-        await eventually_in_loop(lambda: agent.limiter("calls").control.table.listeners, "somebody waits")
-        assert not task.done()
-        clock.advance(2)
-        return await task
-
-    assert "called" == asyncio.run(wait())
+    await call()
+    task = asyncio.create_task(call())
+    await eventually_in_loop(lambda: agent.limiter("calls").control.table.listeners, "somebody waits")
+    assert not task.done()
+    clock.advance(2)
+    assert "called" == (await task)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(call_blocking)
         eventually(lambda: clock.advance(0.1) or waiting.done(), "its turn")  # type: ignore[func-returns-value]

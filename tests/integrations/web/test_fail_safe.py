@@ -161,7 +161,7 @@ def test_functions_that_only_say_who_is_spared_spare_nobody_when_they_fail(guard
 
 @pytest.mark.parametrize(("fail_", "status"), [("open", 429), ("closed", 503)])
 @pytest.mark.parametrize("face", ["asgi", "wsgi", "fastapi", "flask"])
-def test_a_field_that_is_left_out_makes_no_request_unlimited(face: str, fail_: str, status: int) -> None:
+async def test_a_field_that_is_left_out_makes_no_request_unlimited(face: str, fail_: str, status: int) -> None:
     """Six requests at a quota of two, whatever the framework."""
     settings: dict[str, Any] = {"agent": "memory://", "fail": fail_}
     app = FastAPI() if face in {"asgi", "fastapi"} else flask.Flask("unlimited")
@@ -179,15 +179,12 @@ def test_a_field_that_is_left_out_makes_no_request_unlimited(face: str, fail_: s
     elif face == "wsgi":
         served = wsgi_limits.RateLimitMiddleware(served, "2/hour", key_func=by_key, **settings)
 
-    async def ask_asgi() -> list[int]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://host") as client:
-            return [(await client.get("/")).status_code for _ in range(6)]
-
     def ask_wsgi() -> list[int]:
         with httpx.Client(transport=httpx.WSGITransport(served), base_url="http://host") as client:
             return [client.get("/").status_code for _ in range(6)]
 
-    statuses = asyncio.run(ask_asgi()) if isinstance(app, FastAPI) else ask_wsgi()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://host") as client:
+        statuses = [(await client.get("/")).status_code for _ in range(6)] if isinstance(app, FastAPI) else ask_wsgi()
 
     assert ([200, 200] if fail_ == "open" else [503, 503]) + [status] * 4 == statuses
 
@@ -367,7 +364,7 @@ def test_a_limit_that_is_too_low_for_its_rule_is_said(
     assert "is refused, as every request of this cost is" in caplog.records[0].getMessage()
 
 
-def test_a_coroutine_that_fails_is_as_any(guard: Guard) -> None:
+async def test_a_coroutine_that_fails_is_as_any(guard: Guard) -> None:
     """Limits, keys and costs that are awaited."""
 
     async def broken(_request: Any) -> Any:
@@ -376,7 +373,4 @@ def test_a_coroutine_that_fails_is_as_any(guard: Guard) -> None:
 
     rule = guard.declare(Rule(limits="2/hour", key_func=broken, cost=broken, scope=broken, exempt_when=broken))
 
-    async def run() -> list[bool]:
-        return [bool(await guard.check_async(ask(), [rule])) for _ in range(3)]
-
-    assert [True, True, False] == asyncio.run(run())
+    assert [True, True, False] == [bool(await guard.check_async(ask(), [rule])) for _ in range(3)]

@@ -517,7 +517,7 @@ async def slow_failure(_request: Request) -> str:
     raise KeyError("an application's mistake")
 
 
-def test_coroutine_functions_are_awaited(guard: Guard) -> None:
+async def test_coroutine_functions_are_awaited(guard: Guard) -> None:
     """Those that find keys, costs and tiers, in the same way as others."""
 
     async def tier(request: Request) -> str:
@@ -525,10 +525,9 @@ def test_coroutine_functions_are_awaited(guard: Guard) -> None:
 
     rule = guard.declare(Rule(limits=tier, key_func=slow_key))
 
-    async def ask() -> list[bool]:
-        return [bool(await guard.check_async(request, [rule])) for request in (ADA, ADA, BOB, BOB, BOB)]
-
-    assert [True, False, True, True, False] == asyncio.run(ask())
+    assert [True, False, True, True, False] == [
+        bool(await guard.check_async(request, [rule])) for request in (ADA, ADA, BOB, BOB, BOB)
+    ]
 
 
 def test_a_coroutine_function_that_fails_is_a_failure_like_any(guard: Guard) -> None:
@@ -560,7 +559,7 @@ def test_a_future_without_a_loop_is_a_failure_like_any(guard: Guard) -> None:
     assert {"InvalidSetting": 2} == guard.stats().failures
 
 
-def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> None:
+async def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> None:
     """Who is cancelled while a key is looked for has not been admitted."""
     waiting = asyncio.Event()
 
@@ -574,14 +573,11 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         guard.declare(Rule(limits="1/minute", key_func=stuck)),
     ]
 
-    async def cancel() -> None:
-        task = asyncio.create_task(guard.check_async(ADA, rules))
-        await waiting.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(cancel())
+    task = asyncio.create_task(guard.check_async(ADA, rules))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert 0 == agent.limiter("first").usage("192.0.2.1").own
 

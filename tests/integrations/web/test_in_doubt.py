@@ -179,7 +179,7 @@ def test_a_request_that_one_limit_refuses_for_certain_does_not_ask_about_the_oth
         assert 0 == agent.limiter("o").usage(ADA).own
 
 
-def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
+async def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
     own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
 ) -> None:
     """Neither where it asked nor where it had been admitted before."""
@@ -190,16 +190,13 @@ def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
     assert guard.check(REQUEST, [known])
     stopped()
 
-    async def story() -> None:
-        waiting = asyncio.create_task(guard.check_async(REQUEST, [known, new]))
-        cells = agent.limiter("new").control.table.cells
-        while (cell := cells.get(ADA)) is None or not cell.waiters:  # noqa: ASYNC110  # no event tells of it
-            await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(story())
+    waiting = asyncio.create_task(guard.check_async(REQUEST, [known, new]))
+    cells = agent.limiter("new").control.table.cells
+    while (cell := cells.get(ADA)) is None or not cell.waiters:  # noqa: ASYNC110  # no event tells of it
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
     assert [1, 0] == [agent.limiter(name).usage(ADA).own for name in ("known", "new")]
 

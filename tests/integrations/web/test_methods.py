@@ -5,7 +5,6 @@ Method: applications of every framework, asked without a server; what is right i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
@@ -184,12 +183,11 @@ def test_flask_tells_of_a_path_of_another_view(agent: Agent, caplog: pytest.LogC
 
 @pytest.mark.parametrize("installed", [True, False])
 @pytest.mark.parametrize(("methods", "wrong"), METHODS)
-def test_aiohttp_tells_of_methods_that_a_handler_does_not_take(
+async def test_aiohttp_tells_of_methods_that_a_handler_does_not_take(
     agent: Agent, caplog: pytest.LogCaptureFixture, methods: list[str] | None, wrong: bool, installed: bool
 ) -> None:
     """Of a function, and of a method of a class; with the middleware at the start, without it by the first request."""
-
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING, "reconverge"):
         app, limits = web.Application(), AiohttpLimits(agent=agent)
 
         @limits.limit("5/minute", methods=methods, name="function")
@@ -212,9 +210,6 @@ def test_aiohttp_tells_of_methods_that_a_handler_does_not_take(
         async with AiohttpClient(AiohttpServer(app)) as client:
             for path in ("/a", "/a", "/c", "/c"):
                 assert 200 == (await client.get(path)).status
-
-    with caplog.at_level(logging.WARNING, "reconverge"):
-        asyncio.run(run())
 
     assert (["function", "method"] if wrong else []) == [said.split("'")[1] for said in told(caplog)]
 

@@ -6,7 +6,7 @@ Method: one hub and one slot of a real cluster, which is moved in steps as `redi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -76,101 +76,90 @@ def cluster(shared_cluster: RedisCluster) -> Iterator[RedisCluster]:
     shared_cluster.settle()
 
 
-def test_a_slot_that_has_moved_is_followed_at_once(cluster: RedisCluster) -> None:
+@pytest.fixture
+async def removal(cluster: RedisCluster) -> AsyncIterator[Removal]:
+    """A slot of that cluster, which is to move."""
+    removal = Removal(cluster)
+    yield removal
+    await removal.hub.close()
+
+
+async def test_a_slot_that_has_moved_is_followed_at_once(removal: Removal) -> None:
     """Within the exchange that finds out: none fails, and nothing is told twice."""
+    await removal.all_report()
+    removal.move.carry_out()
+    await removal.all_report()
+    await removal.all_report()
 
-    async def tried(removal: Removal) -> None:
-        await removal.all_report()
-        removal.move.carry_out()
-        await removal.all_report()
-        await removal.all_report()
-
-        assert Totals(3 * SHARDS, 0) == await removal.known()
-
-    _on(cluster, tried)
+    assert Totals(3 * SHARDS, 0) == await removal.known()
 
 
-def test_a_slot_whose_keys_have_all_gone_ahead_is_asked_where_they_are(cluster: RedisCluster) -> None:
+async def test_a_slot_whose_keys_have_all_gone_ahead_is_asked_where_they_are(removal: Removal) -> None:
     """Between the last key and the announcement, the old owner sends each question on."""
+    await removal.all_report()
+    removal.move.begin()
+    while removal.move.move_keys():
+        pass
+    await removal.all_report()
+    removal.move.finish()
 
-    async def tried(removal: Removal) -> None:
-        await removal.all_report()
-        removal.move.begin()
-        while removal.move.move_keys():
-            pass
-        await removal.all_report()
-        removal.move.finish()
-
-        assert Totals(2 * SHARDS, 0) == await removal.known()
-
-    _on(cluster, tried)
+    assert Totals(2 * SHARDS, 0) == await removal.known()
 
 
-def test_a_slot_that_is_half_moved_is_unavailable_and_the_others_are_not(cluster: RedisCluster) -> None:
+async def test_a_slot_that_is_half_moved_is_unavailable_and_the_others_are_not(removal: Removal) -> None:
     """Of the batch nothing is merged, so that it can be told again when the move is over."""
-
-    async def tried(removal: Removal) -> None:
-        await removal.all_report()
-        removal.move.begin()
-        removal.move.move_keys(1)
-        with pytest.raises(HubUnavailable) as raised:
-            await removal.reports()
-        for shard in range(1, SHARDS):
-            await removal.reports(shard)
-        while removal.move.move_keys():
-            pass
-        removal.move.finish()
-
-        assert ("moving", False) == (raised.value.kind, raised.value.applied)
-        assert Totals(2 * SHARDS - 1, 0) == await removal.known()
-
+    await removal.all_report()
+    removal.move.begin()
+    removal.move.move_keys(1)
+    with pytest.raises(HubUnavailable) as raised:
         await removal.reports()
+    for shard in range(1, SHARDS):
+        await removal.reports(shard)
+    while removal.move.move_keys():
+        pass
+    removal.move.finish()
 
-        assert Totals(2 * SHARDS + 1, 0) == await removal.known()
+    assert ("moving", False) == (raised.value.kind, raised.value.applied)
+    assert Totals(2 * SHARDS - 1, 0) == await removal.known()
 
-    _on(cluster, tried)
+    await removal.reports()
+
+    assert Totals(2 * SHARDS + 1, 0) == await removal.known()
 
 
-def test_keys_that_do_not_exist_yet_wait_for_the_end_of_the_move(cluster: RedisCluster) -> None:
+async def test_keys_that_do_not_exist_yet_wait_for_the_end_of_the_move(removal: Removal) -> None:
     """Neither server can know whether the other has them; what exists is exchanged about where all of it is."""
-
-    async def tried(removal: Removal) -> None:
-        await removal.all_report()
-        removal.move.begin()
-        await removal.reports()
-        with pytest.raises(HubUnavailable, match=r"^moving: "):
-            await removal.ada.reports("eve")
-        removal.move.carry_out()
+    await removal.all_report()
+    removal.move.begin()
+    await removal.reports()
+    with pytest.raises(HubUnavailable, match=r"^moving: "):
         await removal.ada.reports("eve")
+    removal.move.carry_out()
+    await removal.ada.reports("eve")
 
-        assert Totals(SHARDS + 1, 0) == await removal.known()
-
-    _on(cluster, tried)
+    assert Totals(SHARDS + 1, 0) == await removal.known()
 
 
-def test_what_is_asked_at_one_moment_travels_in_one_write(cluster: RedisCluster) -> None:
+async def test_what_is_asked_at_one_moment_travels_in_one_write(removal: Removal, cluster: RedisCluster) -> None:
     """To each owner: a node with many shards costs its servers about what a node with one does."""
+    await removal.all_report()
+    asked = [(_reads(server), _reads(server)) for server in cluster.servers]
+    await asyncio.gather(*(removal.reports(shard) for shard in range(SHARDS)))
+    reads = [_reads(server) - last for server, (_, last) in zip(cluster.servers, asked, strict=True)]
 
-    async def tried(removal: Removal) -> None:
-        await removal.all_report()
-        asked = [(_reads(server), _reads(server)) for server in cluster.servers]
-        await asyncio.gather(*(removal.reports(shard) for shard in range(SHARDS)))
-        reads = [_reads(server) - last for server, (_, last) in zip(cluster.servers, asked, strict=True)]
-
-        assert [1, 1, 1] == [number - (last - first) for number, (first, last) in zip(reads, asked, strict=True)], (
-            "beside those of asking for that number"
-        )
-
-    _on(cluster, tried)
+    assert [1, 1, 1] == [number - (last - first) for number, (first, last) in zip(reads, asked, strict=True)], (
+        "beside those of asking for that number"
+    )
 
 
-def test_one_host_in_the_url_is_enough_and_others_help_while_it_is_down(cluster: RedisCluster) -> None:
+async def test_one_host_in_the_url_is_enough_and_others_help_while_it_is_down(cluster: RedisCluster) -> None:
     """Whoever answers first tells where the slots are; nobody waits for one who does not."""
     hanging = cluster.servers[0]
     places = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
     others = [shard for shard in range(SHARDS) if cluster.owner_of(f"{{{shard}}}") is not hanging]
 
-    async def tried() -> None:
+    hanging.pause()
+    try:
         for _ in range(12):  # whom each asks first is chance
             hub = ClusterHub(f"redis+cluster://{places}", SETTINGS, shards=SHARDS)
             scene = Scene(hub, SystemClock(), join=lambda known: known)
@@ -178,23 +167,8 @@ def test_one_host_in_the_url_is_enough_and_others_help_while_it_is_down(cluster:
                 await asyncio.gather(*(scene.voice(hub=hub, shard=shard).says_hello() for shard in others))
             finally:
                 await hub.close()
-
-    hanging.pause()
-    try:
-        asyncio.run(tried())
     finally:
         hanging.resume()
-
-
-def _on(cluster: RedisCluster, tried: Callable[[Removal], Awaitable[None]]) -> None:
-    async def run() -> None:
-        removal = Removal(cluster)
-        try:
-            await tried(removal)
-        finally:
-            await removal.hub.close()
-
-    asyncio.run(run())
 
 
 def _reads(server: RedisServer) -> int:

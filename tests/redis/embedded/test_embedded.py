@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from pathlib import Path
 
@@ -52,23 +51,19 @@ class TestEmbeddedHub(WayClaims):
         await redis._call("FLUSHALL")
         await redis.close()
 
-    def test_a_console_of_another_user_of_the_server_sees_snapshots(self) -> None:
+    async def test_a_console_of_another_user_of_the_server_sees_snapshots(self) -> None:
         """It is a Redis like any; a port that is missing here would have each console show one process alone."""
         hub = self.make_hub(ManualClock(0.0))
         other = self.join(hub)
         assert isinstance(hub, SnapshotBoard)
         assert isinstance(other, SnapshotBoard)
 
-        async def run() -> tuple[float, bool, dict[str, bytes]]:
-            await other.watch(keep_s=60.0)
-            watched_s = await hub.watched_s()
-            left = await hub.leave_snapshot("a1", b"{}", keep_s=60.0)
-            found = dict(await other.snapshots())
-            await hub.close()
-            await other.close()
-            return watched_s, left, found
-
-        watched_s, left, found = asyncio.run(run())
+        await other.watch(keep_s=60.0)
+        watched_s = await hub.watched_s()
+        left = await hub.leave_snapshot("a1", b"{}", keep_s=60.0)
+        found = dict(await other.snapshots())
+        await hub.close()
+        await other.close()
 
         assert 0.0 < watched_s <= 60.0
         assert (True, {"a1": b"{}"}) == (left, found)

@@ -78,47 +78,39 @@ def test_a_master_that_hangs_is_left_for_the_one_that_the_sentinels_name(service
             service.master.resume()
 
 
-def test_a_replica_is_never_written_to_nor_read(service: RedisService) -> None:
+async def test_a_replica_is_never_written_to_nor_read(service: RedisService) -> None:
     """Though the Sentinels should name it: whoever is no master says so before it is asked anything."""
-
-    async def tried() -> list[str]:
-        hub = SentinelHub(service.url, SETTINGS)
-        voice = Scene(hub, SystemClock(), join=lambda known: known).voice()
-        kinds: list[str] = []
-        try:
-            await voice.says_hello()
-            # What a failover does, before any Sentinel has heard of it.
-            service.master.command("REPLICAOF", "127.0.0.1", str(service.replica.port))
-            service.master.command("CLIENT", "KILL", "TYPE", "normal")
-            for question in (voice.says_hello, hub.totals, voice.says_hello):
-                try:
-                    await question()
-                except HubUnavailable as error:
-                    kinds.append(error.kind)
-        finally:
-            await hub.close()
-        return kinds
-
-    kinds = asyncio.run(tried())
+    hub = SentinelHub(service.url, SETTINGS)
+    voice = Scene(hub, SystemClock(), join=lambda known: known).voice()
+    kinds: list[str] = []
+    try:
+        await voice.says_hello()
+        # What a failover does, before any Sentinel has heard of it.
+        service.master.command("REPLICAOF", "127.0.0.1", str(service.replica.port))
+        service.master.command("CLIENT", "KILL", "TYPE", "normal")
+        for question in (voice.says_hello, hub.totals, voice.says_hello):
+            try:
+                await question()
+            except HubUnavailable as error:
+                kinds.append(error.kind)
+    finally:
+        await hub.close()
 
     assert {"read-only", "connection"} >= set(kinds)
     assert "read-only" in kinds[1:]
     assert len(kinds) == 3
 
 
-def test_sentinels_that_are_away_or_hang_do_not_matter_while_most_answer(service: RedisService) -> None:
+async def test_sentinels_that_are_away_or_hang_do_not_matter_while_most_answer(service: RedisService) -> None:
     """They are asked all at once: nobody waits for one who does not answer."""
     hanging = service.sentinels[0]
     url = service.url.replace(f"/{SERVICE}", f",127.0.0.1:{free_port()}/{SERVICE}")
     assert hanging._process is not None
 
-    async def tried() -> dict[str, Totals]:
-        async with asyncio.timeout(PATIENCE_S):
-            return await _totals(url, HubSettings("shop", 100 * PATIENCE_S))
-
     hanging._process.send_signal(signal.SIGSTOP)
     try:
-        assert {} == asyncio.run(tried())
+        async with asyncio.timeout(PATIENCE_S):
+            assert {} == (await _totals(url, HubSettings("shop", 100 * PATIENCE_S)))
     finally:
         hanging._process.send_signal(signal.SIGCONT)
 

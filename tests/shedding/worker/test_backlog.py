@@ -5,7 +5,6 @@ Method: real sockets that listen and accept nothing.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -77,17 +76,14 @@ def test_another_server_at_the_same_port_is_found(listening: socket.socket) -> N
         assert 1 == backlog.waiting()
 
 
-def test_the_ports_that_requests_come_in_by_are_measured(listening: socket.socket) -> None:
+async def test_the_ports_that_requests_come_in_by_are_measured(listening: socket.socket) -> None:
     """The middleware says at which port a server has heard a request; what waits there is pressure."""
     signal = LoopLag()
     app = LoadSheddingMiddleware(_hello, Stack(WorkerShedder(signal)))
     address = listening.getsockname()
 
-    async def ask() -> None:
-        for server in (address, ["/run/a.sock", None], None):
-            await asgi_answer(app, http_scope("/") | {"server": server})
-
-    asyncio.run(ask())
+    for server in (address, ["/run/a.sock", None], None):
+        await asgi_answer(app, http_scope("/") | {"server": server})
     with socket.create_connection(address):
         assert 1 == signal.backlog.waiting()
 

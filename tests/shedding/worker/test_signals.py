@@ -101,20 +101,17 @@ def test_a_closed_loop_is_noticed() -> None:
     assert not LoopLag().probe(loop, 0, lambda: 0)
 
 
-def test_a_blocked_loop_is_seen_while_it_is_blocked() -> None:
+async def test_a_blocked_loop_is_seen_while_it_is_blocked() -> None:
     """The fraction rises while a handler blocks the loop, and not only after it: the thread does not need the loop."""
     shedder = WorkerShedder(classes=TWO)
     seen = threading.Event()
 
-    async def block() -> None:
-        shedder.watch(asyncio.get_running_loop())
-        await asyncio.sleep(0)
-        eventually(lambda: shedder.rejected > 0, "the fraction to rise")  # waits on this thread, as bad handlers do
-        seen.set()
-
     for _ in range(100):
         shedder.enter(Arrival("ada", 1, 0))
-    asyncio.run(block())
+    shedder.watch(asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    eventually(lambda: shedder.rejected > 0, "the fraction to rise")  # waits on this thread, as bad handlers do
+    seen.set()
 
     assert seen.is_set()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +41,7 @@ def test_what_wsgi_does_not_have_is_told() -> None:
     ],
     ids=["remote", "headers", "match_info", "what the application keeps", "query"],
 )
-def test_what_aiohttps_requests_have_is_there(agent: Agent, key: Callable[[Any], object]) -> None:
+async def test_what_aiohttps_requests_have_is_there(agent: Agent, key: Callable[[Any], object]) -> None:
     """Each finds what it looks for: two keys of a limit of one, one after the other, and nothing fails."""
 
     async def answer(_request: web.Request) -> web.Response:
@@ -54,19 +53,15 @@ def test_what_aiohttps_requests_have_is_there(agent: Agent, key: Callable[[Any],
         response: web.StreamResponse = await handler(request)
         return response
 
-    async def run() -> tuple[list[int], dict[str, int]]:
-        app, limits = web.Application(), Limits("1/hour", agent=agent, key_func=key)
-        app.router.add_get("/{shop}", answer)
-        limits.install(app)
-        app.middlewares.insert(0, keep)
-        async with AiohttpClient(AiohttpServer(app)) as client:
-            asked = [
-                await client.get(f"/{tenant}?tenant={tenant}", headers={"X-Tenant": tenant})
-                for tenant in ("a", "b", "a")
-            ]
-        return [each.status for each in asked], limits.guard.stats().failures
-
-    statuses, failures = asyncio.run(run())
+    app, limits = web.Application(), Limits("1/hour", agent=agent, key_func=key)
+    app.router.add_get("/{shop}", answer)
+    limits.install(app)
+    app.middlewares.insert(0, keep)
+    async with AiohttpClient(AiohttpServer(app)) as client:
+        asked = [
+            await client.get(f"/{tenant}?tenant={tenant}", headers={"X-Tenant": tenant}) for tenant in ("a", "b", "a")
+        ]
+    statuses, failures = [each.status for each in asked], limits.guard.stats().failures
 
     assert {} == failures
     assert statuses in ([200, 200, 429], [200, 429, 429])  # of the address, which all share, the second is too many

@@ -429,7 +429,7 @@ def test_the_extension_of_flask_tells_it_too(agent: Agent, caplog: pytest.LogCap
     ("outside", "path", "told"),
     [(True, "/login", 1), (True, "/api/login", 0), (False, "/login", 0), (False, "/api/login", 0), (False, "/x", 1)],
 )
-def test_aiohttp_tells_it_of_mounted_applications(
+async def test_aiohttp_tells_it_of_mounted_applications(
     outside: bool, path: str, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Outside, paths are whole; within, the prefix may be left out."""
@@ -437,17 +437,14 @@ def test_aiohttp_tells_it_of_mounted_applications(
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(text="yes")
 
-    async def run() -> int:
+    with caplog.at_level(logging.WARNING, "reconverge"):
         inner, outer = web.Application(), web.Application()
         inner.router.add_get("/login", answer)
         limits = AiohttpLimits(rules=rules(path), agent="memory://")
         limits.install(outer if outside else inner)
         outer.add_subapp("/api", inner)
         async with AiohttpClient(AiohttpServer(outer)) as client:
-            return [(await client.get("/api/login")).status for _ in range(2)][1]
-
-    with caplog.at_level(logging.WARNING, "reconverge"):
-        status = asyncio.run(run())
+            status = [(await client.get("/api/login")).status for _ in range(2)][1]
 
     assert told == len(warnings_of(caplog))
     assert (200 if told else 429) == status
