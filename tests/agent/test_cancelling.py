@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from reconverge import Agent
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL, admitted_of, exchange_threads
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.waiting import eventually, eventually_in_loop
-
-pytestmark = pytest.mark.usefixtures("left_to_the_collector")
 
 
 class CancellingHub(MemoryHub):

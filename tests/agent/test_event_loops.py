@@ -32,8 +32,6 @@ from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually, eventually_in_loop
 
-pytestmark = pytest.mark.usefixtures("left_to_the_collector")
-
 
 async def _introduce(agent: Agent, key: str = "ada") -> int:
     """Does as `introduce`, in the loop that exchanges."""

@@ -22,8 +22,7 @@ from tests.support.hubs.reached import WayClaims
 from tests.support.redis_sentinel import SERVICE, RedisService
 from tests.support.servers import free_port
 
-# Several servers are started; a handshake with a Sentinel that answers late is cancelled.
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("left_to_the_collector")]
+pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 30.0
 SETTINGS = HubSettings("claims", TIMEOUT_S)
