@@ -15,7 +15,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, ExchangeDriver
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.support.kernel.talker import MINUTE, World, busy
+from tests.support.kernel.talker import MINUTE, Talkers, busy
 
 OUTAGE = ["is unavailable", "answers again"]
 HUB = "fickle"
@@ -37,7 +37,7 @@ class Exchanging:
     """Two nodes that stand for two shards, and the exchanges of both; a context, in which they go on."""
 
     def __init__(self) -> None:
-        self._world: World = busy(MINUTE, nodes=2)
+        self._world: Talkers = busy(MINUTE, nodes=2)
         self.clock = self._world.clock
         self.hub = FickleHub(clock=self._world.clock)
         self._exchanges = ExchangeDriver(

@@ -22,7 +22,7 @@ LIMIT = f"{QUOTA}/year"
 ALGORITHMS = ("fixed-window", "sliding-window", "token-bucket")
 
 
-class Pair:
+class AdaAndBob:
     """Two agents that share one limit, and what both have admitted to one key."""
 
     def __init__(self, ada: Agent, bob: Agent, algorithm: str | None) -> None:
@@ -42,16 +42,16 @@ class Pair:
         eventually(lambda: self.ask() and all(map(ge, map(exchanges_of, self.agents), enough)), "more answers")
 
 
-MakePair = Callable[..., Pair]
+MakePair = Callable[..., AdaAndBob]
 
 
 @pytest.fixture
 def make_pair(redis_server: RedisServer, make_agent: MakeAgent) -> MakePair:
     """Make two agents on one server."""
 
-    def make(policy: str, algorithm: str | None = None) -> Pair:
+    def make(policy: str, algorithm: str | None = None) -> AdaAndBob:
         ada, bob = (make_agent(redis_server.url, policy=policy) for _ in range(2))
-        return Pair(ada, bob, algorithm)
+        return AdaAndBob(ada, bob, algorithm)
 
     return make
 

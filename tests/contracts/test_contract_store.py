@@ -40,7 +40,7 @@ KEY = "shop:{0}:contracts"
 DIGEST = "00" * 32
 
 
-class TestInMemory(ContractStoreClaims):
+class TestContractsInMemory(ContractStoreClaims):
     """Without any connection."""
 
     def make_store(self) -> ContractHub:
@@ -52,7 +52,7 @@ class TestInMemory(ContractStoreClaims):
         return MemoryHub()
 
 
-class TestOnRedis(ContractStoreClaims):
+class TestContractsOnRedis(ContractStoreClaims):
     """Through an object for each process."""
 
     @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ class TestWithSentinels(ContractStoreClaims):
         return SentinelHub(self.url, OTHERS)
 
 
-class TestEmbedded(ContractStoreClaims):
+class TestContractsEmbedded(ContractStoreClaims):
     """In a server that is started for it."""
 
     def make_store(self) -> ContractHub:
@@ -208,7 +208,7 @@ class Unconditional(MemoryHub):
         return await super().swap_index(payload, over=read, bytes_max=bytes_max, keep_s=keep_s)
 
 
-class Cut(MemoryHub):
+class CutPages(MemoryHub):
     """Makes whatever is too long look as if it were not."""
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
@@ -216,7 +216,7 @@ class Cut(MemoryHub):
         return None if page is None else page[:bytes_max]
 
 
-class Forgetful(MemoryHub):
+class KnowsAllPages(MemoryHub):
     """Says of all pages that they are there."""
 
     async def keep_pages(self, digests: Any, *, keep_s: float) -> list[str]:
@@ -230,9 +230,9 @@ class Forgetful(MemoryHub):
     [
         (Unconditional, "test_an_index_is_swapped_for_what_was_read_and_for_nothing_else"),
         (Unconditional, "test_of_writers_at_once_one_is_in_time"),
-        (Cut, "test_something_too_long_is_seen_to_be_that"),
-        (Forgetful, "test_before_anything_is_put_nothing_is_there"),
-        (Forgetful, "test_pages_that_are_not_there_are_named"),
+        (CutPages, "test_something_too_long_is_seen_to_be_that"),
+        (KnowsAllPages, "test_before_anything_is_put_nothing_is_there"),
+        (KnowsAllPages, "test_pages_that_are_not_there_are_named"),
     ],
 )
 def test_a_store_that_breaks_a_promise_fails_the_contract(wrong: type[MemoryHub], claim: str) -> None:

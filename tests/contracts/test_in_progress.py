@@ -78,7 +78,7 @@ def contracts(agent: Agent) -> Contracts:
     return Contracts(agent, DOCUMENT)
 
 
-class Held:
+class OpenResponses:
     """An ASGI application whose responses stay open until they are let go."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def test_a_request_has_its_slot_until_its_response_ends(agent: Agent, contracts:
     """The plan, or the customer in place of it, sets the number; a request too many costs nothing of the rate."""
 
     async def story() -> tuple[int, list[list[int]]]:
-        held = Held()
+        held = OpenResponses()
         app = RateLimitMiddleware(held, rules=[Rule(limits=contracts, key_func=BY_CUSTOMER)], agent=agent)
         tasks = [await begun(app, customer, 5) for customer in ("small", "big")]
         running = in_use(agent)
@@ -131,7 +131,7 @@ def test_a_plan_changes_while_slots_are_held(agent: Agent, contracts: Contracts)
     """A running request counts in the new plan, larger or smaller, and gives its slot back to it, once."""
 
     async def story() -> tuple[list[int], list[list[int]]]:
-        held, running, tasks = Held(), [], []
+        held, running, tasks = OpenResponses(), [], []
         app = RateLimitMiddleware(held, rules=[Rule(limits=contracts, key_func=BY_CUSTOMER)], agent=agent)
         for plan in ("free", "pro", "free"):
             contracts.replace(document(ada=plan))
@@ -201,7 +201,7 @@ def test_what_a_request_costs_of_rates_is_no_number_of_slots(agent: Agent) -> No
 
     contracts = Contracts(agent, DOCUMENT)
     for number, settle in enumerate((lambda _response: 7, fails)):
-        held = Held()
+        held = OpenResponses()
         held.let_go.set()
         rule = Rule(limits=contracts, key_func=BY_CUSTOMER, cost=10, settle=settle)
         app = RateLimitMiddleware(held, rules=[rule], agent=agent)

@@ -47,7 +47,7 @@ CUSTOMERS = 5000
 """Four pages."""
 
 
-class OddHub(MemoryHub):
+class PageHub(MemoryHub):
     """A hub in memory that counts pages, and of which some are damaged, lost or do not come."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -75,16 +75,16 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def hub(clock: ManualClock) -> OddHub:
+def hub(clock: ManualClock) -> PageHub:
     """With 5,000 customers, of which every tenth has a limit of its own."""
-    hub = OddHub(clock)
+    hub = PageHub(clock)
     publish(hub, clock, many(CUSTOMERS))
     hub.asked.clear()
     return hub
 
 
 @pytest.fixture
-def node(hub: OddHub, clock: ManualClock) -> DecidingNode:
+def node(hub: PageHub, clock: ManualClock) -> DecidingNode:
     """That has read the index and the plans."""
     node = DecidingNode(hub, clock)
     node.interval()
@@ -113,7 +113,7 @@ def of_page(number: int, pages: int, most: int = 10, begin: int = 0) -> list[str
     return [each for each in names if page_number(each, pages) == number][:most]
 
 
-def test_a_page_is_fetched_when_a_customer_of_it_is_met(hub: OddHub, node: DecidingNode) -> None:
+def test_a_page_is_fetched_when_a_customer_of_it_is_met(hub: PageHub, node: DecidingNode) -> None:
     """Before that none is; afterwards all customers of the page are known, each as the document says."""
     pages = len(digests(hub))
     assert (4, set(), 1) == (pages, node.held, node.contracts.version)
@@ -132,7 +132,7 @@ def test_a_page_is_fetched_when_a_customer_of_it_is_met(hub: OddHub, node: Decid
     assert {each: document.customers[each] for each in mine} == mine
 
 
-def test_until_its_page_is_there_a_customer_is_decided_as_an_unknown_one(hub: OddHub, node: DecidingNode) -> None:
+def test_until_its_page_is_there_a_customer_is_decided_as_an_unknown_one(hub: PageHub, node: DecidingNode) -> None:
     """By the plan of unknown customers, 100 a minute; what was used moves with it to its own plan."""
     customer = next(each for each in of_page(1, 4, 100) if each.endswith("7"))  # on plan-7 or plan-17: 107 or 117
     quota = 100 + int(customer[-6:]) % 20
@@ -143,7 +143,7 @@ def test_until_its_page_is_there_a_customer_is_decided_as_an_unknown_one(hub: Od
     assert (100, quota - 100) == (before, after)
 
 
-def test_a_customer_may_be_refused_until_its_page_is_there(hub: OddHub, clock: ManualClock) -> None:
+def test_a_customer_may_be_refused_until_its_page_is_there(hub: PageHub, clock: ManualClock) -> None:
     """With `refused`: it may come again after a second, other than one that is unknown for good."""
     node = DecidingNode(hub, clock, meanwhile="refused")
     node.interval()
@@ -161,7 +161,7 @@ def test_a_customer_may_be_refused_until_its_page_is_there(hub: OddHub, clock: M
 
 
 def test_unknown_customers_that_are_refused_may_come_again_while_their_page_is_fetched(
-    hub: OddHub, clock: ManualClock
+    hub: PageHub, clock: ManualClock
 ) -> None:
     """A second while it is not known, and infinity when it is."""
     publish(hub, clock, {**many(CUSTOMERS), "unknown": "refused"})
@@ -176,7 +176,7 @@ def test_unknown_customers_that_are_refused_may_come_again_while_their_page_is_f
 
 def test_a_plan_that_counts_otherwise_is_not_forgiven_when_the_page_comes(clock: ManualClock) -> None:
     """The charge to the plan of unknown customers holds beside a bucket, until it counts no more."""
-    hub = OddHub(clock)
+    hub = PageHub(clock)
     publish(hub, clock, shop(ada="bucket"))
     node = DecidingNode(hub, clock)
     node.interval()
@@ -197,7 +197,7 @@ def test_a_customer_is_decided_by_its_page_from_the_moment_it_is_held(
 ) -> None:
     """Also where more have come than are noted for a page; and its use is not forgiven."""
     monkeypatch.setattr(customers_module, "PENDING_MAX", 0)
-    hub = OddHub(clock)
+    hub = PageHub(clock)
     publish(hub, clock, shop(ada="bucket"))
     node = DecidingNode(hub, clock)
     node.interval()
@@ -215,7 +215,7 @@ def test_what_was_used_before_a_version_whose_page_came_is_not_forgiven(
 ) -> None:
     """The customer was met by one version, and its page is fetched for another customer of the next one."""
     monkeypatch.setattr(customers_module, "PENDING_MAX", noted)
-    hub = OddHub(clock)
+    hub = PageHub(clock)
     publish(hub, clock, shop(ada="bucket"))
     node = DecidingNode(hub, clock)
     node.interval()
@@ -246,7 +246,7 @@ def test_a_limit_that_holds_on_stays_when_a_further_one_comes(clock: ManualClock
 
 
 def test_a_changed_page_is_in_force_when_it_has_come_and_the_former_until_then(
-    hub: OddHub, clock: ManualClock, node: DecidingNode
+    hub: PageHub, clock: ManualClock, node: DecidingNode
 ) -> None:
     """Stale while it is revalidated: pages that do not come leave the version before in force, as a whole."""
     one, other = of_page(1, 4, 1)[0], of_page(3, 4, 1)[0]
@@ -271,7 +271,7 @@ def test_a_changed_page_is_in_force_when_it_has_come_and_the_former_until_then(
 
 
 def test_a_version_that_can_be_read_is_in_force_after_one_interval(
-    hub: OddHub, clock: ManualClock, node: DecidingNode
+    hub: PageHub, clock: ManualClock, node: DecidingNode
 ) -> None:
     """No page that is held outlives its version by more; only pages that have changed are fetched."""
     customers = [of_page(number, 4, 1)[0] for number in range(4)]
@@ -289,7 +289,7 @@ def test_a_version_that_can_be_read_is_in_force_after_one_interval(
 
 
 def test_a_page_that_is_damaged_or_lost_is_refused_counted_and_said_once(
-    hub: OddHub, clock: ManualClock, node: DecidingNode, caplog: pytest.LogCaptureFixture
+    hub: PageHub, clock: ManualClock, node: DecidingNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its customers are decided as unknown ones until it is sound; it is not asked for with every request."""
     damaged, lost = of_page(1, 4, 20), of_page(2, 4, 20)
@@ -315,7 +315,7 @@ def test_a_page_that_is_damaged_or_lost_is_refused_counted_and_said_once(
 
 
 def test_an_old_version_of_a_page_is_refused_in_place_of_a_new_one(
-    hub: OddHub, clock: ManualClock, node: DecidingNode
+    hub: PageHub, clock: ManualClock, node: DecidingNode
 ) -> None:
     """Of a page that is held, whose version before stays in force, and of one that is met."""
     held, other = of_page(1, 4, 1)[0], of_page(3, 4, 1)[0]
@@ -340,7 +340,7 @@ def test_an_old_version_of_a_page_is_refused_in_place_of_a_new_one(
     assert {reader.DAMAGED: 2} == node.reader.stats().rejected
 
 
-def test_a_hub_that_is_away_is_asked_with_a_growing_pause(hub: OddHub, node: DecidingNode) -> None:
+def test_a_hub_that_is_away_is_asked_with_a_growing_pause(hub: PageHub, node: DecidingNode) -> None:
     """Known customers go on as before, others as unknown ones; and it is counted."""
     known, other = of_page(0, 4, 1)[0], of_page(1, 4, 1)[0]
     node.contracts.hit(known)
@@ -361,7 +361,7 @@ def test_a_hub_that_is_away_is_asked_with_a_growing_pause(hub: OddHub, node: Dec
 
 
 @pytest.mark.slow
-def test_a_flood_of_names_fetches_each_page_once(hub: OddHub, node: DecidingNode) -> None:
+def test_a_flood_of_names_fetches_each_page_once(hub: PageHub, node: DecidingNode) -> None:
     """100,000 names that stand on no page: four pages, and bounded tables of what is not known yet."""
     for number in range(20_000):
         node.contracts.hit(f"stranger-{number}")
@@ -379,7 +379,7 @@ def test_a_flood_of_names_fetches_each_page_once(hub: OddHub, node: DecidingNode
 
 
 def test_a_flood_of_names_drives_no_page_out_of_which_a_customer_was_met(
-    hub: OddHub, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    hub: PageHub, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the table is full, names fetch a bounded number of pages in an interval, and no page goes for them."""
     monkeypatch.setattr(page_fetching, "TABLE_BYTES_MIN", 0)
@@ -427,7 +427,7 @@ def test_a_page_with_many_own_limits_has_room_and_is_fetched_no_more_often(
         each: {"plan": "plan-1", "limits": {"calls": f"{5000 + number}/minute"}}
         for number, each in enumerate(said["customers"])
     }
-    hub = OddHub(clock)
+    hub = PageHub(clock)
     publish(hub, clock, said)
     node = DecidingNode(hub, clock, bytes_max=room)
     node.interval()
@@ -452,7 +452,7 @@ def heaviest_page(node: DecidingNode) -> int:
     return max(page.weight for page in node.demand.held.values())
 
 
-def test_what_is_checked_is_not_in_use_for_it(hub: OddHub, clock: ManualClock) -> None:
+def test_what_is_checked_is_not_in_use_for_it(hub: PageHub, clock: ManualClock) -> None:
     """A node with caps looks at all customers of a version; a page that only strangers have met stays one of those."""
     node = DecidingNode(hub, clock)
     node.interval()
@@ -514,7 +514,7 @@ def test_a_page_that_is_not_in_use_is_dropped_and_others_are_not(clock: ManualCl
 
 
 def test_more_customers_on_more_pages_leave_no_customer_without_its_contract(
-    hub: OddHub, clock: ManualClock, node: DecidingNode
+    hub: PageHub, clock: ManualClock, node: DecidingNode
 ) -> None:
     """When they are divided anew, the pages come first on which the customers stand of pages that are in use."""
     met = [of_page(number, 4, 1)[0] for number in range(3)]
@@ -531,7 +531,7 @@ def test_more_customers_on_more_pages_leave_no_customer_without_its_contract(
 
 
 def test_changed_plans_are_in_force_for_pages_that_have_not_changed(
-    hub: OddHub, clock: ManualClock, node: DecidingNode
+    hub: PageHub, clock: ManualClock, node: DecidingNode
 ) -> None:
     """Customers are checked against the new plans; one whose plan is gone keeps the whole version from being obeyed."""
     customer = of_page(1, 4, 1)[0]
@@ -548,7 +548,7 @@ def test_changed_plans_are_in_force_for_pages_that_have_not_changed(
 
 
 def test_what_is_held_is_kept_in_a_file_for_a_start_without_the_hub(
-    hub: OddHub, clock: ManualClock, tmp_path: Path
+    hub: PageHub, clock: ManualClock, tmp_path: Path
 ) -> None:
     """The plans and the pages that were met; customers on others are decided as unknown ones."""
     node = DecidingNode(hub, clock, file=KeptFile(tmp_path / "kept"))
@@ -557,7 +557,7 @@ def test_what_is_held_is_kept_in_a_file_for_a_start_without_the_hub(
     node.contracts.hit(known)
     node.go_on()
     node.interval(reader.KEPT_AGAIN_S)
-    late = DecidingNode(OddHub(clock), clock, file=KeptFile(tmp_path / "kept"))
+    late = DecidingNode(PageHub(clock), clock, file=KeptFile(tmp_path / "kept"))
 
     assert 1 == late.contracts.version
     assert [False, True] == [late.contracts.test(each).pending for each in (known, other)]
@@ -565,7 +565,7 @@ def test_what_is_held_is_kept_in_a_file_for_a_start_without_the_hub(
 
 
 def test_a_hub_that_has_lost_its_data_is_told_what_all_nodes_hold(
-    hub: OddHub, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    hub: PageHub, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each puts the pages that it holds; the index follows when all are there, and not before."""
     nodes = [DecidingNode(hub, clock) for _ in range(2)]
@@ -590,7 +590,7 @@ def test_a_hub_that_has_lost_its_data_is_told_what_all_nodes_hold(
 
 
 @pytest.mark.slow
-def test_a_small_document_is_held_whole(hub: OddHub, clock: ManualClock) -> None:
+def test_a_small_document_is_held_whole(hub: PageHub, clock: ManualClock) -> None:
     """Below the number of pages from which on they are fetched on demand, nothing is as it was not before."""
     node = DecidingNode(hub, clock)
     node.reader._on_demand_from = 5
@@ -607,7 +607,7 @@ def test_a_small_document_is_held_whole(hub: OddHub, clock: ManualClock) -> None
     assert None is node.reader.stats().pages_held
 
 
-def test_a_cap_of_the_node_that_does_not_fit_keeps_the_page_away(hub: OddHub, clock: ManualClock) -> None:
+def test_a_cap_of_the_node_that_does_not_fit_keeps_the_page_away(hub: PageHub, clock: ManualClock) -> None:
     """The page is refused and counted, and no decision fails for it."""
     plans = {"free": {"limits": {"calls": "50/second"}}}
     said = {"unknown": "free", "plans": plans, "customers": {"ada": {"plan": "free", "limits": {"calls": "9/hour"}}}}
@@ -648,7 +648,7 @@ def test_requests_that_may_wait_have_the_page(redis_server: RedisServer, make_ag
     eventually(lambda: not contracts.hit(third).pending, "the page of the third")
 
 
-def test_so_many_requests_wait_for_a_page_and_no_more(hub: OddHub, node: DecidingNode) -> None:
+def test_so_many_requests_wait_for_a_page_and_no_more(hub: PageHub, node: DecidingNode) -> None:
     """Further ones are decided from memory; those that wait go on when the version is another one."""
     customers = node.contracts.document.customers
     assert isinstance(customers, OnDemandCustomers)
@@ -660,7 +660,7 @@ def test_so_many_requests_wait_for_a_page_and_no_more(hub: OddHub, node: Decidin
     assert all(each is not None and each.done() for each in waiting[:-1])
 
 
-def test_a_request_that_waits_no_longer_leaves_nothing_behind(hub: OddHub, node: DecidingNode) -> None:
+def test_a_request_that_waits_no_longer_leaves_nothing_behind(hub: PageHub, node: DecidingNode) -> None:
     """Neither one whose time is over, nor one that is cancelled; and the page may come all the same."""
     customers = node.contracts.document.customers
     assert isinstance(customers, OnDemandCustomers)
@@ -685,7 +685,7 @@ def test_a_request_that_waits_no_longer_leaves_nothing_behind(hub: OddHub, node:
 
 
 def test_a_customer_that_was_not_met_is_explained_and_reset_as_what_it_is(
-    hub: OddHub, clock: ManualClock, node: DecidingNode, monkeypatch: pytest.MonkeyPatch
+    hub: PageHub, clock: ManualClock, node: DecidingNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as an unknown one: it says that its contract is not there yet, and what cannot be reset is an error."""
     monkeypatch.setattr(contracts_module, "MEETING_S", 0.001)

@@ -58,7 +58,7 @@ PLACES: Final = tuple(reconverge.__path__)
 """The hub is in this process, and is not interrupted: one of its own would not be."""
 
 
-class FickleHub(MemoryHub):
+class HubAway(MemoryHub):
     """A hub that is unavailable for a while."""
 
     away = False
@@ -69,10 +69,10 @@ class FickleHub(MemoryHub):
         return await super().exchange(batch)
 
 
-class Driven(Node):
+class TaskNode(Node):
     """A node that exchanges as a task does, with a limiter for every kind of limit."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: InterruptedFleet) -> None:
         super().__init__(world.clock, keys_max=world.keys_max)
         self._loop = world.loop
         self.exchanges = ExchangeDriver(
@@ -132,15 +132,15 @@ class Driven(Node):
         return {name: Totals(tally.charged, tally.refunded) for name, tally in tallies.items()}
 
 
-class World:
+class InterruptedFleet:
     """Two nodes and a hub."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, keys_max: int = 1000) -> None:
         self.loop = loop
         self.keys_max = keys_max
         self.clock = ManualClock(START_S)
-        self.hub = FickleHub(clock=self.clock)
-        self.one, self.other = Driven(self), Driven(self)
+        self.hub = HubAway(clock=self.clock)
+        self.one, self.other = TaskNode(self), TaskNode(self)
 
     def align(self) -> None:
         """Let so much time pass that nothing counts any more, up to the same place in a window."""
@@ -181,44 +181,44 @@ class World:
         return admitted
 
 
-class Story(NamedTuple):
+class Acts(NamedTuple):
     """The acts of the first node while it is interrupted."""
 
-    begins: Callable[[World], object]
-    goes_on: Callable[[World], object]
+    begins: Callable[[InterruptedFleet], object]
+    goes_on: Callable[[InterruptedFleet], object]
 
 
-def nothing(_: World) -> None:
+def nothing(_: InterruptedFleet) -> None:
     """All is well."""
 
 
-def away(world: World) -> None:
+def away(world: InterruptedFleet) -> None:
     """The hub cannot be reached."""
     world.hub.away = True
 
 
-def later(world: World) -> None:
+def later(world: InterruptedFleet) -> None:
     """The lease is over."""
     world.clock.advance_ns(LEASE_NS + SECOND_NS)
 
 
-def both_exchange(world: World) -> None:
+def both_exchange(world: InterruptedFleet) -> None:
     """The other node comes first, so that the hub hears that the lease is over from it."""
     world.other.exchange()
     world.one.exchange(4)
 
 
 STORIES: Final = {
-    "as usual": Story(nothing, lambda world: world.one.exchange(3)),
-    "the hub is away": Story(away, lambda world: world.one.exchange(1)),
-    "the hub has lost its data": Story(lambda world: world.hub.lose_data(), lambda world: world.one.exchange(4)),
-    "the lease is over": Story(later, lambda world: world.one.exchange(4)),
-    "the lease is over at the hub": Story(later, both_exchange),
-    "the node leaves": Story(nothing, lambda world: world.one.leave()),
+    "as usual": Acts(nothing, lambda world: world.one.exchange(3)),
+    "the hub is away": Acts(away, lambda world: world.one.exchange(1)),
+    "the hub has lost its data": Acts(lambda world: world.hub.lose_data(), lambda world: world.one.exchange(4)),
+    "the lease is over": Acts(later, lambda world: world.one.exchange(4)),
+    "the lease is over at the hub": Acts(later, both_exchange),
+    "the node leaves": Acts(nothing, lambda world: world.one.leave()),
 }
 
 
-def interrupted(world: World, story: Story, number: int, raises: Callable[[], object]) -> bool:
+def interrupted(world: InterruptedFleet, story: Acts, number: int, raises: Callable[[], object]) -> bool:
     """Whether there was an instruction of that number in the story, before which something was raised."""
     was = False
 
@@ -252,7 +252,7 @@ def test_an_exception_anywhere_in_an_exchange_loses_nothing(
     story: str, raises: Callable[[], object], loop: asyncio.AbstractEventLoop
 ) -> None:
     """No lock stays held, the next exchange works, the hub's books are right, and each key is as free as it was."""
-    world = World(loop)
+    world = InterruptedFleet(loop)
     number, calm, was = UNREACHED, Counter[tuple[str, str]](), True
     while was:
         told = f"at instruction {number}"

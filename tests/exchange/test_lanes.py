@@ -22,7 +22,7 @@ BATCHES = 3
 """The one that was under way when the keys changed, and two more."""
 
 
-class CountingHub(MemoryHub):
+class RationedHub(MemoryHub):
     """Answers one node only so many more times, if it is told to, and lets it wait then."""
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class CountingHub(MemoryHub):
 
 
 @pytest.fixture
-def hub() -> CountingHub:
+def hub() -> RationedHub:
     """A hub that answers at once, so far."""
-    return CountingHub()
+    return RationedHub()
 
 
 @pytest.fixture
-def agents(hub: CountingHub) -> Iterator[list[Agent]]:
+def agents(hub: RationedHub) -> Iterator[list[Agent]]:
     """Two agents that meet there, and may wait long for its answers."""
     with (
         Agent(hub, sync_interval=0.02, exchange_timeout=30.0, max_keys=2 * KEYS, new_keys_max=1_000_000) as one,
@@ -66,7 +66,7 @@ def agents(hub: CountingHub) -> Iterator[list[Agent]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("quotas", "uses"), [(NEVER_FULL, 1), ("10/hour", 6)], ids=["changed", "in a hurry"])
 def test_a_change_reaches_another_node_within_three_batches(
-    agents: list[Agent], hub: CountingHub, quotas: str, uses: int
+    agents: list[Agent], hub: RationedHub, quotas: str, uses: int
 ) -> None:
     """Whether the thousands of keys of the other limit only changed, or are also about to use up their allowances."""
     one, _ = agents

@@ -31,7 +31,7 @@ SCARCE = Limit(20, 2)
 """So few that a key runs low within an interval."""
 
 
-class Busy:
+class ManyKeysInUse:
     """A node with many keys, all of which are used again while it waits for each answer, and between its exchanges."""
 
     def __init__(self, *, uses: int = 1, policy: Policy = BALANCED, round_trip_ns: int = ROUND_TRIP_NS) -> None:
@@ -122,7 +122,7 @@ class Busy:
 @pytest.mark.parametrize("policy", [BALANCED, NAIVE], ids=["balanced", "naive"])
 def test_a_busy_key_is_one_report_in_an_interval_however_often_it_is_used(uses: int, policy: Policy) -> None:
     """A thousand keys make four batches in each, although all are used again before the second of these is sent."""
-    node = Busy(uses=uses, policy=policy)
+    node = ManyKeysInUse(uses=uses, policy=policy)
     node.is_known()
 
     node.goes_on(INTERVALS)
@@ -133,7 +133,7 @@ def test_a_busy_key_is_one_report_in_an_interval_however_often_it_is_used(uses: 
 
 def test_keys_in_a_hurry_add_their_own_reports_only() -> None:
     """They are reported ahead of time as well, as is their right, and the others once in each interval as before."""
-    node = Busy(uses=2)
+    node = ManyKeysInUse(uses=2)
     scarce = node.kernel.declare("scarce", SCARCE, BALANCED)
     node.also_uses(scarce, 20)
     node.is_known()
@@ -149,7 +149,7 @@ def test_keys_in_a_hurry_add_their_own_reports_only() -> None:
 
 def test_more_keys_in_a_hurry_than_a_batch_holds_make_no_endless_round() -> None:
     """Within a round each of them waits for its time, as it does between rounds, and the others are reported once."""
-    node = Busy()
+    node = ManyKeysInUse()
     scarce = node.kernel.declare("scarce", SCARCE, BALANCED)
     node.also_uses(scarce, 2 * CELLS_MAX)
     node.is_known()
@@ -162,7 +162,7 @@ def test_more_keys_in_a_hurry_than_a_batch_holds_make_no_endless_round() -> None
 
 def test_no_key_waits_for_longer_than_an_interval_and_a_round() -> None:
     """Though others are used all the time, some of them are in a hurry, and new keys keep coming."""
-    node = Busy()
+    node = ManyKeysInUse()
     scarce = node.kernel.declare("scarce", SCARCE, BALANCED)
     node.also_uses(scarce, CELLS_MAX)
     node.is_known()
@@ -180,7 +180,7 @@ def test_no_key_waits_for_longer_than_an_interval_and_a_round() -> None:
 
 def test_a_new_key_and_one_in_a_hurry_do_not_wait_for_the_end_of_a_round() -> None:
     """They are in its next batch."""
-    node = Busy()
+    node = ManyKeysInUse()
     node.is_known()
     while node.syncer.due_ns(node.clock.monotonic_ns()) > node.clock.monotonic_ns():
         node.uses_all()
@@ -200,7 +200,7 @@ def test_a_new_key_and_one_in_a_hurry_do_not_wait_for_the_end_of_a_round() -> No
 
 def test_a_round_that_takes_longer_than_an_interval_is_followed_by_the_next_one() -> None:
     """At once, and no key is reported twice before all others are."""
-    node = Busy(policy=NAIVE, round_trip_ns=INTERVAL_NS // 2)
+    node = ManyKeysInUse(policy=NAIVE, round_trip_ns=INTERVAL_NS // 2)
     node.is_known()
     while node.kernel.round_goes_on(0, None):
         node.exchanges()
@@ -219,7 +219,7 @@ def test_a_round_that_takes_longer_than_an_interval_is_followed_by_the_next_one(
 @pytest.mark.slow
 def test_a_limit_that_becomes_due_during_a_round_of_others_is_reported_right_after_it() -> None:
     """It does not wait for an interval of its own once more."""
-    node = Busy()
+    node = ManyKeysInUse()
     own = node.kernel.declare("own", PLENTY, BALANCED)
     node.kernel.change_own_pace([own], LimitInterval(3 * INTERVAL_NS, EARLIEST_NS))
     node.also_uses(own, 1)
@@ -234,7 +234,7 @@ def test_a_limit_that_becomes_due_during_a_round_of_others_is_reported_right_aft
 
 def test_a_node_that_leaves_in_the_middle_of_a_round_says_everything() -> None:
     """It reports the rest of the round, and all that came after its beginning."""
-    node = Busy()
+    node = ManyKeysInUse()
     node.is_known()
     while not node.kernel.round_goes_on(0, None):
         node.goes_on(0.001)

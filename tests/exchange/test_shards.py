@@ -22,7 +22,7 @@ ROUNDS = 5
 PATIENCE_S = 60.0
 
 
-class OddHub(MemoryHub):
+class SilentShardHub(MemoryHub):
     """Once it is told to, one of its shards does not answer, or fails."""
 
     def __init__(self, *, fails: bool = False) -> None:
@@ -62,7 +62,7 @@ def _exchanges(agent: Agent) -> list[int]:
 
 def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
     """On a thread: for as long as it takes, the others exchange as if it were not there."""
-    hub = OddHub()
+    hub = SilentShardHub()
     agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
     agent.limit("login", "1000/hour")
     keys = _keys(agent)
@@ -79,7 +79,7 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
 
 async def test_nor_does_it_in_a_loop_of_the_applications() -> None:
     """The exchanges are a task there."""
-    hub = OddHub()
+    hub = SilentShardHub()
     agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
     agent.limit("login", "1000/hour")
     keys = _keys(agent)
@@ -96,7 +96,7 @@ async def test_nor_does_it_in_a_loop_of_the_applications() -> None:
 
 def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> None:
     """An exchange ahead of time begins at once, though the next regular one would be far off."""
-    hub = OddHub()
+    hub = SilentShardHub()
     agent = Agent(hub, sync_interval=9.0, min_sync_interval=0.001, exchange_timeout=20.0)
     login = agent.limit("login", "1000/hour")
     with agent:
@@ -115,7 +115,7 @@ def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> 
 
 def test_a_decision_that_calls_for_an_exchange_does_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even to the pipe that wakes a loop: the loop looks by itself whether somebody has called."""
-    hub = OddHub()
+    hub = SilentShardHub()
     agent = Agent(hub, sync_interval=9.0, min_sync_interval=0.001, exchange_timeout=20.0)
     login = agent.limit("login", "1000/hour")
     mine, sent = threading.current_thread(), []
@@ -144,7 +144,7 @@ def test_a_decision_that_calls_for_an_exchange_does_no_output(monkeypatch: pytes
 def test_an_outage_of_one_shard_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """However often the others answer meanwhile, and which it is; and once, when it is over."""
     caplog.set_level(logging.WARNING, "reconverge")
-    hub = OddHub(fails=True)
+    hub = SilentShardHub(fails=True)
     with Agent(hub, sync_interval=0.01) as agent:
         agent.limit("login", "1000/hour")
         keys = _keys(agent)

@@ -17,7 +17,7 @@ from reconverge.kernel import LimitInterval, Table
 from reconverge.kernel.table.slow_path import view_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 from tests.support.node import INTERVAL_NS, LEASE_NS
 
 LIMIT = Limit(100_000, 60)
@@ -26,7 +26,7 @@ FAST = LimitInterval(INTERVAL_NS // 4, INTERVAL_NS // 20)
 STEP_NS = INTERVAL_NS // 40
 
 
-class Mixed(World):
+class Mixed(Talkers):
     """One node with a limit at its own interval beside one at the node's."""
 
     def __init__(self, pace: LimitInterval | None, *, policy: Policy = BALANCED) -> None:

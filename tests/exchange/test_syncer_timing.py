@@ -15,13 +15,13 @@ from reconverge.kernel.reporting.requests import mark_dirty
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE
 from reconverge_sync.memory import MemoryHub
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 LIMIT = Limit(1000, 60)
 
 
-class Pair(World):
+class NodeInTouch(Talkers):
     """One node in touch with its hub, and a key in use on it."""
 
     def __init__(self, *, chance: float = 0.5) -> None:
@@ -46,7 +46,7 @@ class Pair(World):
 @pytest.mark.parametrize(("chance", "share"), [(0.0, 1 - JITTER), (0.5, 1.0), (1.0, 1 + JITTER)])
 def test_a_node_with_news_exchanges_once_per_interval_give_or_take(chance: float, share: float) -> None:
     """Spread by a twentieth to either side, so that nodes do not march in step."""
-    pair = Pair(chance=chance)
+    pair = NodeInTouch(chance=chance)
 
     pair.has_news()
 
@@ -55,13 +55,13 @@ def test_a_node_with_news_exchanges_once_per_interval_give_or_take(chance: float
 
 def test_a_new_node_speaks_at_once() -> None:
     """It has everything to learn."""
-    assert 0 == World(LIMIT, BALANCED).nodes[0].due_in_ns
+    assert 0 == Talkers(LIMIT, BALANCED).nodes[0].due_in_ns
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
 def test_nodes_that_start_together_spread_over_the_interval(chance: float) -> None:
     """The second exchange comes after any part of it."""
-    world = World(LIMIT, BALANCED, chance=chance)
+    world = Talkers(LIMIT, BALANCED, chance=chance)
     (node,) = world.nodes
     node.admitted_of(1)
     node.exchanges_with(world.hub)
@@ -73,7 +73,7 @@ def test_nodes_that_start_together_spread_over_the_interval(chance: float) -> No
 
 def test_nothing_is_said_before_its_time() -> None:
     """A request does not make the node speak."""
-    pair = Pair()
+    pair = NodeInTouch()
     pair.has_news()
     pair.clock.advance_ns(pair.node.due_in_ns - 1)
 
@@ -82,7 +82,7 @@ def test_nothing_is_said_before_its_time() -> None:
 
 def test_a_late_exchange_is_not_made_up_for() -> None:
     """After a stall of many intervals there is one exchange, and the next is an interval later."""
-    pair = Pair()
+    pair = NodeInTouch()
     pair.has_news()
     pair.passes(0.9)
 
@@ -101,7 +101,7 @@ def test_a_late_exchange_is_not_made_up_for() -> None:
 )
 def test_a_quiet_node_speaks_up_before_long(interval_s: float, lease_s: float, silence_s: float) -> None:
     """Every second, or every interval if that is longer, and at least six times per lease."""
-    world = World(LIMIT, BALANCED, nodes=0, lease_ns=round(lease_s * SECOND_NS))
+    world = Talkers(LIMIT, BALANCED, nodes=0, lease_ns=round(lease_s * SECOND_NS))
     node = world.another_node(interval_ns=round(interval_s * SECOND_NS))
     node.exchanges_with(world.hub)
     world.passes(interval_s)
@@ -150,7 +150,7 @@ def test_a_shard_that_was_never_told_anything_hears_of_a_node_more_seldom() -> N
 
 def test_an_empty_batch_says_only_that_the_node_lives() -> None:
     """No limits and no cells, and the lease is renewed from the moment it was sent."""
-    world = World(LIMIT, BALANCED)
+    world = Talkers(LIMIT, BALANCED)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     world.clock.advance_ns(node.due_in_ns)
@@ -166,7 +166,7 @@ def test_an_empty_batch_says_only_that_the_node_lives() -> None:
 
 def test_a_key_that_falls_silent_is_told_of_less_and_less() -> None:
     """After as long again as it has been quiet, so that an hour costs a dozen reports and not thousands."""
-    world = World(Limit(10, 3600), BALANCED)
+    world = Talkers(Limit(10, 3600), BALANCED)
     (node,) = world.nodes
     node.admitted_of(1)
 
@@ -178,7 +178,7 @@ def test_a_key_that_falls_silent_is_told_of_less_and_less() -> None:
 # ---------------------------------------------------------------- ahead of time
 
 
-def wants_more(pair: Pair) -> None:
+def wants_more(pair: NodeInTouch) -> None:
     """Use up what the node may do by itself until it asks for more."""
     while not pair.node.kernel.shards[0].urgent:
         pair.has_news()
@@ -186,7 +186,7 @@ def wants_more(pair: Pair) -> None:
 
 def test_a_key_that_runs_low_is_worth_an_early_exchange() -> None:
     """A tenth of the interval after the last one, which is the least spacing that these nodes keep."""
-    pair = Pair()
+    pair = NodeInTouch()
 
     wants_more(pair)
 
@@ -195,7 +195,7 @@ def test_a_key_that_runs_low_is_worth_an_early_exchange() -> None:
 
 def test_an_early_exchange_does_not_come_before_its_time() -> None:
     """Not a nanosecond sooner than the least spacing."""
-    pair = Pair()
+    pair = NodeInTouch()
     wants_more(pair)
 
     pair.clock.advance_ns(pair.node.due_in_ns - 1)
@@ -207,7 +207,7 @@ def test_an_early_exchange_does_not_come_before_its_time() -> None:
 
 def test_early_exchanges_are_counted() -> None:
     """So that one can see what they cost."""
-    pair = Pair()
+    pair = NodeInTouch()
     wants_more(pair)
     before = pair.node.syncer.stats(0).early
     pair.clock.advance_ns(pair.node.due_in_ns)
@@ -220,7 +220,7 @@ def test_early_exchanges_are_counted() -> None:
 @pytest.mark.parametrize(("others", "told"), [(7, 8), (8, 1)])
 def test_an_early_exchange_takes_few_others_along(others: int, told: int) -> None:
     """With up to eight keys in all it is as good as the regular one; with more it tells of those that asked for it."""
-    pair = Pair()
+    pair = NodeInTouch()
     for number in range(others):
         pair.node.admitted_of(1, key=f"other {number}")
     pair.node.exchanges_with(pair.hub)
@@ -236,7 +236,7 @@ def test_an_early_exchange_takes_few_others_along(others: int, told: int) -> Non
 
 def test_a_key_that_is_new_to_the_node_is_asked_about_early() -> None:
     """A newcomer learns what others have used before its next regular exchange."""
-    pair = Pair()
+    pair = NodeInTouch()
 
     pair.node.table.usage("bob")
 
@@ -245,7 +245,7 @@ def test_a_key_that_is_new_to_the_node_is_asked_about_early() -> None:
 
 def test_naive_is_never_early() -> None:
     """Policies that it is compared with exchange at one pace, so that the comparison is fair."""
-    world = World(Limit(10, 60), NAIVE)
+    world = Talkers(Limit(10, 60), NAIVE)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     world.passes(1.0)
@@ -270,17 +270,17 @@ def delays_s(node: Talker, failures: int) -> list[float]:
 
 def test_after_failures_the_pause_doubles_up_to_a_second() -> None:
     """A hub that is away is not asked more often for that."""
-    assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0] == delays_s(Pair(chance=1.0).node, 7)
+    assert [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0] == delays_s(NodeInTouch(chance=1.0).node, 7)
 
 
 def test_pauses_after_failures_are_shortened_at_random_by_up_to_a_quarter() -> None:
     """So that a fleet does not come back all at once."""
-    assert [0.075, 0.15, 0.3, 0.6, 0.75, 0.75] == delays_s(Pair(chance=0.0).node, 6)
+    assert [0.075, 0.15, 0.3, 0.6, 0.75, 0.75] == delays_s(NodeInTouch(chance=0.0).node, 6)
 
 
 def test_a_pause_is_never_longer_than_an_interval_that_is_longer_than_a_second() -> None:
     """The pace of slow nodes is not slowed down further."""
-    world = World(LIMIT, BALANCED, nodes=0, chance=1.0, lease_ns=600 * SECOND_NS)
+    world = Talkers(LIMIT, BALANCED, nodes=0, chance=1.0, lease_ns=600 * SECOND_NS)
     node = world.another_node(interval_ns=5 * SECOND_NS)
 
     assert [5.0, 5.0, 5.0] == delays_s(node, 3)
@@ -288,7 +288,7 @@ def test_a_pause_is_never_longer_than_an_interval_that_is_longer_than_a_second()
 
 def test_a_thousand_failures_are_like_ten() -> None:
     """The doubling ends before numbers grow out of hand."""
-    node = Pair(chance=1.0).node
+    node = NodeInTouch(chance=1.0).node
     node.fails(1000)
 
     assert SECOND_NS == node.due_in_ns
@@ -296,7 +296,7 @@ def test_a_thousand_failures_are_like_ten() -> None:
 
 def test_the_pause_counts_from_the_beginning_of_the_exchange_that_failed() -> None:
     """Time spent waiting for an answer is not waited for once more."""
-    pair = Pair(chance=1.0)
+    pair = NodeInTouch(chance=1.0)
     pair.passes(1.0)
     pair.node.says()
     pair.passes(0.04)
@@ -308,7 +308,7 @@ def test_the_pause_counts_from_the_beginning_of_the_exchange_that_failed() -> No
 
 def test_an_answer_ends_the_pauses() -> None:
     """The pace is the regular one again at once."""
-    pair = Pair()
+    pair = NodeInTouch()
     pair.has_news()
     pair.node.fails(5)
     pair.clock.advance_ns(pair.node.due_in_ns)
@@ -321,7 +321,7 @@ def test_an_answer_ends_the_pauses() -> None:
 
 def test_even_what_is_urgent_waits_until_a_pause_is_over() -> None:
     """A key that runs low does not make a node knock at a closed door."""
-    pair = Pair(chance=1.0)
+    pair = NodeInTouch(chance=1.0)
     pair.node.fails(4)
     pause_ns = pair.node.due_in_ns
 
@@ -332,7 +332,7 @@ def test_even_what_is_urgent_waits_until_a_pause_is_over() -> None:
 
 def test_failures_are_counted_by_class() -> None:
     """In all, and in a row."""
-    node = Pair().node
+    node = NodeInTouch().node
     node.fails(2)
     node.clock.advance_ns(node.due_in_ns)
     node.says()
@@ -347,9 +347,9 @@ def test_failures_are_counted_by_class() -> None:
 # ---------------------------------------------------------------- much to say
 
 
-def with_keys(number: int) -> tuple[World, Talker, list[str]]:
+def with_keys(number: int) -> tuple[Talkers, Talker, list[str]]:
     """A node in touch with its hub, on which so many keys were used since."""
-    world = World(LIMIT, BALANCED)
+    world = Talkers(LIMIT, BALANCED)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     keys = [f"key {each}" for each in range(number)]
@@ -359,7 +359,7 @@ def with_keys(number: int) -> tuple[World, Talker, list[str]]:
     return world, node, keys
 
 
-def told_at_once(world: World, node: Talker) -> list[list[str]]:
+def told_at_once(world: Talkers, node: Talker) -> list[list[str]]:
     """Returns the batches that are sent without a pause."""
     told: list[list[str]] = []
     while not node.due_in_ns:
@@ -398,12 +398,12 @@ def test_what_found_no_room_is_not_lost_when_the_first_batch_fails() -> None:
 
 def test_a_node_that_was_never_answered_is_infinitely_stale() -> None:
     """There is no age of an answer that never came."""
-    assert inf == World(LIMIT, BALANCED).nodes[0].syncer.stats(0).staleness
+    assert inf == Talkers(LIMIT, BALANCED).nodes[0].syncer.stats(0).staleness
 
 
 def test_staleness_counts_from_when_the_last_answered_batch_was_sent() -> None:
     """The hub may have spoken as early as that."""
-    pair = Pair()
+    pair = NodeInTouch()
     pair.passes(1.0)
     pair.node.says()
     pair.passes(0.25)

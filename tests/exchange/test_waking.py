@@ -14,7 +14,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
 from tests.support.effort import tried
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 from tests.support.node import INTERVAL_NS
 
 NEVER_NEAR = Limit(10**9, 86_400)
@@ -26,7 +26,7 @@ SEED_STEPS = 200
 class Loop:
     """The loop of one node, which exchanges what is due when it looks, and sleeps until the next look."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Talkers) -> None:
         self.world = world
         (self.node,) = world.nodes
         self.woken = self.looks = self.exchanges = 0
@@ -88,7 +88,7 @@ class Loop:
 
 def loop_of(limit: Limit = NEVER_NEAR) -> Loop:
     """A node in touch with its hub that has been asked about a key lately."""
-    loop = Loop(World(limit, BALANCED, nodes=1, lease_ns=600 * SECOND_NS))
+    loop = Loop(Talkers(limit, BALANCED, nodes=1, lease_ns=600 * SECOND_NS))
     for _ in range(3):
         loop.wakes_for("ada", every_ns=2 * INTERVAL_NS)
     return loop
@@ -264,7 +264,7 @@ def test_no_exchange_is_due_before_the_loop_looks_without_a_decision_that_wakes_
     """A late loop begins each exchange as soon as one that always looks."""
     draw = Random(seed)
     policy = draw.choice([BALANCED, STRICT])
-    loop = Loop(World(draw.choice([NEVER_NEAR, SCARCE]), policy, nodes=1, chance=draw.random()))
+    loop = Loop(Talkers(draw.choice([NEVER_NEAR, SCARCE]), policy, nodes=1, chance=draw.random()))
 
     for step in range(SEED_STEPS):
         woken = loop.woken

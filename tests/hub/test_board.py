@@ -25,7 +25,7 @@ from tests.support.servers import RedisServer
 SECRET = "a secret of the fleet that is long"  # noqa: S105  # a test's own
 
 
-class TestInMemory(BoardClaims):
+class TestBoardInMemory(BoardClaims):
     """The definition."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
@@ -41,7 +41,7 @@ class TestHashed(BoardClaims):
         return hub
 
 
-class TestOnRedis(BoardClaims):
+class TestBoardOnRedis(BoardClaims):
     """The twin, in scripts."""
 
     @pytest.fixture(autouse=True)

@@ -190,7 +190,7 @@ def test_the_hubs_clock_is_always_within_the_error(trips_made: list[tuple[int, i
 # ---------------------------------------------------------------- what a node does with it
 
 
-class Fleet:
+class NodeBesideHub:
     """One node and a hub whose clock is not the one on the node's wall."""
 
     def __init__(self, *, hub_ahead_s: float) -> None:
@@ -218,7 +218,7 @@ class Fleet:
 
 def test_windows_follow_the_hubs_clock_and_not_the_one_on_the_wall() -> None:
     """With a hub that is twenty seconds ahead, the minute ends forty seconds after it began on the wall."""
-    fleet = Fleet(hub_ahead_s=20.0)
+    fleet = NodeBesideHub(hub_ahead_s=20.0)
     fleet.node.exchanges_with(fleet.hub)
     used = fleet.admitted_of(11)
 
@@ -231,7 +231,7 @@ def test_windows_follow_the_hubs_clock_and_not_the_one_on_the_wall() -> None:
 
 def test_what_was_charged_by_the_wall_clock_is_carried_over_to_the_hubs() -> None:
     """The first answer tells the time; what was used before it is neither lost nor counted in another window."""
-    fleet = Fleet(hub_ahead_s=90.0)
+    fleet = NodeBesideHub(hub_ahead_s=90.0)
     before = fleet.admitted_of(11)
     fleet.node.exchanges_with(fleet.hub, rounds=2)
 
@@ -240,7 +240,7 @@ def test_what_was_charged_by_the_wall_clock_is_carried_over_to_the_hubs() -> Non
 
 def test_counts_are_carried_over_a_jump_of_the_hubs_clock() -> None:
     """It is the clock that moved, not time: what was used a moment ago still counts in the window that it is now."""
-    fleet = Fleet(hub_ahead_s=0.0)
+    fleet = NodeBesideHub(hub_ahead_s=0.0)
     fleet.node.exchanges_with(fleet.hub)
     used = fleet.admitted_of(11)
     fleet.keeps_in_touch(2)
@@ -253,7 +253,7 @@ def test_counts_are_carried_over_a_jump_of_the_hubs_clock() -> None:
 
 def test_a_node_says_how_wrong_its_clock_may_be() -> None:
     """The error of the best round trip, in seconds; nobody can know it exactly."""
-    fleet = Fleet(hub_ahead_s=0.0)
+    fleet = NodeBesideHub(hub_ahead_s=0.0)
     fleet.node.sends()
     fleet.passes(0.5)
     fleet.node.reaches(fleet.hub)

@@ -154,7 +154,7 @@ def test_a_file_of_settings_names_it_as_well(tmp_path: Path, two_redises: tuple[
     assert f"{primary.url} (fallback {fallback.url})" == configuration.agent.stats().hub
 
 
-class Busy(MemoryHub):
+class BusyHub(MemoryHub):
     """A hub with work of its own."""
 
     at_work = True
@@ -167,7 +167,7 @@ def test_the_loop_goes_on_while_either_hub_is_at_work() -> None:
         return two_hubs(primary, fallback, clock=ManualClock(0.0), timeout_s=1.0, name="fallback").at_work
 
     assert [True, True, False] == [
-        at_work(Busy(), MemoryHub()),
-        at_work(MemoryHub(), Busy()),
+        at_work(BusyHub(), MemoryHub()),
+        at_work(MemoryHub(), BusyHub()),
         at_work(MemoryHub(), MemoryHub()),
     ]

@@ -25,7 +25,7 @@ from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from tests.support.effort import tried
-from tests.support.kernel.talker import World
+from tests.support.kernel.talker import Talkers
 from tests.support.node import INTERVAL_NS, LEASE_NS
 from tests.support.nonsense import LIES, NONSENSE, Nonsense, OddHub, _rows
 
@@ -47,7 +47,7 @@ class Driven:
     """A node that is driven as in an application, by a clock that stands still unless it is moved."""
 
     def __init__(self, limit: Limit = LIMITS["fixed"], policy: Any = STRICT) -> None:
-        self.world = World(limit, policy)
+        self.world = Talkers(limit, policy)
         self.clock = self.world.clock
         self.hub = OddHub(clock=self.clock)
         (self.node,) = self.world.nodes

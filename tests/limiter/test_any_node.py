@@ -17,13 +17,13 @@ from reconverge.limiter.control import LimitControl
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from reconverge.testing import ManualClock
-from tests.support.kernel.talker import Talker, World, busy
+from tests.support.kernel.talker import Talker, Talkers, busy
 from tests.support.node import INTERVAL_NS
 
 NODES = 4
 
 
-def used_up(limit: Limit, policy: Policy = STRICT) -> World:
+def used_up(limit: Limit, policy: Policy = STRICT) -> Talkers:
     """Four nodes that have used all of a quota, and know it."""
     world = busy(limit, policy, nodes=NODES)
     for _ in range(20):

@@ -95,7 +95,7 @@ class Ask:
         return self.settled.decision.allowed
 
 
-class Scene:
+class AskingNodes:
     """Nodes with one limit at one hub."""
 
     def __init__(self, *quotas: Limit, nodes: int = 2, policy: Policy = STRICT, asks_max: int | None = None) -> None:
@@ -151,7 +151,7 @@ class Scene:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_new_key_is_asked_about_before_it_is_decided(algorithm: str) -> None:
     """Eight nodes ask about a key that none of them knows, and all together admit the quota, and not the quota each."""
-    scene = Scene(Limit(5, 60, algorithm=algorithm), nodes=8, policy=BALANCED)
+    scene = AskingNodes(Limit(5, 60, algorithm=algorithm), nodes=8, policy=BALANCED)
 
     admitted = sum(scene.settles(node) for node in range(8) for _ in range(3))
 
@@ -162,14 +162,14 @@ def test_a_new_key_is_asked_about_before_it_is_decided(algorithm: str) -> None:
 
 def test_without_asking_each_node_admits_the_quota_of_a_new_key() -> None:
     """This is the cold allowance of `balanced`: the test above would miss nothing if asking did nothing."""
-    scene = Scene(FIVE, nodes=8, policy=BALANCED)
+    scene = AskingNodes(FIVE, nodes=8, policy=BALANCED)
 
     assert 24 == sum(limit.allow("ada") for limit in scene.limits for _ in range(3))
 
 
 def test_a_request_waits_for_the_answer_to_a_batch_that_carried_it() -> None:
     """The answer to the batch before tells it nothing; that batch was sent before the request came."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     node = scene.nodes[0]
     node.limit(FIVE, STRICT, "other").allow("eve")
     node.sends()
@@ -190,7 +190,7 @@ def test_a_report_that_leaves_between_a_look_at_a_key_and_the_ask_answers_nothin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The look makes the key known, so a batch may carry it before the request has joined; that grants nothing."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     node, asking = scene.nodes[0], scene.asking[0]
     joins = asking.join
 
@@ -216,7 +216,7 @@ def test_a_report_that_leaves_between_a_look_at_a_key_and_the_ask_answers_nothin
 
 def test_the_answer_to_a_batch_without_the_key_settles_no_ask_about_it() -> None:
     """More keys are asked about than a batch has room for: one of them was heard of before it asked, and waits."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     node = scene.nodes[0]
     keys = [f"customer {number}" for number in range(2 * CELLS_MAX)]
     for key in keys:
@@ -240,7 +240,7 @@ def test_the_answer_to_a_batch_without_the_key_settles_no_ask_about_it() -> None
 
 def test_an_ask_leaves_as_soon_as_no_batch_is_under_way() -> None:
     """Not after the shortest interval between two exchanges, as a decision's wish for one would."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     scene.settles(0, "eve")
     scene.clock.advance_ns(INTERVAL_NS // 1000)
     now_ns = scene.clock.monotonic_ns()
@@ -253,7 +253,7 @@ def test_an_ask_leaves_as_soon_as_no_batch_is_under_way() -> None:
 
 def test_all_that_ask_are_told_of_the_answer() -> None:
     """One batch carries what asks at once, of one key and of several."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     asks = [scene.asks(0, f"key{number % 2}") for number in range(8)]
 
     scene.exchanges()
@@ -264,7 +264,7 @@ def test_all_that_ask_are_told_of_the_answer() -> None:
 
 def test_what_the_hub_refuses_is_refused_though_the_policy_would_dare_more() -> None:
     """`balanced` goes beyond its allowance when the hub does not answer; here it has."""
-    scene = Scene(FIVE, nodes=2, policy=BALANCED)
+    scene = AskingNodes(FIVE, nodes=2, policy=BALANCED)
     for _ in range(5):
         scene.settles(0)
 
@@ -274,7 +274,7 @@ def test_what_the_hub_refuses_is_refused_though_the_policy_would_dare_more() -> 
 
 def test_a_certain_answer_asks_nothing() -> None:
     """Neither an admission within the allowance, nor a refusal of what is used up."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     assert [True] * 5 == [scene.settles() for _ in range(5)]
     scene.exchanges()
     before = scene.nodes[0].syncer.stats(0).exchanges
@@ -285,7 +285,7 @@ def test_a_certain_answer_asks_nothing() -> None:
 
 def test_after_its_time_memory_answers_and_no_further_request_waits() -> None:
     """Until the hub has answered: then the next request in doubt asks again."""
-    scene = Scene(FIVE, policy=BALANCED)
+    scene = AskingNodes(FIVE, policy=BALANCED)
     ask = scene.asks()
     scene.nodes[0].sends()
 
@@ -303,7 +303,7 @@ def test_after_its_time_memory_answers_and_no_further_request_waits() -> None:
 
 def test_a_failed_exchange_lets_all_that_ask_go_at_once() -> None:
     """They do not wait for the end of their time; the rest of it would be in vain."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     ask = scene.asks()
     scene.nodes[0].sends()
 
@@ -317,7 +317,7 @@ def test_a_failed_exchange_lets_all_that_ask_go_at_once() -> None:
 
 def test_what_stops_asking_has_not_been_charged() -> None:
     """Cancelled before, while and after its batch is under way; a later request finds the whole quota."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     for stage in range(4):
         key = f"key{stage}"
         ask = scene.asks(0, key, 5)
@@ -339,7 +339,7 @@ def test_what_stops_asking_has_not_been_charged() -> None:
 
 def test_of_several_quotas_all_are_charged_or_none() -> None:
     """A request that one of them lacks room for charges nothing, and is refused by that one."""
-    scene = Scene(FIVE, Limit(2, 3600, algorithm="sliding-window"), nodes=1)
+    scene = AskingNodes(FIVE, Limit(2, 3600, algorithm="sliding-window"), nodes=1)
 
     assert [True, True, False] == [scene.settles() for _ in range(3)]
     assert [2, 2] == [usage.own for usage in scene.limits[0].usages("ada").values()]
@@ -347,7 +347,7 @@ def test_of_several_quotas_all_are_charged_or_none() -> None:
 
 def test_demand_counts_once() -> None:
     """However a request that asked was decided, it is one request to the hub."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     for _ in range(7):
         scene.settles()
     scene.exchanges()
@@ -359,7 +359,7 @@ def test_demand_counts_once() -> None:
 
 def test_beyond_the_budget_memory_answers() -> None:
     """Requests that join a batch that is to leave anyway take nothing from it."""
-    scene = Scene(FIVE, policy=BALANCED, asks_max=1)
+    scene = AskingNodes(FIVE, policy=BALANCED, asks_max=1)
     assert scene.asks(0, "ada").waits
     assert scene.asks(0, "eve").waits
     scene.exchanges()
@@ -373,14 +373,14 @@ def test_beyond_the_budget_memory_answers() -> None:
 
 def test_with_asks_max_of_zero_none_asks() -> None:
     """Memory decides, as without."""
-    scene = Scene(FIVE, policy=BALANCED, asks_max=0)
+    scene = AskingNodes(FIVE, policy=BALANCED, asks_max=0)
 
     assert not scene.asks().waits
 
 
 def test_a_refusal_in_doubt_is_followed_by_a_pause() -> None:
     """Another node holds what is left, and has to give it back first: to ask at once again would be in vain."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     for _ in range(3):  # does not ask, and is granted ahead of its requests
         scene.limits[0].allow("ada")
         scene.exchanges(0)
@@ -404,7 +404,7 @@ def test_what_comes_free_bit_by_bit_is_asked_for_once_in_an_interval(
     algorithm: str, intervals: int, pauses: bool
 ) -> None:
     """Else all nodes of a flood would ask about each part that fades; all of a fixed window comes free at once."""
-    scene = Scene(Limit(600, 6, algorithm=algorithm))
+    scene = AskingNodes(Limit(600, 6, algorithm=algorithm))
     for cost in (300, 300):
         assert scene.settles(1, cost=cost)
     for _ in range(intervals):  # a fixed window ends within the next one
@@ -428,7 +428,7 @@ def test_what_comes_free_bit_by_bit_is_asked_for_once_in_an_interval(
 
 def test_memory_decides_about_a_key_that_the_hub_has_no_room_for() -> None:
     """By the cold rule, as without asking; the hub's answer says nothing about it."""
-    scene = Scene(FIVE, policy=BALANCED)
+    scene = AskingNodes(FIVE, policy=BALANCED)
     scene.hub = MemoryHub(clock=scene.clock, max_cells=1)
     assert scene.settles(0, "eve")
 
@@ -438,7 +438,7 @@ def test_memory_decides_about_a_key_that_the_hub_has_no_room_for() -> None:
 
 def test_memory_decides_while_the_hub_learns_what_it_has_lost() -> None:
     """It knows less than its nodes then, and grants nothing."""
-    scene = Scene(Limit(100, 60, algorithm="fixed-window"), nodes=1, policy=BALANCED)
+    scene = AskingNodes(Limit(100, 60, algorithm="fixed-window"), nodes=1, policy=BALANCED)
     assert scene.settles(0)
     scene.hub = MemoryHub(clock=scene.clock)
     scene.nodes[0].exchanges_with(scene.hub)
@@ -450,7 +450,7 @@ def test_memory_decides_while_the_hub_learns_what_it_has_lost() -> None:
 @pytest.mark.parametrize("algorithm", ["leaky-bucket", "smooth-bursty"])
 def test_a_paced_limit_asks_for_a_part_of_the_rate_and_not_for_its_turn(algorithm: str) -> None:
     """A node that has a part of the rate knows when the next request goes; the hub does not."""
-    scene = Scene(Limit(5, 60, algorithm=algorithm), nodes=1)
+    scene = AskingNodes(Limit(5, 60, algorithm=algorithm), nodes=1)
     assert scene.settles()
     while scene.settles():
         pass
@@ -462,7 +462,7 @@ def test_a_paced_limit_asks_for_a_part_of_the_rate_and_not_for_its_turn(algorith
 
 def test_a_policy_that_goes_by_totals_alone_asks_nothing() -> None:
     """`naive` has no allowances that a hub could grant."""
-    scene = Scene(FIVE, nodes=1, policy=NAIVE)
+    scene = AskingNodes(FIVE, nodes=1, policy=NAIVE)
 
     assert [True] * 5 + [False] == [scene.settles() for _ in range(6)]
     assert {} == scene.results()
@@ -471,7 +471,7 @@ def test_a_policy_that_goes_by_totals_alone_asks_nothing() -> None:
 @pytest.mark.parametrize(("round_trips", "waits"), [(1, True), (2, False)])
 def test_a_hub_that_is_too_far_is_not_waited_for(round_trips: int, waits: bool) -> None:
     """Round trips longer than a request may wait would only cost it that time; the first opens the connection, too."""
-    scene = Scene(FIVE, policy=BALANCED)
+    scene = AskingNodes(FIVE, policy=BALANCED)
     node = scene.nodes[0]
     for number in range(round_trips):
         scene.asks(0, f"key{number}")

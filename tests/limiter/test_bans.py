@@ -38,7 +38,7 @@ FOR_S = 600
 FIVE = Limit(5, 60, algorithm="fixed-window", align="first-hit")
 
 
-class Scene:
+class BanScene:
     """One agent without a hub, with a limit of 5 a minute that bans for 10 minutes after 3 refusals in one."""
 
     def __init__(self, max_keys: int = 1000) -> None:
@@ -61,15 +61,15 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
+def scene() -> BanScene:
     """An agent without a hub."""
-    return Scene()
+    return BanScene()
 
 
 # ------------------------------------------------------------ on one node
 
 
-def test_a_key_is_banned_by_the_refusal_that_fills_the_number(scene: Scene) -> None:
+def test_a_key_is_banned_by_the_refusal_that_fills_the_number(scene: BanScene) -> None:
     """Two refusals of three do not ban a key, the third does; other keys are not banned."""
     assert scene.tries(7) == 5
     scene.clock.advance(60)
@@ -83,7 +83,7 @@ def test_a_key_is_banned_by_the_refusal_that_fills_the_number(scene: Scene) -> N
     assert scene.limiter.test("ada").allowed
 
 
-def test_refusals_of_an_earlier_window_do_not_count(scene: Scene) -> None:
+def test_refusals_of_an_earlier_window_do_not_count(scene: BanScene) -> None:
     """Two refusals in one minute and two in the next do not ban, where three in a minute would."""
     scene.tries(7)
     scene.clock.advance(61)
@@ -94,7 +94,7 @@ def test_refusals_of_an_earlier_window_do_not_count(scene: Scene) -> None:
     assert scene.counts()[1] == 0
 
 
-def test_a_ban_lasts_from_the_last_refusal_for_as_long_as_declared(scene: Scene) -> None:
+def test_a_ban_lasts_from_the_last_refusal_for_as_long_as_declared(scene: BanScene) -> None:
     """A banned key is refused until the last moment of ten minutes, and admitted after it."""
     scene.ban()
     scene.clock.advance(FOR_S - 0.001)
@@ -105,7 +105,7 @@ def test_a_ban_lasts_from_the_last_refusal_for_as_long_as_declared(scene: Scene)
     assert scene.tries(7) == 5
 
 
-def test_a_banned_key_that_keeps_trying_is_not_banned_for_longer(scene: Scene) -> None:
+def test_a_banned_key_that_keeps_trying_is_not_banned_for_longer(scene: BanScene) -> None:
     """Ten requests a second for the whole ban do not move its end, and count towards no other ban."""
     scene.ban()
     for _ in range(FOR_S * 10 - 1):
@@ -117,7 +117,7 @@ def test_a_banned_key_that_keeps_trying_is_not_banned_for_longer(scene: Scene) -
     assert scene.counts() == (5, 1, FOR_S * 10 - 1)
 
 
-def test_a_decision_tells_the_end_of_the_ban(scene: Scene) -> None:
+def test_a_decision_tells_the_end_of_the_ban(scene: BanScene) -> None:
     """`hit` and `test` name the ban as what refuses, and say when it ends."""
     scene.ban()
     scene.clock.advance(100)
@@ -132,7 +132,7 @@ def test_a_decision_tells_the_end_of_the_ban(scene: Scene) -> None:
         )
 
 
-def test_reset_lifts_a_ban_and_forgets_the_refusals(scene: Scene) -> None:
+def test_reset_lifts_a_ban_and_forgets_the_refusals(scene: BanScene) -> None:
     """After a reset the key has all of its limit, and two refusals do not ban it again."""
     scene.ban()
     scene.limiter.reset("ada")
@@ -141,7 +141,7 @@ def test_reset_lifts_a_ban_and_forgets_the_refusals(scene: Scene) -> None:
     assert scene.counts()[1] == 1
 
 
-def test_all_ways_to_ask_refuse_a_banned_key(scene: Scene) -> None:
+def test_all_ways_to_ask_refuse_a_banned_key(scene: BanScene) -> None:
     """A banned key is refused at once by each of them, and nothing is charged to its limit."""
     scene.ban()
     scene.clock.advance(60)
@@ -157,7 +157,7 @@ def test_all_ways_to_ask_refuse_a_banned_key(scene: Scene) -> None:
     assert limiter.usage("ada").own == 0
 
 
-def test_what_is_awaited_refuses_a_banned_key(scene: Scene) -> None:
+def test_what_is_awaited_refuses_a_banned_key(scene: BanScene) -> None:
     """`ask`, `reserve_async` and `wait` refuse a banned key without a wait."""
     scene.ban()
     scene.clock.advance(60)
@@ -167,7 +167,7 @@ def test_what_is_awaited_refuses_a_banned_key(scene: Scene) -> None:
     assert not asyncio.run(scene.limiter.wait("ada", timeout=30))
 
 
-async def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: Scene) -> None:
+async def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: BanScene) -> None:
     """It leaves with the refusal of the ban at once, is charged nothing, and does not count towards the next ban."""
     assert scene.tries(5) == 5
     waiting = [asyncio.create_task(scene.limiter.wait("ada", timeout=120)) for _ in range(2)]
@@ -182,7 +182,7 @@ async def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: Sce
     assert scene.limiter.usage("ada").own == 5
 
 
-async def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_key(scene: Scene) -> None:
+async def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_key(scene: BanScene) -> None:
     """It is told so when its turn comes, which would have admitted it; no refusal is counted here."""
     assert scene.tries(5) == 5
     waiting = asyncio.create_task(scene.limiter.wait("ada", timeout=120))
@@ -200,7 +200,7 @@ async def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_
 
 
 @pytest.mark.parametrize("way", ["hit", "ask_blocking", "reserve", "wait_blocking", "allow_many"])
-def test_refusals_count_by_whatever_way_they_come(scene: Scene, way: str) -> None:
+def test_refusals_count_by_whatever_way_they_come(scene: BanScene, way: str) -> None:
     """Three refusals ban a key, whichever method has refused."""
     calls: dict[str, Callable[[], object]] = {
         "hit": lambda: scene.limiter.hit("ada"),
@@ -215,7 +215,7 @@ def test_refusals_count_by_whatever_way_they_come(scene: Scene, way: str) -> Non
     assert scene.counts() == (3, 1, 0)
 
 
-def test_questions_do_not_count(scene: Scene) -> None:
+def test_questions_do_not_count(scene: BanScene) -> None:
     """`test`, `usage` and a cost of nothing are no requests, and ban no key; not even one that is in debt."""
     scene.limiter.reserve("ada", 5).settle(20)
     for _ in range(10):
@@ -226,7 +226,7 @@ def test_questions_do_not_count(scene: Scene) -> None:
     assert scene.counts() == (0, 0, 0)
 
 
-def test_a_mistake_is_raised_of_a_banned_key_too(scene: Scene) -> None:
+def test_a_mistake_is_raised_of_a_banned_key_too(scene: BanScene) -> None:
     """A value that is no key, and a cost that could never be admitted, raise as without a ban."""
     scene.ban()
 
@@ -238,7 +238,7 @@ def test_a_mistake_is_raised_of_a_banned_key_too(scene: Scene) -> None:
         scene.limiter.allow_many(["ada", "bob"], [1])
 
 
-def test_in_shadow_a_banned_key_is_admitted_and_told_of(scene: Scene) -> None:
+def test_in_shadow_a_banned_key_is_admitted_and_told_of(scene: BanScene) -> None:
     """In shadow a ban refuses nothing, and the decision says that it would; no refusal by a ban is counted."""
     scene.ban()
     scene.limiter.switch("shadow")
@@ -251,7 +251,7 @@ def test_in_shadow_a_banned_key_is_admitted_and_told_of(scene: Scene) -> None:
     assert scene.counts()[2] == 0
 
 
-def test_what_shadow_would_refuse_bans_no_key(scene: Scene) -> None:
+def test_what_shadow_would_refuse_bans_no_key(scene: BanScene) -> None:
     """A client that was served through the whole shadow is not banned when the limit is on, by whatever way it came."""
     scene.limiter.switch("shadow")
     admitted = scene.tries(20)
@@ -268,7 +268,7 @@ def test_what_shadow_would_refuse_bans_no_key(scene: Scene) -> None:
     assert scene.tries(7) == 5
 
 
-def test_off_a_limit_neither_bans_nor_looks(scene: Scene) -> None:
+def test_off_a_limit_neither_bans_nor_looks(scene: BanScene) -> None:
     """Switched off, a limit admits a banned key and counts no refusal; on again, the ban is in force as before."""
     scene.ban()
     scene.limiter.switch("off")
@@ -282,7 +282,7 @@ def test_off_a_limit_neither_bans_nor_looks(scene: Scene) -> None:
 
 def test_keys_beyond_the_cap_are_never_banned_together() -> None:
     """Keys that share one count, as there is no room for them, are refused by their limit, and none is banned."""
-    scene = Scene(max_keys=3)
+    scene = BanScene(max_keys=3)
     scene.ban("ada")
     for key in ("bob", "cleo", "dan"):
         scene.tries(12, key)
@@ -295,7 +295,7 @@ def test_keys_beyond_the_cap_are_never_banned_together() -> None:
 
 def test_a_ban_outlasts_a_flood_of_keys() -> None:
     """However many keys come after it, a ban neither ends early nor lasts longer."""
-    scene = Scene(max_keys=30)
+    scene = BanScene(max_keys=30)
     scene.ban("ada")
     for number in range(FOR_S * 10 - 1):
         scene.clock.advance(0.1)
@@ -308,7 +308,7 @@ def test_a_ban_outlasts_a_flood_of_keys() -> None:
 
 def test_what_the_shared_count_has_bans_no_key() -> None:
     """Even if a ban was charged to the one count of keys beyond the cap, no key without one of its own is banned."""
-    scene = Scene(max_keys=3)
+    scene = BanScene(max_keys=3)
     for key in ("bob", "cleo", "dan"):
         scene.tries(3, key)
     bans = scene.limiter.control.bans
@@ -321,7 +321,7 @@ def test_what_the_shared_count_has_bans_no_key() -> None:
 
 
 @pytest.mark.parametrize("seconds", [86_400, -86_400])
-def test_a_jump_of_the_wall_clock_moves_no_end_of_a_ban(scene: Scene, seconds: int) -> None:
+def test_a_jump_of_the_wall_clock_moves_no_end_of_a_ban(scene: BanScene, seconds: int) -> None:
     """Whether the wall clock is set a day forward or back, a ban lasts as long as declared."""
     scene.ban()
     scene.clock.advance(100)
@@ -334,7 +334,7 @@ def test_a_jump_of_the_wall_clock_moves_no_end_of_a_ban(scene: Scene, seconds: i
     assert scene.limiter.allow("ada")
 
 
-def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene) -> None:
+def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: BanScene) -> None:
     """A look that has read the count just before a ban began does not have the key believed to be free."""
     bans = scene.limiter.control.bans
     assert bans is not None
@@ -356,7 +356,7 @@ def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene)
     assert not bans.free
 
 
-def test_threads_that_are_refused_at_once_begin_one_ban_and_pass_no_request(scene: Scene) -> None:
+def test_threads_that_are_refused_at_once_begin_one_ban_and_pass_no_request(scene: BanScene) -> None:
     """Eight threads that go on asking about one key get five requests through, and the ban ends when it says."""
     with ThreadPoolExecutor(8) as pool:
         admitted = sum(pool.map(lambda _: scene.tries(200), range(8)))
@@ -386,7 +386,7 @@ def test_a_share_is_banned_by_its_own_refusals_and_not_by_its_parents() -> None:
 
 def test_what_is_remembered_of_free_keys_is_bounded() -> None:
     """A flood of keys leaves no more names in memory than the agent counts keys."""
-    scene = Scene(max_keys=10)
+    scene = BanScene(max_keys=10)
     for number in range(1000):
         scene.limiter.allow(f"key{number}")
 
@@ -394,7 +394,7 @@ def test_what_is_remembered_of_free_keys_is_bounded() -> None:
     assert len(scene.limiter.control.bans.free) <= 10
 
 
-def test_to_forget_an_identity_ends_its_bans(scene: Scene) -> None:
+def test_to_forget_an_identity_ends_its_bans(scene: BanScene) -> None:
     """After `forget` an identity has all of its limit again, and its refusals count for no ban."""
     scene.ban()
     asyncio.run(scene.agent.forget("ada"))
@@ -486,8 +486,8 @@ def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
 # ------------------------------------------------------------ on several nodes
 
 
-class Fleet:
-    """Nodes at one hub with the limit of `Scene`, whose messages the test carries."""
+class BanningFleet:
+    """Nodes at one hub with the limit of `BanScene`, whose messages the test carries."""
 
     def __init__(self, nodes: int = 2) -> None:
         self.clock = ManualClock(START_S)
@@ -538,7 +538,7 @@ LATEST_S = (LOOK_NS + 5 * INTERVAL_NS) / SECOND_NS
 
 def test_another_node_knows_of_a_ban_within_a_look_and_the_exchanges() -> None:
     """A node that has refused nothing refuses the key within LATEST_S of the ban, and until the same moment."""
-    fleet = Fleet(3)
+    fleet = BanningFleet(3)
     fleet.meet()
     fleet.ban_at(0)
     for _ in range(round(LATEST_S / 0.1)):
@@ -552,7 +552,7 @@ def test_another_node_knows_of_a_ban_within_a_look_and_the_exchanges() -> None:
 
 def test_refusals_of_all_nodes_count_together() -> None:
     """After one refusal on each of three nodes, of which all have heard, the next one bans, and on all nodes."""
-    fleet = Fleet(3)
+    fleet = BanningFleet(3)
     fleet.meet()
     for limiter in fleet.limiters:
         bans = limiter.control.bans
@@ -573,7 +573,7 @@ def test_refusals_of_all_nodes_count_together() -> None:
 
 def test_refusals_in_doubt_do_not_count() -> None:
     """A node that has not heard of the hub refuses in `strict`, and however often it does, it bans no key."""
-    fleet = Fleet(1)
+    fleet = BanningFleet(1)
     limiter = fleet.limiters[0]
     admitted = [limiter.allow("ada") for _ in range(10)]
 
@@ -583,7 +583,7 @@ def test_refusals_in_doubt_do_not_count() -> None:
 
 def test_a_banned_key_is_settled_by_memory() -> None:
     """A request of a banned key does not ask the hub, although its limit may have room again."""
-    fleet = Fleet(2)
+    fleet = BanningFleet(2)
     fleet.meet()
     fleet.ban_at(0)
     fleet.passes(61)
@@ -598,7 +598,7 @@ def test_a_banned_key_is_settled_by_memory() -> None:
 
 def test_a_reset_on_another_node_lifts_a_ban_everywhere() -> None:
     """After a reset no node bans the key, within the time of a look and the exchanges."""
-    fleet = Fleet(2)
+    fleet = BanningFleet(2)
     fleet.meet()
     fleet.ban_at(0)
     fleet.passes(LATEST_S)
@@ -612,7 +612,7 @@ def test_a_reset_on_another_node_lifts_a_ban_everywhere() -> None:
 
 def test_a_node_that_is_cut_off_learns_of_a_ban_when_it_is_back() -> None:
     """While a node is cut off it bans by its own refusals alone; connected again, it keeps to the ban of the others."""
-    fleet = Fleet(2)
+    fleet = BanningFleet(2)
     fleet.meet()
     fleet.ban_at(0, 0)
     fleet.passes(2, 0)
@@ -628,7 +628,7 @@ def test_a_node_that_is_cut_off_learns_of_a_ban_when_it_is_back() -> None:
 
 def test_a_ban_outlives_a_hub_that_has_lost_its_data() -> None:
     """A node that has begun a ban tells an empty hub of it, and from there others learn it again."""
-    fleet = Fleet(2)
+    fleet = BanningFleet(2)
     fleet.meet()
     fleet.ban_at(0)
     fleet.passes(LATEST_S)

@@ -17,7 +17,7 @@ from reconverge import Agent, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
-from tests.limiter.test_asking import ALGORITHMS, FIVE, PATIENT_S, WITHIN_NS, Ask, Ring, Scene
+from tests.limiter.test_asking import ALGORITHMS, FIVE, PATIENT_S, WITHIN_NS, Ask, AskingNodes, Ring
 from tests.support.node import INTERVAL_NS
 from tests.support.servers import RedisServer
 
@@ -26,7 +26,7 @@ KINDS = [Limit(5, 60, algorithm=algorithm) for algorithm in ALGORITHMS] + [SLOTS
 TWENTY = 20
 
 
-class Burst(Scene):
+class Burst(AskingNodes):
     """A node that exchanges while requests come: each message takes a moment, in which others may arrive."""
 
     def __init__(self, *quotas: Limit, nodes: int = 1, seed: int = 0) -> None:
@@ -64,7 +64,7 @@ class Burst(Scene):
         return sum(self.at_once) + sum(ask.allowed for ask in self.asked)
 
 
-def asks_again_and_is_admitted(scene: Scene, ask: Ask) -> None:
+def asks_again_and_is_admitted(scene: AskingNodes, ask: Ask) -> None:
     """Asks again as its grant is spent, and is admitted by the next answer."""
     ask.goes_on()
     assert ask.waits
@@ -78,7 +78,7 @@ def asks_again_and_is_admitted(scene: Scene, ask: Ask) -> None:
 @pytest.mark.parametrize("limit", KINDS, ids=str)
 def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) -> None:
     """The hub has granted all that waited, so it has refused nothing."""
-    scene = Scene(limit, nodes=1)
+    scene = AskingNodes(limit, nodes=1)
     ask = scene.asks()
     scene.exchanges()
     assert scene.settles()  # while the first has yet to look
@@ -92,7 +92,7 @@ def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) 
 @pytest.mark.parametrize("limit", KINDS, ids=str)
 def test_a_report_that_is_under_way_changes_nothing_of_what_the_last_answer_has_granted(limit: Limit) -> None:
     """That was all that waited then; more waits by now, of which the hub has yet to hear."""
-    scene = Scene(limit, nodes=1)
+    scene = AskingNodes(limit, nodes=1)
     node, late = scene.nodes[0], scene.asks()
     scene.exchanges()
     assert scene.settles()  # while it has yet to look
@@ -114,7 +114,7 @@ def test_a_report_that_is_under_way_changes_nothing_of_what_the_last_answer_has_
 
 def test_several_quotas_ask_again_as_one_does() -> None:
     """Another request's charge is missing from each of them."""
-    scene = Scene(FIVE, Limit(4, 3600, algorithm="sliding-window"), nodes=1)
+    scene = AskingNodes(FIVE, Limit(4, 3600, algorithm="sliding-window"), nodes=1)
     ask = scene.asks()
     scene.exchanges()
     assert scene.settles()
@@ -124,7 +124,7 @@ def test_several_quotas_ask_again_as_one_does() -> None:
 
 def test_limits_that_are_charged_together_ask_again_as_one_does() -> None:
     """Contracts and guards ask so: the grants of both were charged by another request."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     beside = Beside(Limit(4, 3600, algorithm="sliding-window"), 1)
     asked = SimulatedLimit(scene.limits[0])
     asked.have_beside(scene.nodes[0].limit(beside.limit, BALANCED, "beside"), beside)
@@ -161,7 +161,7 @@ def test_a_burst_of_exactly_the_quota_is_admitted_whole(limit: Limit, seed: int)
 
 def test_an_answer_that_grants_less_refuses_what_it_knew_of() -> None:
     """Two ask for five each, and there are five: the other one does not ask again."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     asks = [scene.asks(cost=5) for _ in range(2)]
     scene.exchanges()
     for ask in asks:
@@ -172,7 +172,7 @@ def test_an_answer_that_grants_less_refuses_what_it_knew_of() -> None:
 
 def test_what_was_granted_for_a_window_refuses_nothing_in_the_next() -> None:
     """The answer arrives in the last moment, and the request looks in the first one of a window that is all free."""
-    scene = Scene(Limit(5, 60, algorithm="fixed-window"))
+    scene = AskingNodes(Limit(5, 60, algorithm="fixed-window"))
     while scene.settles(1):
         pass
     ends_ns = 60 * SECOND_NS - scene.clock.wall_ns() % (60 * SECOND_NS)
@@ -198,7 +198,7 @@ def test_what_was_granted_for_a_window_refuses_nothing_in_the_next() -> None:
 
 def test_what_a_large_cost_is_refused_a_small_one_may_ask_for() -> None:
     """The hub has said that there are no three; it has not said that there is not one."""
-    scene = Scene(Limit(12, 60, algorithm="sliding-window"))
+    scene = AskingNodes(Limit(12, 60, algorithm="sliding-window"))
     assert scene.settles(1, cost=10)
     assert not scene.settles(0, cost=3)
 
@@ -209,7 +209,7 @@ def test_what_a_large_cost_is_refused_a_small_one_may_ask_for() -> None:
 
 def test_no_pause_outlasts_the_window_that_it_is_about() -> None:
     """Then all is free, and the next request asks."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     ends_ns = 60 * SECOND_NS - scene.clock.wall_ns() % (60 * SECOND_NS)
     scene.clock.advance_ns(ends_ns - INTERVAL_NS)
     for _ in range(3):  # does not ask, and is granted ahead of its requests

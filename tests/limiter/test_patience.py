@@ -12,12 +12,12 @@ from reconverge.kernel import TURN_NS
 from reconverge.limiter.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
-from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, Ring, Scene
+from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, AskingNodes, Ring
 
 
-def asked_of_a_hub_without_room() -> tuple[Scene, Ask]:
+def asked_of_a_hub_without_room() -> tuple[AskingNodes, Ask]:
     """All five are used on another node, so only memory would admit the request, on what it believes of a new key."""
-    scene = Scene(FIVE, policy=BALANCED)
+    scene = AskingNodes(FIVE, policy=BALANCED)
     for _ in range(5):
         assert scene.settles(1)
     return scene, scene.asks(0)
@@ -44,7 +44,7 @@ def test_what_passes_while_the_loop_stands_still_is_not_the_hubs_time(late_ns: i
 @pytest.mark.parametrize("late_ns", [WITHIN_NS // 2, 4 * WITHIN_NS])
 def test_the_hub_has_all_its_time_for_each_answer(late_ns: int) -> None:
     """Other requests have charged what was granted for one that looks late, so it asks time and again."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     ask = scene.asks()
     for _ in range(3):
         scene.exchanges()
@@ -60,7 +60,7 @@ def test_the_hub_has_all_its_time_for_each_answer(late_ns: int) -> None:
 
 def test_a_hub_that_falls_silent_is_waited_for_once_more_at_most() -> None:
     """Its last answer does not count twice."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     node, clock = scene.nodes[0], scene.clock
     ask = scene.asks()
     scene.exchanges()
@@ -79,7 +79,7 @@ def test_a_hub_that_falls_silent_is_waited_for_once_more_at_most() -> None:
 
 def test_a_request_that_waits_for_too_long_is_decided_from_memory() -> None:
     """However often the hub has granted what it asks for."""
-    scene = Scene(FIVE, nodes=1)
+    scene = AskingNodes(FIVE, nodes=1)
     ask = scene.asks()
     scene.exchanges()
     assert scene.settles()
@@ -122,7 +122,7 @@ def test_a_hub_that_is_silent_is_waited_for_as_long_as_the_request_says(every_ns
 
 def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_asking() -> None:
     """A hub that is too far is not waited for; this one is near, and its answers were read late."""
-    scene = Scene(FIVE)
+    scene = AskingNodes(FIVE)
     node = scene.nodes[0]
     for number in range(3):
         scene.asks(0, f"key{number}")
@@ -137,7 +137,7 @@ def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_askin
 
 def test_limits_that_are_charged_together_wait_for_their_process_alike() -> None:
     """Contracts and guards ask so: the answer comes while the loop stands still."""
-    scene, beside = Scene(FIVE, nodes=1, policy=BALANCED), Beside(FIVE, 1)
+    scene, beside = AskingNodes(FIVE, nodes=1, policy=BALANCED), Beside(FIVE, 1)
     asked = SimulatedLimit(scene.limits[0])
     asked.have_beside(scene.nodes[0].limit(FIVE, BALANCED, "beside"), beside)
     for asking in (*asked._asking, asked._beside_asking):

@@ -15,7 +15,7 @@ from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
 from reconverge.published.caps import with_max_overshoot
-from tests.limiter.test_asking import Scene
+from tests.limiter.test_asking import AskingNodes
 from tests.support.node import INTERVAL_NS
 
 TEN = Limit(10, 60, algorithm="fixed-window")
@@ -23,7 +23,7 @@ TEN = Limit(10, 60, algorithm="fixed-window")
 
 def left_in_an_outage(scarce: str) -> int:
     """How many requests two nodes admit that asked before, and have lost the hub since."""
-    scene = Scene(TEN, policy=replace(STRICT, scarce=scarce))
+    scene = AskingNodes(TEN, policy=replace(STRICT, scarce=scarce))
     for node in (0, 1, 0, 1):
         scene.settles(node)
         scene.clock.advance_ns(INTERVAL_NS)
@@ -41,7 +41,7 @@ def test_an_outage_costs_more_where_scarce_requests_lie_at_the_hub() -> None:
 
 def test_reports_do_not_ask_to_keep_at_the_hub_what_is_to_lie_at_the_nodes() -> None:
     """The request asks all the same, and gets an allowance."""
-    scene = Scene(TEN, policy=replace(STRICT, scarce=NODES))
+    scene = AskingNodes(TEN, policy=replace(STRICT, scarce=NODES))
     ask = scene.asks()
     (report,) = scene.nodes[0].sends().cells  # type: ignore[union-attr]  # there is a batch
     assert not report.asks
@@ -92,7 +92,7 @@ def test_available_keeps_no_key_at_the_hub() -> None:
 
 def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
     """Its thread may have to wait for its turn, while the next batch is made up for another request of the key."""
-    scene = Scene(TEN, policy=STRICT)
+    scene = AskingNodes(TEN, policy=STRICT)
     scene.settles(1, "zoe")  # there are two nodes
     ask = scene.asks(0, "ada")
     scene.exchanges()
@@ -112,7 +112,7 @@ def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
 
 def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
     """Its event loop was closed, say. The other node finds the whole limit."""
-    scene = Scene(TEN, policy=STRICT)
+    scene = AskingNodes(TEN, policy=STRICT)
     scene.settles(1, "zoe")  # there are two nodes
     ask = scene.asks(0, "ada", 10)
     scene.exchanges()
@@ -126,7 +126,7 @@ def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
 def test_of_several_quotas_each_knows_that_what_was_granted_has_been_used() -> None:
     """By its own way of counting: by that of a bucket beside it, a window would have something to give back at once."""
     bucket = Limit(10, 60, algorithm="token-bucket")
-    scene = Scene(bucket, Limit(10, 3600, algorithm="sliding-window"), policy=STRICT)
+    scene = AskingNodes(bucket, Limit(10, 3600, algorithm="sliding-window"), policy=STRICT)
     scene.settles(1, "zoe")  # there are two nodes
     table = scene.limits[0].tables[1]
     called: list[str] = []

@@ -156,7 +156,7 @@ def test_slots_of_a_killed_process_are_back_when_its_lease_is_over(
     eventually(lambda: _takes_all(render), "the slots of a killed process", LEASE_S + LEASE_S / 3)
 
 
-class Truth:
+class SlotsTruth:
     """All work in progress of all nodes of this process, and how much of it there was at most."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class HeardHub:
     taken for gone goes on under the next lease.
     """
 
-    def __init__(self, relay: Relay, truth: Truth) -> None:
+    def __init__(self, relay: Relay, truth: SlotsTruth) -> None:
         self._hub = open_hub(relay.url, HubSettings(NAMESPACE, SHORT_LEASE_S / 4))
         self._truth = truth
         self._until_ns = NEVER_NS
@@ -227,7 +227,7 @@ class HeardHub:
 
 
 def _works(
-    render: SlotLimiter, truth: Truth, stop: threading.Event, random: Random, hub: HeardHub | None = None
+    render: SlotLimiter, truth: SlotsTruth, stop: threading.Event, random: Random, hub: HeardHub | None = None
 ) -> None:
     """Take slots for a moment each, until told to stop."""
     while not stop.is_set():
@@ -237,7 +237,7 @@ def _works(
                     stop.wait(random.random() * 0.02)
 
 
-def _outlives_its_lease(render: SlotLimiter, relay: Relay, truth: Truth, hub: HeardHub) -> None:
+def _outlives_its_lease(render: SlotLimiter, relay: Relay, truth: SlotsTruth, hub: HeardHub) -> None:
     """Work goes on until its node was cut off for longer than a lease, and other nodes have begun something since."""
     with render.slot("ada", timeout=30.0) as slot, truth.running(slot, hub):
         assert slot
@@ -270,7 +270,7 @@ def test_trouble_lets_no_more_run_than_the_limit_and_what_ended_leases_left(
     own_redis: RedisServer, make_agent: MakeAgent
 ) -> None:
     """Three nodes are cut off and lose messages, and the server its data; in the end each can have all slots."""
-    truth, stop = Truth(), threading.Event()
+    truth, stop = SlotsTruth(), threading.Event()
     with Relay(own_redis.port) as one, Relay(own_redis.port) as two, Relay(own_redis.port) as three:
         hubs = [HeardHub(relay, truth) for relay in (one, two, three)]
         limiters = [
@@ -305,7 +305,7 @@ def test_trouble_lets_no_more_run_than_the_limit_and_what_ended_leases_left(
 
 def test_a_node_that_waits_gets_slots_of_nodes_that_are_busy(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Each of three nodes has work for more slots than there are, and each of them goes on starting some."""
-    truth, stop = Truth(), threading.Event()
+    truth, stop = SlotsTruth(), threading.Event()
     limiters = [
         make_agent(redis_server.url).concurrency("render", LIMIT, lease=30.0, policy="strict") for _ in range(3)
     ]

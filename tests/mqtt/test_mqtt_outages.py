@@ -26,7 +26,7 @@ from tests.support.servers import free_port
 from tests.support.waiting import eventually, eventually_in_loop
 
 
-class Pair:
+class AgentsOnBroker:
     """Two agents on one broker, and what they have admitted."""
 
     def __init__(self, url: str) -> None:
@@ -69,7 +69,7 @@ async def _known(url: str) -> dict[str, Totals] | None:
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
 def test_a_broker_that_is_away_is_an_outage_like_any_other(own_mosquitto: Mosquitto, fault: str) -> None:
     """Every request is decided meanwhile, and counted once it is back."""
-    pair = Pair(own_mosquitto.url)
+    pair = AgentsOnBroker(own_mosquitto.url)
     eventually(pair.exchanges, "exchanges")
 
     own_mosquitto.kill() if fault == "killed" else own_mosquitto.pause()
@@ -85,7 +85,7 @@ def test_a_broker_that_is_away_is_an_outage_like_any_other(own_mosquitto: Mosqui
 
 def test_members_that_are_restored_from_an_image_go_on_as_others_and_all_is_counted(own_mosquitto: Mosquitto) -> None:
     """One of them keeps the ledger; names at the broker are new, too, and nothing is lost or counted twice."""
-    pair = Pair(own_mosquitto.url)
+    pair = AgentsOnBroker(own_mosquitto.url)
     eventually(pair.exchanges, "exchanges")
     eventually(pair.knows_all, "all is known")
 
@@ -109,11 +109,11 @@ def _restore(agent: Agent) -> None:
     )
 
 
-def _has_one_of(pair: Pair, accounts: set[str]) -> bool:
+def _has_one_of(pair: AgentsOnBroker, accounts: set[str]) -> bool:
     return 1 == len(accounts & _accounts(pair))
 
 
-def _accounts(pair: Pair) -> set[str]:
+def _accounts(pair: AgentsOnBroker) -> set[str]:
     return {agent.stats().exchanges[0].node.partition(".")[0] for agent in pair.agents}
 
 

@@ -6,14 +6,13 @@ ledger is stopped, or killed.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from tests.support.brokers import Mosquitto
+from tests.support.programs.process import Process
 from tests.support.waiting import eventually as eventually_within
 
 ELECTED_S = 200.0
@@ -25,41 +24,25 @@ def eventually(condition: Callable[[], object], what: str) -> None:
     eventually_within(condition, what, ELECTED_S)
 
 
-class Member:
+class Member(Process):
     """One of the processes."""
 
     def __init__(self, url: str) -> None:
-        command = [sys.executable, "-m", "tests.support.programs.mqtt_member", url]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().__init__(url, module="mqtt_member")
 
     def __call__(self, line: str) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def kill(self) -> None:
-        """End it as a crash does."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        return int(self.answers(line))
 
 
 @contextmanager
 def members(broker: Mosquitto, number: int) -> Iterator[list[Member]]:
     """So many processes, of which one has been elected."""
-    all_of_them = [Member(f"{broker.url}?tenure=4") for _ in range(number)]
-    try:
+    with ExitStack() as processes:
+        all_of_them = [processes.enter_context(Member(f"{broker.url}?tenure=4")) for _ in range(number)]
         for member in all_of_them:
             member("ask 10")
         eventually(lambda: keeper(all_of_them), "somebody is elected")
         yield all_of_them
-    finally:
-        for member in all_of_them:
-            member.kill()
 
 
 def keeper(some: list[Member]) -> list[Member]:
@@ -95,7 +78,7 @@ def test_what_survivors_admitted_is_known_after_the_ledger_is_lost(own_mosquitto
         for _ in range(2):
             (lost,) = keeper(fleet)
             fleet.remove(lost)
-            lost.kill()
+            lost.is_killed()
             admitted(fleet)
             eventually(lambda: keeper(fleet), "another one is elected")
             eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "the survivors' counts are known")

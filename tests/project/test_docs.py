@@ -146,7 +146,7 @@ def examples_in(docstring: str) -> list[str]:
     ]
 
 
-class Stage:
+class DocNames:
     """The names that the examples in docstrings may take for granted."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Stage:
 @pytest.mark.usefixtures("quiet")
 def test_every_example_in_a_docstring_runs(owner: str, text: str, redis_server: RedisServer) -> None:
     """Sessions answer what is written; code without prompts runs."""
-    names: dict[str, Any] = dict(Stage().names)
+    names: dict[str, Any] = dict(DocNames().names)
     for example in [text] if ">>>" in text else examples_in(text):
         run_block(example.replace(REDIS, redis_server.url), names, owner)
 

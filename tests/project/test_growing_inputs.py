@@ -145,7 +145,7 @@ def by_wsgi(text: str) -> None:
     list(WSGI(there, lambda *_: None))
 
 
-class Asking(PlainRequest):
+class PatternRequest(PlainRequest):
     """A request of which a router tells a pattern with what the client wrote in it."""
 
     def seek_templates(self) -> list[str]:
@@ -183,7 +183,7 @@ def in_message(kind: str) -> Callable[[str], object]:
 READERS: Final[dict[str, Callable[[str], object]]] = {
     "path, of ASGI": by_asgi,
     "path, of WSGI": by_wsgi,
-    "path, by rules": lambda text: PLACES.find(Asking(path=text, inner_paths=[text])),
+    "path, by rules": lambda text: PLACES.find(PatternRequest(path=text, inner_paths=[text])),
     "path, its forms": lambda text: list(normal_forms(text)),
     "path, strange": lambda text: ReadPath(text).is_strange,
     "path, below a mount": lambda text: below_mount(text, ["/x", text]),

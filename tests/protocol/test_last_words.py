@@ -18,6 +18,7 @@ import pytest
 from reconverge import Agent
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.memory import MemoryHub
+from tests.support.opcodes import Interrupted
 from tests.support.servers import wait_until
 
 
@@ -56,10 +57,6 @@ class SlowHub(MemoryHub):
         self.asked.set()
         await asyncio.to_thread(self.may_answer.wait)
         return await super().exchange(batch)
-
-
-class Interrupted(Exception):
-    """The exception of a handler of a signal."""
 
 
 def test_last_words_whose_waiting_was_interrupted_are_said_by_one_loop() -> None:

@@ -24,7 +24,7 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S
 
 
-class Pair:
+class DriftingClocks:
     """A node and its hub, whose clock is as much faster as two clocks may be."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Pair:
 
 def test_the_slower_clock_does_not_make_the_lease_longer() -> None:
     """At the last moment of a node's allowances by its own clock, the hub still holds them by its own."""
-    pair = Pair()
+    pair = DriftingClocks()
     pair.kernel.declare("limit", Limit(100, 60), STRICT)
     pair.exchange()
 
@@ -72,7 +72,7 @@ def test_the_slower_clock_does_not_make_the_lease_longer() -> None:
 
 def test_a_limit_declared_meanwhile_does_not_make_the_lease_longer() -> None:
     """The lease is the one that the batch asked for, though a longer one has become right before the answer came."""
-    pair = Pair()
+    pair = DriftingClocks()
     pair.kernel.declare("limit", Limit(100, 1), STRICT)
     pair.exchange(declare=Limit(100, 3600))
 
@@ -83,7 +83,7 @@ def test_a_limit_declared_meanwhile_does_not_make_the_lease_longer() -> None:
 
 def test_allowances_are_given_up_one_limit_at_a_time() -> None:
     """Cut off for longer than the lease of a short limit, a node uses no allowance on it, and goes on with others."""
-    pair = Pair()
+    pair = DriftingClocks()
     short = pair.kernel.declare("short", Limit(100, 1), STRICT)
     day = pair.kernel.declare("day", Limit(100, 86_400), STRICT)
     asked: list[bool] = []
@@ -113,7 +113,7 @@ def test_allowances_are_given_up_one_limit_at_a_time() -> None:
 
 def test_allowances_that_an_answer_says_nothing_of_are_given_up_too() -> None:
     """The hub may have dealt out again what a node held on other keys of a limit whose lease was over."""
-    pair = Pair()
+    pair = DriftingClocks()
     pair.kernel.declare("day", Limit(100, 86_400), STRICT)
     short = pair.kernel.declare("short", Limit(100, 1), STRICT)
     asked: list[bool] = []

@@ -177,7 +177,7 @@ LENDINGS = st.builds(
 )
 
 
-class Step(NamedTuple):
+class TwinStep(NamedTuple):
     """One exchange: how much time passes before it, who makes it, and what it says."""
 
     pause_us: int
@@ -205,8 +205,8 @@ SENT = dict[str, st.SearchStrategy[object]](
     off_us=st.sampled_from([0] * 20 + [-1, 1, -400_000, 400_000, -2_000_000, 2_000_000, -(10**9), 10**9]),
     lending=st.none() | LENDINGS,
 )
-STEPS = st.builds(Step, wishes=st.lists(WISHES, min_size=1, max_size=4), **SENT)
-SCARCE_STEPS = st.builds(Step, wishes=st.lists(SCARCE_WISHES, min_size=2, max_size=4), **SENT)
+STEPS = st.builds(TwinStep, wishes=st.lists(WISHES, min_size=1, max_size=4), **SENT)
+SCARCE_STEPS = st.builds(TwinStep, wishes=st.lists(SCARCE_WISHES, min_size=2, max_size=4), **SENT)
 
 
 class Nodes:
@@ -220,7 +220,7 @@ class Nodes:
         self.kept_at_hub = 0
         self.vouchers = 0
 
-    def batch_of(self, step: Step, sequence: int, hub_us: int) -> Batch:
+    def batch_of(self, step: TwinStep, sequence: int, hub_us: int) -> Batch:
         """Returns the batch of the step's node at that moment."""
         return Batch(
             node=f"node{step.node}.{self.generations[step.node]}",
@@ -235,7 +235,7 @@ class Nodes:
             cells=tuple(self._report(step.node, wish, hub_us) for wish in step.wishes),
         )
 
-    def hear(self, step: Step, batch: Batch, answer: Answer) -> None:
+    def hear(self, step: TwinStep, batch: Batch, answer: Answer) -> None:
         """Remember what was granted; a name that has lapsed or left is not used again."""
         if answer.status is Status.LAPSED or step.leaving:
             self.generations[step.node] += 1
@@ -271,7 +271,7 @@ class Nodes:
         return report._replace(allowance=0, base=0, overdraft=0, need_milli=0, ask=0, asked=FORGOTTEN, demand_milli=0)
 
 
-def _placed(limit: LimitReport, step: Step, hub_us: int) -> LimitReport:
+def _placed(limit: LimitReport, step: TwinStep, hub_us: int) -> LimitReport:
     """The limit as the node tells of it now; one of the nodes knows nothing of leases of single limits."""
     # A cell that could do with a loan stays on the list in Redis after it is gone, and nobody lends it anything.
     with_its_own = limit.window_us <= 3_000_001 and not limit.closes_us and not limit.apart
@@ -319,7 +319,7 @@ def _reading_at_most(entries: int) -> Iterator[None]:
     scanned_max=st.sampled_from([rule.SCANNED_MAX, rule.SCANNED_MAX, 1, 2]),
 )
 def test_lua_and_python_answer_alike(
-    shared_redis: RedisServer, steps: list[Step], certainly_new: bool, scanned_max: int
+    shared_redis: RedisServer, steps: list[TwinStep], certainly_new: bool, scanned_max: int
 ) -> None:
     """Every answer is the same to the last unit, whatever was reported before, and so are the lifetime numbers."""
     with _reading_at_most(scanned_max):
@@ -332,14 +332,14 @@ def test_lua_and_python_answer_alike(
     scanned_max=st.sampled_from([rule.SCANNED_MAX, rule.SCANNED_MAX, rule.SCANNED_MAX, 1, 2]),
 )
 def test_lua_and_python_answer_alike_about_scarce_keys(
-    shared_redis: RedisServer, steps: list[Step], scanned_max: int
+    shared_redis: RedisServer, steps: list[TwinStep], scanned_max: int
 ) -> None:
     """Likewise of keys that nodes ask about, and that are kept at the hub."""
     with _reading_at_most(scanned_max):
         _compare_twins(shared_redis, steps, certainly_new=True)
 
 
-def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_new: bool) -> None:
+def _compare_twins(shared_redis: RedisServer, steps: list[TwinStep], *, certainly_new: bool) -> None:
     shared_redis.command("FLUSHALL")
     clock = ManualClock(START_S)
     in_lua = RedisHub(shared_redis.url, HubSettings("twins", 5.0), clock=clock, new_name=lambda: "now")

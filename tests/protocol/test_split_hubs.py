@@ -58,7 +58,7 @@ class Wire:
         """Does nothing."""
 
 
-class Patient(ClaimNode):
+class PatientNode(ClaimNode):
     """A node that outlives failures."""
 
     async def _exchanges(self, syncer: Syncer) -> None:
@@ -92,7 +92,7 @@ class Split(FleetOfClaims):
     def _member(self, hub: Hub) -> ClaimNode:
         self.members_ever += 1
         name, random = f"member{self.members_ever}", Random(self._random.random())
-        return Patient(hub, self._clock, name=name, limit=self._limit, policy=self._policy, random=random)
+        return PatientNode(hub, self._clock, name=name, limit=self._limit, policy=self._policy, random=random)
 
     @property
     def with_primary(self) -> list[bool]:

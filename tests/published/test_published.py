@@ -43,7 +43,7 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 
-class Shop:
+class ShopNodes:
     """Two nodes that meet at a hub in memory."""
 
     def __init__(self, hub: MemoryHub | None = None, **settings: Any) -> None:
@@ -91,14 +91,14 @@ class Shop:
 
 
 @pytest.fixture
-def shop() -> Shop:
+def shop() -> ShopNodes:
     """That has exchanged once."""
-    shop = Shop()
+    shop = ShopNodes()
     shop.interval()
     return shop
 
 
-def test_every_node_obeys_within_an_interval(shop: Shop) -> None:
+def test_every_node_obeys_within_an_interval(shop: ShopNodes) -> None:
     """Quota, switch and pace, though nobody decides about anything."""
     shop.publish(sync_interval=0.5, limits=login("50/hour", "shadow"))
     shop.interval()
@@ -111,7 +111,7 @@ def test_every_node_obeys_within_an_interval(shop: Shop) -> None:
 
 def test_who_has_nothing_to_say_looks_all_the_same() -> None:
     """In an interval again, where a quiet node without a secret would rest for longer."""
-    looking, quiet = Shop(), Shop(settings_secret=None)
+    looking, quiet = ShopNodes(), ShopNodes(settings_secret=None)
     for shop in (looking, quiet):
         shop.interval()
         shop.interval()
@@ -120,7 +120,7 @@ def test_who_has_nothing_to_say_looks_all_the_same() -> None:
     assert all(agent._lifecycle.exchanges.due_in_s() > 0.5 for agent in quiet.agents)
 
 
-def test_what_was_used_counts_on(shop: Shop) -> None:
+def test_what_was_used_counts_on(shop: ShopNodes) -> None:
     """Any change of a quota keeps the use."""
     limiter = shop.agents[0].limiter("login")
     assert all(limiter.allow("ada") for _ in range(30))
@@ -134,7 +134,7 @@ def test_what_was_used_counts_on(shop: Shop) -> None:
 
 def test_no_node_goes_above_its_cap() -> None:
     """Without a cap that is what it declared; with one, that, in whichever order things are said."""
-    shop = Shop()
+    shop = ShopNodes()
     shop.agents[1].limit("login", "100/hour", cap="300/hour")
     shop.publish(limits=login("1000/hour", "off"))
     shop.interval()
@@ -147,7 +147,7 @@ def test_no_node_goes_above_its_cap() -> None:
     assert ["on", "on"] == shop.switches
 
 
-def test_what_expires_is_taken_back(shop: Shop) -> None:
+def test_what_expires_is_taken_back(shop: ShopNodes) -> None:
     """Each node has its own settings again, those that it was given meanwhile."""
     shop.publish(sync_interval=0.5, switch="off", limits=login("50/hour"))
     shop.interval()
@@ -163,7 +163,7 @@ def test_what_expires_is_taken_back(shop: Shop) -> None:
     assert [0, 0] == [known_by(agent).version for agent in shop.agents]
 
 
-def test_what_is_not_said_any_more_is_as_the_node_says(shop: Shop) -> None:
+def test_what_is_not_said_any_more_is_as_the_node_says(shop: ShopNodes) -> None:
     """Settings replace those before; they do not add to them."""
     shop.publish(1, sync_interval=0.5, switch="shadow", limits=login("50/hour"))
     shop.interval()
@@ -187,7 +187,7 @@ def test_what_is_not_said_any_more_is_as_the_node_says(shop: Shop) -> None:
         ("too-large", sealed(orders(3, limits=login("1/hour"))) + b" " * 65_536),
     ],
 )
-def test_what_is_rejected_changes_nothing_and_is_counted(shop: Shop, reason: str, payload: bytes) -> None:
+def test_what_is_rejected_changes_nothing_and_is_counted(shop: ShopNodes, reason: str, payload: bytes) -> None:
     """Once on each node, however often it is read."""
     shop.publish(2, limits=login("50/hour"))
     shop.interval()
@@ -204,21 +204,21 @@ def test_what_the_hub_has_lost_one_of_the_nodes_posts_again() -> None:
     """So whoever starts afterwards obeys, too; the others see that it is done."""
     clock = ManualClock(start=NOON)
     hub = MemoryHub(clock=clock)
-    shop = Shop(hub, clock=clock)
+    shop = ShopNodes(hub, clock=clock)
     shop.clock = clock
     shop.publish(limits=login("50/hour"))
     shop.interval()
     hub.lose_data()
     for _ in range(120):
         shop.interval()
-    late = Shop(hub, clock=clock)
+    late = ShopNodes(hub, clock=clock)
     late.interval(0.0)
 
     assert [50, 50] == late.quotas
     assert 1 == sum(known_by(agent).restored for agent in shop.agents)
 
 
-def test_a_limit_that_is_declared_later_obeys(shop: Shop) -> None:
+def test_a_limit_that_is_declared_later_obeys(shop: ShopNodes) -> None:
     """From its first decision on; and can be declared again as it was, and not otherwise."""
     shop.publish(limits=login("50/hour"))
     shop.interval()
@@ -233,7 +233,7 @@ def test_a_limit_that_is_declared_later_obeys(shop: Shop) -> None:
         late.limit("login", "60/hour")
 
 
-def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: Shop) -> None:
+def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: ShopNodes) -> None:
     """A window that this node does not have, and a pace for which its leases are too short."""
     for agent in shop.agents:
         agent.limit("search", "5/minute warmup 5s")
@@ -249,7 +249,7 @@ def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: Shop) -> Non
     assert "has another window than" in unfit["login"]
 
 
-def test_a_limit_may_have_an_interval_of_its_own(shop: Shop) -> None:
+def test_a_limit_may_have_an_interval_of_its_own(shop: ShopNodes) -> None:
     """The published interval counts, then the node's, which may be none; one too long for its leases is reported."""
 
     def intervals_s() -> list[float]:
@@ -271,7 +271,7 @@ def test_a_limit_may_have_an_interval_of_its_own(shop: Shop) -> None:
     assert ([0.4, 0.1], [0.1, 0.1]) == (intervals_s(), shop.intervals_s)
 
 
-def test_too_long_an_interval_can_be_taken_back_soon(shop: Shop) -> None:
+def test_too_long_an_interval_can_be_taken_back_soon(shop: ShopNodes) -> None:
     """Whoever exchanges seldom still reads as often as by its own settings."""
     shop.publish(1, sync_interval=4.0)
     shop.interval()
@@ -283,7 +283,7 @@ def test_too_long_an_interval_can_be_taken_back_soon(shop: Shop) -> None:
     assert [0.1, 0.1] == shop.intervals_s
 
 
-def test_a_child_goes_on_as_its_parent(shop: Shop) -> None:
+def test_a_child_goes_on_as_its_parent(shop: ShopNodes) -> None:
     """The settings in force are in force there, and older versions are old."""
     shop.publish(2, sync_interval=0.5, limits=login("50/hour"))
     shop.interval()
@@ -314,7 +314,7 @@ def test_who_cannot_read_exchanges_all_the_same(problem: Exception, caplog: pyte
     """It is counted and logged, and is no failure of exchanges."""
     hub = Mute()
     hub.problem = problem
-    shop = Shop(hub)
+    shop = ShopNodes(hub)
     for _ in range(30):
         shop.agents[0].limiter("login").allow("ada")
         shop.interval()
@@ -348,7 +348,7 @@ class Gone(MemoryHub):
 
 def admitted_in_calm_times(max_overshoot: float | None, asked_before: int) -> int:
     """By two nodes of an `available` limit of 100 that all ask suddenly, when that has been published."""
-    shop = Shop(policy="available")
+    shop = ShopNodes(policy="available")
     limiters = [agent.limiter("login") for agent in shop.agents]
     for _ in range(3):
         for limiter in limiters:
@@ -369,7 +369,7 @@ def test_a_limit_that_is_told_to_be_strict_is_so_at_once(asked_before: int) -> N
 
 def test_a_node_that_is_past_its_line_stops_there() -> None:
     """The room that it had already worked out is void."""
-    shop = Shop(policy="available")
+    shop = ShopNodes(policy="available")
     for _ in range(3):
         for agent in shop.agents:
             agent.limiter("login").allow("ada")
@@ -384,7 +384,9 @@ def test_a_node_that_is_past_its_line_stops_there() -> None:
 @pytest.mark.parametrize(("published", "overdraft"), [(0.05, 2), (0, 0)])
 def test_of_an_overdraft_only_what_is_still_allowed_is_kept(published: float, overdraft: int) -> None:
     """Without waiting for another exchange: each of two nodes has its half of that."""
-    shop = Shop(max_overshoot=0.5, lease_ttl=7200.0)  # beyond the window, or what a crash may cost bounds it further
+    shop = ShopNodes(
+        max_overshoot=0.5, lease_ttl=7200.0
+    )  # beyond the window, or what a crash may cost bounds it further
     for agent in shop.agents:
         agent.limiter("login").allow("ada")
     shop.interval()
@@ -400,7 +402,7 @@ def test_nothing_is_asked_of_a_hub_that_does_not_answer() -> None:
     """An outage is found out about by exchanges alone; and what has expired is taken back all the same."""
     clock = ManualClock(start=NOON)
     hub = Gone(clock=clock)
-    shop = Shop(hub, clock=clock)
+    shop = ShopNodes(hub, clock=clock)
     shop.clock = clock
     shop.publish(limits=login("50/hour"))
     shop.interval()
@@ -415,7 +417,7 @@ def test_nothing_is_asked_of_a_hub_that_does_not_answer() -> None:
     assert ([100, 100], before) == (shop.quotas, hub.reads)
 
 
-class Diary(SilentHooks):
+class SettingsDiary(SilentHooks):
     """Writes down what it is told of settings."""
 
     def __init__(self) -> None:
@@ -428,9 +430,11 @@ class Diary(SilentHooks):
         self.events.append(event)
 
 
-def test_hooks_are_told_what_is_in_force_and_what_was_rejected(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_hooks_are_told_what_is_in_force_and_what_was_rejected(
+    shop: ShopNodes, caplog: pytest.LogCaptureFixture
+) -> None:
     """Once each, since the last look; also that the node's own settings are in force again."""
-    agent, diary = shop.agents[0], Diary()
+    agent, diary = shop.agents[0], SettingsDiary()
     log = LogHooks(logging.getLogger("of the test"), clock=shop.clock)
     caplog.set_level(logging.INFO, "of the test")
     with hooked(agent, diary, log):
@@ -457,7 +461,7 @@ def test_hooks_are_told_what_is_in_force_and_what_was_rejected(shop: Shop, caplo
     ] == lines
 
 
-def test_metrics_tell_what_is_in_force(shop: Shop) -> None:
+def test_metrics_tell_what_is_in_force(shop: ShopNodes) -> None:
     """The version, and what was rejected by reason; of an agent that reads nothing, zeroes."""
     shop.publish(4)
     shop.interval()
@@ -507,7 +511,7 @@ def test_a_shard_that_hangs_holds_up_no_settings(make_agent: MakeAgent) -> None:
 def test_without_a_secret_nothing_is_read() -> None:
     """Nor is anything told of it."""
     hub = Gone()
-    shop = Shop(hub, settings_secret=None)
+    shop = ShopNodes(hub, settings_secret=None)
     shop.publish(limits=login("50/hour"))
     shop.interval()
 
@@ -518,7 +522,7 @@ def test_without_a_secret_nothing_is_read() -> None:
 def test_the_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several of them, too, while they are being changed."""
     monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", f"{OTHER} {SECRET}")
-    shop = Shop(settings_secret=None)
+    shop = ShopNodes(settings_secret=None)
     shop.publish(limits=login("50/hour"))
     shop.interval()
 
@@ -541,7 +545,7 @@ def test_a_hub_that_cannot_publish_is_refused_with_a_secret() -> None:
     assert None is Agent(NoReader(), sigterm=False).stats().orders
 
 
-def test_an_agent_does_not_show_its_secret(shop: Shop) -> None:
+def test_an_agent_does_not_show_its_secret(shop: ShopNodes) -> None:
     """Neither its repr nor its figures."""
     assert SECRET not in f"{shop.agents[0]!r} {shop.agents[0].stats()!r} {shop.agents[0]._reader!r}"
 

@@ -35,7 +35,7 @@ MAX = 1000
 KEY = "shop:{0}:settings"
 
 
-class TestInMemory(SettingsStoreClaims):
+class TestSettingsInMemory(SettingsStoreClaims):
     """Without any connection."""
 
     def make_settings_store(self) -> ClosableSettingsStore:
@@ -47,7 +47,7 @@ class TestInMemory(SettingsStoreClaims):
         return MemoryHub()
 
 
-class TestOnRedis(SettingsStoreClaims):
+class TestSettingsOnRedis(SettingsStoreClaims):
     """Through an object for each process."""
 
     @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ class TestOnRedis(SettingsStoreClaims):
         return RedisHub(self.url, HubSettings("other", 5.0))
 
 
-class TestEmbedded(SettingsStoreClaims):
+class TestSettingsEmbedded(SettingsStoreClaims):
     """In a server that is started for it."""
 
     def make_settings_store(self) -> ClosableSettingsStore:
@@ -88,7 +88,7 @@ class TestEmbedded(SettingsStoreClaims):
         return EmbeddedHub(self.url, HubSettings("other", 5.0))
 
 
-class _OnMqtt(SettingsStoreClaims):
+class _SettingsOnMqtt(SettingsStoreClaims):
     """At a broker that keeps what is posted, by the protocol that `query` names."""
 
     query: ClassVar[str]
@@ -118,19 +118,19 @@ class _OnMqtt(SettingsStoreClaims):
         return MqttHub(f"{self.url}{self.query}", HubSettings(namespace, PATIENCE_S))
 
 
-class TestMqttOld(_OnMqtt):
+class TestSettingsMqttOld(_SettingsOnMqtt):
     """By MQTT 3.1.1."""
 
     query = "?protocol=3.1.1&shards=2"
 
 
-class TestMqttNew(_OnMqtt):
+class TestSettingsMqttNew(_SettingsOnMqtt):
     """By MQTT 5."""
 
     query = "?protocol=5"
 
 
-class TestMqttEncrypted(_OnMqtt):
+class TestSettingsMqttEncrypted(_SettingsOnMqtt):
     """Over TLS, as a user who may do what the documents say and no more."""
 
     query = ""
@@ -151,7 +151,7 @@ class Cached(MemoryHub):
         return self.first
 
 
-class Cut(MemoryHub):
+class CutSettings(MemoryHub):
     """Makes whatever is too long look as if it were not."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
@@ -172,7 +172,7 @@ class Empty(MemoryHub):
     [
         (Cached, "test_what_was_posted_last_is_read_by_all"),
         (Cached, "test_every_reader_may_post"),
-        (Cut, "test_something_too_long_is_seen_to_be_that"),
+        (CutSettings, "test_something_too_long_is_seen_to_be_that"),
         (Empty, "test_before_anything_is_posted_nothing_is_read"),
     ],
 )

@@ -28,7 +28,7 @@ RESTORED_S = 2 * 0.1 + 1.0
 BALANCED = choose("balanced", cold_allowance=0.0)
 
 
-class World:
+class NodesOnRedis:
     """Three nodes on one Redis."""
 
     def __init__(self, server: RedisServer, *, algorithm: str = FIXED_WINDOW, policy: Policy = STRICT, seed: int = 0):
@@ -70,7 +70,7 @@ class World:
 @pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
 async def test_all_is_known_again_in_time(redis_server: RedisServer, policy: Policy) -> None:
     """Within two intervals and the back-off's cap, though nothing is asked any more that would have nodes speak."""
-    world = World(redis_server, policy=policy)
+    world = NodesOnRedis(redis_server, policy=policy)
     await world.lives_for(3.0, asking=1)
     await world.lives_for(2.0)
     assert await world.knows_all()
@@ -90,7 +90,7 @@ async def test_strict_holds_when_data_are_lost_in_the_middle_of_a_window(
     redis_server: RedisServer, algorithm: str, seed: int
 ) -> None:
     """The limit is never exceeded, before, during or after; and when all is learnt, it is used up again."""
-    world = World(redis_server, algorithm=algorithm, seed=seed)
+    world = NodesOnRedis(redis_server, algorithm=algorithm, seed=seed)
     before = await world.lives_for(2 * WINDOW_S + 0.3 * (1 + seed), asking=2)
     for _ in range(2):
         world.forgets()
@@ -106,7 +106,7 @@ async def test_strict_holds_when_data_are_lost_in_the_middle_of_a_window(
 @pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW])
 async def test_balanced_grants_again_soon_after_data_were_lost(redis_server: RedisServer, algorithm: str) -> None:
     """It stays within its bound, and does not wait for a lease to end."""
-    world = World(redis_server, algorithm=algorithm, policy=BALANCED)
+    world = NodesOnRedis(redis_server, algorithm=algorithm, policy=BALANCED)
     await world.lives_for(2 * WINDOW_S, asking=2)
     world.forgets()
     await world.lives_for(WINDOW_S, asking=2)

@@ -16,7 +16,7 @@ import pytest
 from reconverge import InvalidSetting
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge_sync.redis.hub import RedisHub
-from tests.hub.test_board import TestOnRedis as SnapshotsOnRedis
+from tests.hub.test_board import TestBoardOnRedis as SnapshotsOnRedis
 from tests.redis.test_redis import TestRedisHub as OnRedis
 from tests.support.commands.checked import check
 from tests.support.fixtures.agents import MakeAgent

@@ -11,7 +11,7 @@ from reconverge.runtime.process import register
 from tests.support.waiting import exit_code_of
 
 
-class Broken:
+class BrokenAgent:
     """An agent whose clock fails, say."""
 
     def start_over_after_fork(self) -> None:
@@ -22,7 +22,7 @@ class Broken:
         """Has nothing to say."""
 
 
-class Told(Broken):
+class Told(BrokenAgent):
     """An agent that counts what it is told."""
 
     forks = 0
@@ -34,7 +34,7 @@ class Told(Broken):
 
 def test_an_agent_that_fails_after_a_fork_keeps_no_other_from_starting_over() -> None:
     """Or the others would go on with the lines and counts of the parent."""
-    agents = [Told(), Broken(), Told(), Broken(), Told()]
+    agents = [Told(), BrokenAgent(), Told(), BrokenAgent(), Told()]
     for agent in agents:
         register(agent, sigterm=False)
     child = os.fork()

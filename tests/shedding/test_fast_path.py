@@ -65,7 +65,7 @@ STEPS: Final = st.lists(
 )
 
 
-class Side:
+class StackSide:
     """One of the two stacks, with what runs in it."""
 
     def __init__(self, given: dict[str, Any], clock: ManualClock, *, fast_path: bool) -> None:
@@ -163,7 +163,7 @@ def refusal_as_seen(refusal: ShedRefusal | None) -> Any:
 def test_both_ways_are_one(made: dict[str, Any], steps: list[tuple[str, Any, Any]]) -> None:
     """Layers, order, quotas, switches and requests as drawn: admissions, refusals, slots, charges and counts agree."""
     clock = ManualClock(start=1_700_000_000.0)
-    sides = [Side(made, clock, fast_path=fast_path) for fast_path in (True, False)]
+    sides = [StackSide(made, clock, fast_path=fast_path) for fast_path in (True, False)]
     for step in steps:
         if step[0] == "advance":
             clock.advance(step[1])
@@ -197,7 +197,7 @@ def test_responses_of_both_ways_are_one(made: dict[str, Any], times: int, change
     clock = ManualClock(start=1_700_000_000.0)
     answers: list[list[Any]] = []
     for fast_path in (True, False):
-        side = Side(
+        side = StackSide(
             {**made, "kinds": [each for each in made["kinds"] if each != "worker"] or ["busy"]},
             clock,
             fast_path=fast_path,

@@ -19,7 +19,7 @@ NODES = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedProcess:
     """The result of so many requests at one process."""
 
     admitted: int
@@ -38,13 +38,13 @@ def fleet(url: str, capacity: str) -> Iterator[list[Process]]:
         yield nodes
 
 
-def ask(nodes: list[Process], name: str, number: int) -> list[Asked]:
+def ask(nodes: list[Process], name: str, number: int) -> list[AskedProcess]:
     for node in nodes:
         node.hears(f"{name} {number}")
     found = []
     for node in nodes:
         admitted, state, fullest, *refused_by = node.says().split()
-        found.append(Asked(int(admitted), state, int(fullest), refused_by))
+        found.append(AskedProcess(int(admitted), state, int(fullest), refused_by))
     return found
 
 

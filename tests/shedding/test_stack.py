@@ -41,20 +41,20 @@ class Doorman:
         self.held = 0
         self.outcomes: list[str] = []
 
-    def enter(self, arrival: Arrival) -> Held | ShedRefusal:
+    def enter(self, arrival: Arrival) -> DoormanSlot | ShedRefusal:
         self.asked += 1
         if self.refuses:
             return ShedRefusal(self.name, 503, 1.0, "As told.")
-        return Held(self)
+        return DoormanSlot(self)
 
-    def enter_anyway(self, arrival: Arrival) -> Held:
-        return Held(self)
+    def enter_anyway(self, arrival: Arrival) -> DoormanSlot:
+        return DoormanSlot(self)
 
     def readings(self) -> Mapping[str, float]:
         return {"held": float(self.held)}
 
 
-class Held:
+class DoormanSlot:
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman
         doorman.held += 1

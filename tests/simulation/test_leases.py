@@ -88,7 +88,7 @@ def test_a_hub_that_tells_a_node_less_once_a_lease_is_over_is_found(
     lease_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plants a hub that leaves out departed processes in what it tells a node that came after them."""
-    monkeypatch.setattr(world, "open_merge_rule", _Whispering)
+    monkeypatch.setattr(world, "open_merge_rule", _WhisperingLater)
 
     assert any("the nodes think" in problem for problem in try_case(_killed_when_slow(lease_s)))
 
@@ -109,7 +109,7 @@ def _answer(status: Status) -> Answer:
     return Answer(0, "generation", status, ())
 
 
-class _Whispering(MemoryHub):
+class _WhisperingLater(MemoryHub):
     """Once a process has departed, tells nodes of which it heard later a unit less."""
 
     def merge(self, batch: Batch) -> Answer:

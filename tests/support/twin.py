@@ -21,7 +21,7 @@ from reconverge.decision import Decision, Usage
 from reconverge.kernel import IMPLEMENTATION
 from reconverge.kernel.cell import Cell, Headroom, measure
 from reconverge.kernel.engine import Reports
-from tests.support.twin_world import Data, Step, World
+from tests.support.twin_world import Data, Step, TwinWorld
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join(str(ROOT / place) for place in ("agent", "sync", "."))
@@ -34,7 +34,7 @@ LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "allowance", "bas
 """The fields that count of a cell that is never reported; the compiled kernel need not remember more of it."""
 
 
-def everything(world: World) -> Data:
+def everything(world: TwinWorld) -> Data:
     """All that the nodes of a world know, by where they know it."""
     known: Data = {f"{number} woken": node.woken for number, node in enumerate(world.nodes)}
     for number, kernel in enumerate(world.kernels):
@@ -107,7 +107,7 @@ def told(value: Any) -> Any:
 
 def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
     """Traces each step, with a digest of everything known after it; after `whole_at` and at last all of it."""
-    world = World(data)
+    world = TwinWorld(data)
     trace: list[Any] = []
     try:
         for number, step in enumerate(steps):
@@ -122,7 +122,7 @@ def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
     return trace
 
 
-def _counts(world: World) -> Data:
+def _counts(world: TwinWorld) -> Data:
     """Returns the counts of nodes that are known without looking at their cells."""
     return {
         f"{number} {table.name}": [table.admitted, table.refused, table.overflowed, len(table.cells)]

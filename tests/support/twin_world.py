@@ -46,7 +46,7 @@ class TwinNode(Node):
         return f"{self._label}-{next(self._sequence)}"
 
 
-class World:
+class TwinWorld:
     """Nodes with the same limits, or one without a hub, and what was begun there and is not over."""
 
     def __init__(self, data: Data) -> None:

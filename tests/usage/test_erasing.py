@@ -30,7 +30,7 @@ ACME = UsageKey("acme", "api", "")
 GLOBEX = UsageKey("globex", "api", "")
 
 
-class World:
+class MeteredFleet:
     """Nodes that report, and a hub."""
 
     def __init__(self, *, secret: str | None = None, url: str = "") -> None:
@@ -70,7 +70,7 @@ async def test_no_node_tells_of_an_identity_that_is_erased(
     """Neither what it has told, nor what it had yet to tell; other rows are what they were, to the last request."""
     redis_server.command("FLUSHALL")
 
-    world = World(secret=secret, url=redis_server.url if on == "redis" else "")
+    world = MeteredFleet(secret=secret, url=redis_server.url if on == "redis" else "")
     nodes = [world.node(name) for name in ("one", "two")]
     for node in nodes:
         for identity in ("acme", "globex"):
@@ -95,7 +95,7 @@ async def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, r
     """By the node that told it, and no more than that: what another one has counted anew stays."""
     redis_server.command("FLUSHALL")
 
-    world = World(url=redis_server.url if on == "redis" else "")
+    world = MeteredFleet(url=redis_server.url if on == "redis" else "")
     late, other = world.node("late"), world.node("other")
     late.meter.add("acme", "api", 5)
     late.driver._gather()  # its report is made, and under way
@@ -118,7 +118,7 @@ async def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, r
 
 async def test_an_identity_that_comes_again_is_counted_from_zero() -> None:
     """On a node that had told of it, too."""
-    world = World()
+    world = MeteredFleet()
     node = world.node("one")
     node.meter.add("acme", "api", 5)
     assert await node.driver.report()
@@ -134,7 +134,7 @@ async def test_an_identity_that_comes_again_is_counted_from_zero() -> None:
 
 async def test_a_node_that_starts_after_an_order_does_not_heed_it() -> None:
     """It has nothing from before; what it counts is new."""
-    world = World()
+    world = MeteredFleet()
     await world.order()
     world.clock.advance(10.0)
     node = world.node("new")

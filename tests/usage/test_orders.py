@@ -60,7 +60,7 @@ class Message:
         self.heard: Future[Recorded] = Future()
 
 
-class Stage:
+class ThreadStage:
     """The threads of one process: they wait for an answer, or they rest, or they have ended."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Stage:
 class Waker(WakeEvent):
     """Notes whether its thread rests."""
 
-    stage: Stage
+    stage: ThreadStage
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Waker(WakeEvent):
 class End(Latch):
     """Notes that its thread has ended."""
 
-    stage: Stage
+    stage: ThreadStage
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class End(Latch):
 class SlowLedger:
     """A ledger whose messages stay on their way until the test has them go on."""
 
-    def __init__(self, ledger: MemoryUsage, stage: Stage) -> None:
+    def __init__(self, ledger: MemoryUsage, stage: ThreadStage) -> None:
         self._ledger = ledger
         self._stage = stage
 
@@ -154,10 +154,10 @@ class SlowLedger:
         return getattr(self._ledger, name)
 
 
-class SlowHub(MemoryHub):
+class SlowUsageHub(MemoryHub):
     """A hub with such a ledger, and what it has in truth."""
 
-    stage: Stage
+    stage: ThreadStage
 
     @property
     def usage(self) -> MemoryUsage:
@@ -170,14 +170,14 @@ class SlowHub(MemoryHub):
         return super().usage
 
 
-class Process:
+class ReporterProcess:
     """Runs a reporter, and knows what was charged by it, by the processes before, and how they have ended."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: ThreadStage) -> None:
         stage.clear()
         self.stage = stage
         self.clock = clock_in_november()
-        self.hub = SlowHub(clock=self.clock)
+        self.hub = SlowUsageHub(clock=self.clock)
         self.hub.stage = stage
         self.charged: Counter[int] = Counter()
         self.lost: list[UsageBatch] = []
@@ -292,9 +292,9 @@ class Process:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadStage]:
     """On which one process after the other runs."""
-    stage = Stage()
+    stage = ThreadStage()
     for kind in (Waker, End):
         monkeypatch.setattr(kind, "stage", stage, raising=False)
     monkeypatch.setattr(reporter_module, "WakeEvent", Waker)
@@ -304,9 +304,9 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage.kill()
 
 
-def tell_all(stage: Stage, order: tuple[str, ...], check: Callable[[Process], None]) -> list[str]:
+def tell_all(stage: ThreadStage, order: tuple[str, ...], check: Callable[[ReporterProcess], None]) -> list[str]:
     """Lets all of it happen, and then the end; returns the events that could have been next."""
-    process = Process(stage)
+    process = ReporterProcess(stage)
     try:
         for event in order:
             process.do(event)
@@ -321,12 +321,12 @@ def tell_all(stage: Stage, order: tuple[str, ...], check: Callable[[Process], No
 
 
 @pytest.mark.parametrize("first", [("charge", "tell"), ("charge", "stop"), ()], ids=" ".join)
-def test_in_any_order_a_hub_has_what_was_charged(first: tuple[str, ...], stage: Stage) -> None:
+def test_in_any_order_a_hub_has_what_was_charged(first: tuple[str, ...], stage: ThreadStage) -> None:
     """In the end, by each process that ended in an orderly way; by one that was killed, and at any moment, no more."""
     orders = [first]
     tries = 0
 
-    def check(process: Process) -> None:
+    def check(process: ReporterProcess) -> None:
         counted = process.counted()
         assert {number: process.charged[number] for number in process.ended} == {
             number: counted[number] for number in process.ended

@@ -26,7 +26,7 @@ NEED = 50
 _numbers = count()
 
 
-class Region:
+class BridgedRegion:
     """One region: its bridge, and a hub that holds what the test says."""
 
     def __init__(self, clock: ManualClock, name: str, wide: MemoryHub) -> None:
@@ -98,19 +98,19 @@ def wide(clock: ManualClock) -> MemoryHub:
 
 
 @pytest.fixture
-def region(clock: ManualClock, wide: MemoryHub) -> Region:
+def region(clock: ManualClock, wide: MemoryHub) -> BridgedRegion:
     """A region that needs more than it has."""
-    return Region(clock, "eu", wide)
+    return BridgedRegion(clock, "eu", wide)
 
 
-def test_what_the_wide_hub_grants_is_lent(region: Region) -> None:
+def test_what_the_wide_hub_grants_is_lent(region: BridgedRegion) -> None:
     """All that is needed and some of what nobody else needs, but no more than belongs to no region."""
     region.goes_round(3)
 
     assert NEED <= region.lent <= MOVABLE
 
 
-def test_nothing_is_lent_before_it_is_granted(region: Region) -> None:
+def test_nothing_is_lent_before_it_is_granted(region: BridgedRegion) -> None:
     """However much the region needs."""
     region.goes_round(3, heard=False)
 
@@ -119,7 +119,7 @@ def test_nothing_is_lent_before_it_is_granted(region: Region) -> None:
 
 def test_all_regions_together_borrow_what_there_is(clock: ManualClock, wide: MemoryHub) -> None:
     """In proportion to what they need, whoever came first."""
-    regions = [Region(clock, name, wide) for name in ("eu", "us", "asia")]
+    regions = [BridgedRegion(clock, name, wide) for name in ("eu", "us", "asia")]
     regions[0].goes_round(3)
     for _ in range(60):
         for region in regions:
@@ -129,7 +129,7 @@ def test_all_regions_together_borrow_what_there_is(clock: ManualClock, wide: Mem
     assert min(region.lent for region in regions) >= MOVABLE // 3 - 3
 
 
-def test_a_lower_allowance_is_told_when_the_region_has_let_go(region: Region) -> None:
+def test_a_lower_allowance_is_told_when_the_region_has_let_go(region: BridgedRegion) -> None:
     """Not when it was asked to, nor when its hub does not answer."""
     region.goes_round(2)
     region.held, region.wishes = 50, ()
@@ -150,7 +150,7 @@ def test_a_lower_allowance_is_told_when_the_region_has_let_go(region: Region) ->
     assert 0 == region.told
 
 
-def test_what_may_have_been_given_back_is_not_lent_again(region: Region) -> None:
+def test_what_may_have_been_given_back_is_not_lent_again(region: BridgedRegion) -> None:
     """A lower allowance was told, and no answer came; the wide hub may have granted the rest to others."""
     region.goes_round(3)
     before, region.wishes = region.lent, (WISH._replace(needs_milli=10_000),)
@@ -162,7 +162,7 @@ def test_what_may_have_been_given_back_is_not_lent_again(region: Region) -> None
     assert region.lent <= told
 
 
-def test_what_was_given_back_is_kept_for_as_long_as_clocks_may_differ(region: Region) -> None:
+def test_what_was_given_back_is_kept_for_as_long_as_clocks_may_differ(region: BridgedRegion) -> None:
     """In another region it may still be the window in which it was used."""
     region.goes_round(2)
     lent, region.wishes = region.lent, ()
@@ -176,7 +176,7 @@ def test_what_was_given_back_is_kept_for_as_long_as_clocks_may_differ(region: Re
     assert lent <= region.told
 
 
-def test_a_loan_ends_a_while_after_the_wide_hub_was_heard(region: Region, clock: ManualClock) -> None:
+def test_a_loan_ends_a_while_after_the_wide_hub_was_heard(region: BridgedRegion, clock: ManualClock) -> None:
     """Counted from the moment at which that batch was sent; as long as it is heard, the end moves on."""
     region.goes_round(40)
     heard_us = clock.wall_ns() // 1000 - 1_000_000
@@ -190,7 +190,7 @@ def test_a_loan_ends_a_while_after_the_wide_hub_was_heard(region: Region, clock:
     assert 0 == region.lent
 
 
-def test_the_wide_hub_waits_for_longer_than_a_loan_can_be_in_use(region: Region) -> None:
+def test_the_wide_hub_waits_for_longer_than_a_loan_can_be_in_use(region: BridgedRegion) -> None:
     """The loan, and then the time for which what was used of it may count, leases of nodes included."""
     region.goes_round()
     least_s = LOAN_S + 20 + 3
@@ -198,7 +198,7 @@ def test_the_wide_hub_waits_for_longer_than_a_loan_can_be_in_use(region: Region)
     assert all(batch.lease_us > least_s * 1_000_000 for batch in region.batches)
 
 
-def test_who_was_given_up_by_the_wide_hub_begins_anew(region: Region, clock: ManualClock) -> None:
+def test_who_was_given_up_by_the_wide_hub_begins_anew(region: BridgedRegion, clock: ManualClock) -> None:
     """With nothing, under a new name."""
     region.goes_round(3)
     before = region.batches[-1].node
@@ -213,7 +213,7 @@ def test_who_was_given_up_by_the_wide_hub_begins_anew(region: Region, clock: Man
     assert region.lent > 0
 
 
-def test_a_region_that_lost_its_data_may_still_hold_all_of_it(region: Region) -> None:
+def test_a_region_that_lost_its_data_may_still_hold_all_of_it(region: BridgedRegion) -> None:
     """Its hub says that nothing is held, but it does not know; so nothing is given back for long."""
     region.goes_round(3)
     lent, region.wishes = region.lent, ()
@@ -223,7 +223,7 @@ def test_a_region_that_lost_its_data_may_still_hold_all_of_it(region: Region) ->
     assert lent <= region.told
 
 
-def test_a_bridge_that_ends_gives_back_what_is_free(region: Region) -> None:
+def test_a_bridge_that_ends_gives_back_what_is_free(region: BridgedRegion) -> None:
     """And says so only when the wide hub has heard of it."""
     region.goes_round(3)
     region.bridge.leave()
@@ -242,14 +242,14 @@ def test_a_bridge_that_ends_gives_back_what_is_free(region: Region) -> None:
 def test_the_wide_totals_are_those_of_all_regions(clock: ManualClock, wide: MemoryHub) -> None:
     """However often they are told, and whoever tells them."""
     for name, charged in (("eu", 70), ("us", 30), ("eu", 75)):
-        region = Region(clock, name, wide)
+        region = BridgedRegion(clock, name, wide)
         region.bridge.hear_totals({"login": Totals(charged, 5)})
         region.goes_round(2)
 
     assert {"login": Totals(105, 10)} == wide.sums()
 
 
-def test_what_counts_for_long_is_lent_under_a_name_of_its_own(region: Region) -> None:
+def test_what_counts_for_long_is_lent_under_a_name_of_its_own(region: BridgedRegion) -> None:
     """So that a name that is lost keeps what counts for minutes no longer than that."""
     region.wishes = (WISH, WISH._replace(cell="daily:ada", limit="daily", fades_us=400_000_000_000))
     region.goes_round()

@@ -25,7 +25,7 @@ MOST = QUOTA - OWN
 """The most that one region can have of it, if the other has but its own part."""
 
 
-class Region:
+class RunningRegion:
     """A Redis, an agent that meets others there, and a bridge, if there is one."""
 
     def __init__(self, name: str, wide: RedisServer) -> None:
@@ -87,12 +87,12 @@ class Region:
         self.server.stop()
 
 
-class World:
+class TwoRegions:
     """Two regions, and a Redis for both."""
 
     def __init__(self) -> None:
         self.wide = RedisServer()
-        self.eu, self.us = Region("eu", self.wide), Region("us", self.wide)
+        self.eu, self.us = RunningRegion("eu", self.wide), RunningRegion("us", self.wide)
 
     @property
     def admitted(self) -> int:
@@ -101,9 +101,9 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[TwoRegions]:
     """Without bridges at first."""
-    made = World()
+    made = TwoRegions()
     with ExitStack() as stack:
         stack.callback(made.wide.stop)
         made.wide.start()
@@ -113,7 +113,7 @@ def world() -> Iterator[World]:
         yield made
 
 
-def test_without_bridges_a_region_has_its_own_part(world: World) -> None:
+def test_without_bridges_a_region_has_its_own_part(world: TwoRegions) -> None:
     """All of it, and no more; so all regions together keep the limit."""
     eventually(lambda: world.eu.asks() == OWN, "the region's own part is used")
     eventually(lambda: world.us.asks() == OWN, "the other's is")
@@ -122,7 +122,7 @@ def test_without_bridges_a_region_has_its_own_part(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_region_that_is_asked_for_more_gets_more(world: World) -> None:
+def test_a_region_that_is_asked_for_more_gets_more(world: TwoRegions) -> None:
     """All that belongs to no region if nobody else needs it; the other has its own part all the time."""
     world.eu.start_bridge()
     world.us.start_bridge()
@@ -133,7 +133,7 @@ def test_a_region_that_is_asked_for_more_gets_more(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_bridge_that_ends_gives_back_what_is_free(world: World) -> None:
+def test_a_bridge_that_ends_gives_back_what_is_free(world: TwoRegions) -> None:
     """And tells of the rest; so that the other region gets all that is left, and no more."""
     world.eu.start_bridge()
     eventually(lambda: world.eu.asks(1) > OWN + 20, "something was lent")
@@ -146,7 +146,7 @@ def test_a_bridge_that_ends_gives_back_what_is_free(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_bridge_that_is_killed_holds_up_no_decision(world: World) -> None:
+def test_a_bridge_that_is_killed_holds_up_no_decision(world: TwoRegions) -> None:
     """The other region has its own part; what was lent to the first is nobody else's for as long as it counts."""
     world.eu.start_bridge()
     world.us.start_bridge()
@@ -162,7 +162,7 @@ def test_a_bridge_that_is_killed_holds_up_no_decision(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world: World) -> None:
+def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world: TwoRegions) -> None:
     """Loans go on for a while, nothing is lent twice, and the bridge warns once."""
     world.eu.start_bridge()
     eventually(lambda: world.eu.asks(1) > OWN + 20, "something was lent")
@@ -183,7 +183,7 @@ def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world
 
 
 @pytest.mark.slow
-def test_a_regions_hub_that_is_back_empty_is_lent_anew(world: World) -> None:
+def test_a_regions_hub_that_is_back_empty_is_lent_anew(world: TwoRegions) -> None:
     """Its nodes' allowances are reported to it again; they go on, and so do loans."""
     world.eu.start_bridge()
     eventually(lambda: world.eu.asks(1) > OWN + 20, "something was lent")

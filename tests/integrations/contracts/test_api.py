@@ -259,7 +259,7 @@ def test_what_a_client_has_already_is_not_sent_again(writer: ApiClient, path: st
     assert 200 == other.status_code
 
 
-class Interrupted(FilledBook):
+class BookOfTwo(FilledBook):
     """A book that another client changes between the reading and the writing of each request."""
 
     async def set_customer(self, identity, said, *, author, expected=None):  # type: ignore[no-untyped-def]
@@ -270,7 +270,7 @@ class Interrupted(FilledBook):
 
 def test_a_change_that_comes_in_between_is_a_conflict(clock: ManualClock) -> None:
     """The condition held when the contracts were read, and does not when they are written: nothing is lost."""
-    client = ApiClient(contracts_api(Interrupted(clock, TABLE), tokens=TOKENS))
+    client = ApiClient(contracts_api(BookOfTwo(clock, TABLE), tokens=TOKENS))
     answer = client.put("/contracts/acme", "pro", headers={"If-Match": '"1"'})
 
     assert (412, 2) == (answer.status_code, answer.json()["version"])

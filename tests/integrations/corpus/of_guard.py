@@ -64,7 +64,7 @@ PATHS: Final = (["/items"], ["/items/{number}"], ["/*"], ["/items", "/fails"])
 MORE: Final = {**ODD, "paths": PATHS, "key_func": (by_item_slowly,)}
 
 
-class Asked(PlainRequest):
+class FailingRequest(PlainRequest):
     """A request of whose path `/fails` a router cannot be asked."""
 
     def seek_templates(self) -> Sequence[str]:
@@ -82,7 +82,7 @@ def run(draw: Draw) -> list[Any]:
     said: list[Any] = []
     for _ in range(draw.randrange(4, 12)):
         stand.meanwhile(draw.meanwhile())
-        request = Asked(
+        request = FailingRequest(
             path=draw.one(("/items", "/items", "/items/7", "/other", "/ITEMS//", "/fails%")),
             method=draw.one(("GET", "GET", "POST", "HEAD", "BREW", "OPTIONS")),
             route=draw.one(("", "/items", "/items/{a|b}")),

@@ -23,6 +23,7 @@ from reconverge import InvalidSetting
 from reconverge.integrations.django import cache as django_cache
 from reconverge.integrations.dropin import shared_counts
 from reconverge.testing import ManualClock
+from tests.support.kernel.odd import BrokenClock
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
@@ -230,7 +231,7 @@ def test_one_thread_begins_a_count_and_all_count_in_it(clock: ManualClock) -> No
     assert {THREADS} == {cache.get(f"hits-{number}") for number in range(KEYS)}
 
 
-class Interrupted(ManualClock):
+class InterruptedClock(ManualClock):
     """A clock on which something else happens while it is read."""
 
     meanwhile: Callable[[], object] | None = None
@@ -245,7 +246,7 @@ class Interrupted(ManualClock):
 
 def test_a_count_that_is_begun_while_another_thread_sees_the_old_one_end_is_kept() -> None:
     """Whoever finds the old one over does not throw away the new one, in which to go on counting."""
-    clock = Interrupted(start=1_700_000_000)
+    clock = InterruptedClock(start=1_700_000_000)
     cache = cache_at("memory://", clock=clock, namespace="interrupted")
     cache.add("hits", 5, 10)
     clock.advance(10)
@@ -412,17 +413,6 @@ def test_django_ratelimit_goes_on_without_redis(monkeypatch: pytest.MonkeyPatch)
     hit = limited_by(cache_at(f"redis://127.0.0.1:{free_port()}/0"), monkeypatch)
 
     assert [True] * 5 + [False] * 3 == [hit() for _ in range(8)]
-
-
-class BrokenClock(ManualClock):
-    """A clock that can be broken."""
-
-    broken = False
-
-    def monotonic_ns(self) -> int:
-        if self.broken:
-            raise OSError("no clock")
-        return super().monotonic_ns()
 
 
 @pytest.mark.usefixtures("_django")

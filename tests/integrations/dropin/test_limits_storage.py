@@ -22,6 +22,7 @@ from reconverge.integrations.dropin.storage import FIXED, LIMITS_MAX, MOVING, SL
 from reconverge.limit import LOG_QUOTA_MAX, QUOTA_MAX
 from reconverge.testing import ManualClock
 from tests.support.applications.storages import limiter_at, storage_at
+from tests.support.kernel.odd import BrokenClock
 
 MOMENT_S = 0.001
 ITEM = parse("5/minute")
@@ -29,7 +30,7 @@ START = 1_700_000_040.0
 """A moment at which a minute begins."""
 
 
-class Asked:
+class AskedStrategy:
     """One strategy of the library on one storage, asked in the same way whether it is asynchronous or not."""
 
     def __init__(self, strategy: str, *, asynchronous: bool = False, **options: Any) -> None:
@@ -80,13 +81,13 @@ class Asked:
         raise AssertionError("a coroutine of the storage waited for something")
 
 
-Ask = Callable[..., Asked]
+Ask = Callable[..., AskedStrategy]
 
 
 @pytest.fixture(params=["blocking", "asynchronous"])
 def ask(request: pytest.FixtureRequest) -> Ask:
     """Makes storages, of both kinds in turn."""
-    return lambda strategy, **options: Asked(strategy, asynchronous=request.param == "asynchronous", **options)
+    return lambda strategy, **options: AskedStrategy(strategy, asynchronous=request.param == "asynchronous", **options)
 
 
 every_strategy = pytest.mark.parametrize("strategy", [FIXED, MOVING, SLIDING])
@@ -301,7 +302,7 @@ def test_strategies_do_not_count_for_each_other() -> None:
 @every_strategy
 def test_whatever_comes_from_outside_is_a_key(strategy: str, whom: str) -> None:
     """It is counted like any other, apart from its neighbours, and takes no more room than 256 bytes."""
-    asked = Asked(strategy)
+    asked = AskedStrategy(strategy)
 
     assert 5 == asked.admitted_of(6, ITEM, whom)
     assert 0 == asked.stats(ITEM, whom).remaining
@@ -314,7 +315,7 @@ def test_whatever_comes_from_outside_is_a_key(strategy: str, whom: str) -> None:
 
 def test_one_limit_written_in_two_ways_is_two() -> None:
     """The library's keys tell how a limit was written: 60 seconds are not a minute."""
-    asked = Asked(FIXED)
+    asked = AskedStrategy(FIXED)
 
     assert 5 == asked.admitted_of(6, RateLimitItemPerMinute(5))
     assert 5 == asked.admitted_of(6, RateLimitItemPerSecond(5, 60))
@@ -338,7 +339,7 @@ class PerJiffy(RateLimitItemPerMinute):
 @pytest.mark.parametrize("kind", [PerFortnight, PerJiffy])
 def test_limits_of_an_applications_own_count_by_what_they_say(strategy: str, kind: type[RateLimitItem]) -> None:
     """Also where the key does not say it, or says something else."""
-    asked = Asked(strategy)
+    asked = AskedStrategy(strategy)
     item = kind(5)
 
     assert 5 == asked.admitted_of(6, item, "ada")
@@ -384,7 +385,7 @@ def test_what_older_versions_say_of_elastic_windows_is_heard(ask: Ask) -> None:
 
 def test_limits_without_end_are_rounded_and_none_admits_more(caplog: pytest.LogCaptureFixture) -> None:
     """An application that makes up limits comes to 1000 of them; further ones share few, and one warning says so."""
-    asked = Asked(FIXED)
+    asked = AskedStrategy(FIXED)
     for amount in range(1, LIMITS_MAX + 1):
         asked.hit(RateLimitItemPerMinute(amount))
     declared = len(asked.storage.book.agent.stats().limits)
@@ -421,7 +422,7 @@ def test_a_storage_of_memory_alone_is_alone() -> None:
 
 def test_keys_are_bounded_by_max_keys() -> None:
     """Whoever makes up keys does not make a process grow; those beyond the bound share one quota."""
-    asked = Asked(FIXED, max_keys=100)
+    asked = AskedStrategy(FIXED, max_keys=100)
 
     admitted = sum(asked.hit(ITEM, str(number), cost=3) for number in range(1000))
 
@@ -487,17 +488,6 @@ def test_every_hub_can_be_named(uri: str, hub: str | None) -> None:
 
 
 # -------------------------------------------------------------------- what goes wrong
-
-
-class BrokenClock(ManualClock):
-    """A clock that can be broken."""
-
-    broken = False
-
-    def monotonic_ns(self) -> int:
-        if self.broken:
-            raise OSError("no clock")
-        return super().monotonic_ns()
 
 
 @every_strategy

@@ -76,7 +76,7 @@ def application(limits: Limits) -> web.Application:
         outcome.spend(3)
         return web.Response(text="welcome")
 
-    class Shelf(web.View):
+    class ShelfHandler(web.View):
         @limits.limit("2/hour", name="shelf")
         async def get(self) -> web.Response:
             return web.Response(text="a shelf")
@@ -92,7 +92,7 @@ def application(limits: Limits) -> web.Application:
         web.get("/chat", chat),
         web.get("/limited", limited),
         web.get("/spending", spending),
-        web.view("/shelf", Shelf),
+        web.view("/shelf", ShelfHandler),
     ])  # fmt: skip
     return app
 
@@ -101,10 +101,10 @@ def served(limits: Limits, *, max_field_size: int = 8190) -> TestClient[web.Requ
     """A client of the application on a loopback port; not started yet."""
     app = application(limits)
     limits.install(app)
-    return TestClient(Server(app, max_field_size))
+    return TestClient(FieldServer(app, max_field_size))
 
 
-class Server(TestServer):
+class FieldServer(TestServer):
     """A test server that takes fields of some size."""
 
     __test__ = False

@@ -19,18 +19,18 @@ from reconverge.integrations.web.bound_rule import MISSED_MAX
 from tests.support.applications.asking import ADA, BOB, ask_asgi, statuses
 
 
-class User(BaseModel):
+class TutorialUser(BaseModel):
     """The user of FastAPI's tutorial."""
 
     username: str
     email: str | None = None
 
 
-async def current_user(login: Annotated[str | None, Header()] = None) -> User | None:
+async def current_user(login: Annotated[str | None, Header()] = None) -> TutorialUser | None:
     """Who has that login; a forged one is answered with 401."""
     if login == "forged":
         raise HTTPException(401, "who are you?")
-    return None if login is None else User(username=login)
+    return None if login is None else TutorialUser(username=login)
 
 
 def api_key(login: Annotated[str, Header()]) -> str:
@@ -48,7 +48,7 @@ def serving(limited: Any, limits: Limits) -> FastAPI:
     limits.install(app)
 
     @app.get("/", dependencies=[Depends(limited)])
-    async def answer(_user: Annotated[User | None, Depends(current_user)]) -> str:
+    async def answer(_user: Annotated[TutorialUser | None, Depends(current_user)]) -> str:
         return "here"
 
     return app
@@ -58,7 +58,7 @@ def serving(limited: Any, limits: Limits) -> FastAPI:
     "key",
     [
         Depends(current_user),
-        Annotated[User | None, Depends(current_user)],
+        Annotated[TutorialUser | None, Depends(current_user)],
         Depends(api_key),
         Depends(claims),
     ],

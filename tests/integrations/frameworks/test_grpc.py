@@ -218,7 +218,7 @@ def serving(request: pytest.FixtureRequest) -> Serves:
     return found
 
 
-class Answer:
+class CallEnd:
     """How a call has ended."""
 
     def __init__(
@@ -249,7 +249,7 @@ class Answer:
 
 def codes(address: str, *methods: str, **settings: Any) -> list[str]:
     """How calls have ended, one after the other."""
-    return [Answer(address, method, **settings).code.name for method in methods]
+    return [CallEnd(address, method, **settings).code.name for method in methods]
 
 
 # -------------------------------------------------------------------- what is limited, and what is said
@@ -258,8 +258,8 @@ def codes(address: str, *methods: str, **settings: Any) -> list[str]:
 def test_calls_of_all_kinds_are_answered_as_before_and_the_last_one_is_refused(serving: Serves) -> None:
     """Each says in its trailing metadata what is left, beside what the application says; whatever its kind."""
     with serving("4/hour") as address:
-        answers = [Answer(address, kind) for kind in KINDS]
-        refused = [Answer(address, kind) for kind in KINDS]
+        answers = [CallEnd(address, kind) for kind in KINDS]
+        refused = [CallEnd(address, kind) for kind in KINDS]
     expected = [f'"requests";r={left}' for left in (3, 2, 1, 0)]
     if serving is with_handlers_on_threads:
         expected[0] = ""  # there gRPC does not tell what the application says, so nothing can be added to it
@@ -277,7 +277,7 @@ def test_calls_of_all_kinds_are_answered_as_before_and_the_last_one_is_refused(s
 def test_a_refusal_tells_clients_of_any_language_when_to_try_again(serving: Serves) -> None:
     """A detail of the status, which Google's libraries read, has the seconds of retry-after."""
     with serving("1/hour") as address:
-        _, refused = [Answer(address, "unary_unary") for _ in range(2)]
+        _, refused = [CallEnd(address, "unary_unary") for _ in range(2)]
 
     after_s = int(refused.metadata["retry-after"])
     assert retry_info(8, refused.details, after_s) == refused.metadata["grpc-status-details-bin"]
@@ -366,8 +366,8 @@ STREAMS = {"stream_unary": "stream_unary", "stream_stream": "stream_stream", "re
 def test_a_call_ends_with_one_message_too_many(method: str, serving: Serves) -> None:
     """However its handler takes messages; and others go on, as messages of their clients are none of a stream."""
     with serving(messages="3/hour") as address:
-        served, refused = (Answer(address, method, kind=STREAMS[method]) for _ in range(2))
-        single = Answer(address, "unary_stream")
+        served, refused = (CallEnd(address, method, kind=STREAMS[method]) for _ in range(2))
+        single = CallEnd(address, "unary_stream")
 
     assert (grpc.StatusCode.OK, b"ab") == (served.code, b"".join(served.replies))
     assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused.code
@@ -382,7 +382,7 @@ def test_messages_are_counted_by_method_if_asked(serving: Serves) -> None:
     rule = Rule(limits="3/hour", name="said", paths=[f"/{SERVICE}/stream_unary"])
     with serving("9/hour", messages=rule) as address:
         found = codes(address, "stream_unary", "stream_stream", "stream_stream", "stream_unary")
-        left = Answer(address, "unary_stream").metadata["ratelimit"]
+        left = CallEnd(address, "unary_stream").metadata["ratelimit"]
 
     assert ["OK", "OK", "OK", "RESOURCE_EXHAUSTED"] == found
     assert left.startswith('"requests";r=4')
@@ -432,7 +432,7 @@ def test_a_client_that_goes_away_ends_the_stream(serving: Serves) -> None:
 
     ended.clear()
     with serving(rules=[Rule(limits="3/hour", settle=settle)]) as address:
-        answer = Answer(address, "endless", kind="unary_stream", count=3)
+        answer = CallEnd(address, "endless", kind="unary_stream", count=3)
         eventually(ended.is_set, "the stream has ended")
         eventually(lambda: settled, "the stream is settled")
 

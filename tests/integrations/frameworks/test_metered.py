@@ -45,7 +45,7 @@ ALL: list[str] = ["/ok/1", "/stream", "/lost/7", "/broken", "/ok/2"]
 """The requests of each client, three times over: 15, of which a few are refused by the end."""
 
 
-class Shop:
+class MeteredShop:
     """An agent on a real hub, and a meter; both are to come to the same."""
 
     def __init__(self, url: str) -> None:
@@ -93,9 +93,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(redis_server: RedisServer) -> Iterator[Shop]:
+def shop(redis_server: RedisServer) -> Iterator[MeteredShop]:
     """It is open."""
-    found = Shop(redis_server.url)
+    found = MeteredShop(redis_server.url)
     with found.agent:
         yield found
 
@@ -107,7 +107,7 @@ def asked() -> Iterator[tuple[str, str]]:
             yield client, path
 
 
-def routes(shop: Shop, limit: str = TOKENS) -> set[str]:
+def routes(shop: MeteredShop, limit: str = TOKENS) -> set[str]:
     """Those that something was counted by."""
     return {key.route for key in shop.counts() if key.limit == limit}
 
@@ -124,7 +124,7 @@ def of_wsgi(environment: Any, start_response: Any) -> Any:
     return iter([b"a", b"bc"]) if path == "/stream" else [path.encode()]
 
 
-def test_wsgi(shop: Shop) -> None:
+def test_wsgi(shop: MeteredShop) -> None:
     """The pattern of a rule's own path is the route, and there is no other."""
     rules = [*shop.rules, Rule(limits="100/hour", name="items", paths=["/ok/{number}", "/lost/{number}"])]
     app = for_wsgi.RateLimitMiddleware(of_wsgi, rules=rules, **shop.settings)
@@ -149,7 +149,7 @@ async def of_asgi(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"bc"})
 
 
-async def over_http(shop: Shop, app: Any, paths: Iterator[tuple[str, str]]) -> None:
+async def over_http(shop: MeteredShop, app: Any, paths: Iterator[tuple[str, str]]) -> None:
     """Ask as a client does; one that is answered by an error counts as 500."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
@@ -172,7 +172,7 @@ async def leave(app: Any, path: str, **headers: str) -> bool:
     return status == 200
 
 
-def test_asgi_with_clients_that_leave(shop: Shop) -> None:
+def test_asgi_with_clients_that_leave(shop: MeteredShop) -> None:
     """A response that its client leaves is settled by what was sent, and counted so."""
     app = for_asgi.RateLimitMiddleware(of_asgi, rules=shop.rules, **shop.settings)
 
@@ -187,7 +187,7 @@ def test_asgi_with_clients_that_leave(shop: Shop) -> None:
     shop.check(refused=shop.statuses[429])
 
 
-def test_the_messages_of_a_websocket(shop: Shop) -> None:
+def test_the_messages_of_a_websocket(shop: MeteredShop) -> None:
     """Each counts by its own limit, and the connection by those of requests; the last message is refused."""
     came = [{"type": "websocket.connect"}, *[{"type": "websocket.receive", "text": "hello"}] * 9]
 
@@ -219,7 +219,7 @@ def test_the_messages_of_a_websocket(shop: Shop) -> None:
 # -------------------------------------------------------------------- FastAPI
 
 
-def of_fastapi(shop: Shop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> None:
+def of_fastapi(shop: MeteredShop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> None:
     """Give an application of FastAPI limits, and routes that depend on these; two limits are asked one by one."""
     limits = for_fastapi.Limits(**shop.settings)
     limits.install(app)
@@ -252,7 +252,7 @@ def of_fastapi(shop: Shop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> Non
         return fastapi.responses.StreamingResponse(parts())
 
 
-def test_fastapi_asks_its_limits_one_by_one(shop: Shop) -> None:
+def test_fastapi_asks_its_limits_one_by_one(shop: MeteredShop) -> None:
     """A request that a later limit refuses is taken back from an earlier one, and counts as refused by both."""
     app = fastapi.FastAPI()
     of_fastapi(shop, app)
@@ -267,7 +267,7 @@ def test_fastapi_asks_its_limits_one_by_one(shop: Shop) -> None:
     assert {"/ok/{number}", "/lost/{number}", "/broken", "/stream"} == routes(shop)
 
 
-def test_a_middleware_finds_the_routes_of_the_application_below(shop: Shop) -> None:
+def test_a_middleware_finds_the_routes_of_the_application_below(shop: MeteredShop) -> None:
     """Their patterns; and all paths that lead nowhere are one route, the empty one."""
     app = fastapi.FastAPI()
 
@@ -285,7 +285,7 @@ def test_a_middleware_finds_the_routes_of_the_application_below(shop: Shop) -> N
 # -------------------------------------------------------------------- Flask, Django and aiohttp
 
 
-def test_flask(shop: Shop) -> None:
+def test_flask(shop: MeteredShop) -> None:
     """The route is the endpoint."""
     app = flask.Flask(__name__)
     limits = for_flask.Limits(app=app, **shop.settings)
@@ -310,7 +310,7 @@ def test_flask(shop: Shop) -> None:
     assert {"ok", "lost", "b", "s"} == routes(shop)
 
 
-def test_django(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_django(shop: MeteredShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The route is the name of the view, and what leads nowhere has none. The meter may be a dotted path."""
     monkeypatch.setattr(django_project, "METER", shop.meter, raising=False)
     setting = {name.upper(): value for name, value in shop.settings.items()}
@@ -334,7 +334,7 @@ def test_django(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
 DJANGO = ["/", "/count/3/", "/no-such-view/", "/broken/", "/"]
 
 
-def test_aiohttp(shop: Shop) -> None:
+def test_aiohttp(shop: MeteredShop) -> None:
     """The route is the pattern of the resource; limits of a handler are asked after those of the middleware."""
     limits = for_aiohttp.Limits(rules=shop.rules[:1], **shop.settings)
 
@@ -371,7 +371,7 @@ def test_aiohttp(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("serving", [on_threads, in_a_loop])
-def test_grpc(shop: Shop, serving: Callable[..., Any]) -> None:
+def test_grpc(shop: MeteredShop, serving: Callable[..., Any]) -> None:
     """The route is the method that is called; one that there is not is not counted."""
     rules = [
         Rule(limits="7/hour", name=REQUESTS, deduct_when=lambda response: response.status != 500),
@@ -396,7 +396,7 @@ def status_of(code: str) -> int:
     return {"OK": 200, "RESOURCE_EXHAUSTED": 429}.get(code, 500)
 
 
-def test_functions(shop: Shop) -> None:
+def test_functions(shop: MeteredShop) -> None:
     """Calls are counted by their key; what is refused costs nothing."""
     settings: dict[str, Any] = {"agent": shop.agent, "key": lambda name: name, "meter": shop.meter}
 

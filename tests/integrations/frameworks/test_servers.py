@@ -21,7 +21,7 @@ from tests.support.applications.webserver import (
     FLASK,
     KEY,
     WORKERS,
-    Answer,
+    Reply,
     WebServer,
     ask_often,
     check_fields,
@@ -138,7 +138,7 @@ def test_who_comes_again_when_he_is_told_to_is_admitted(serve: StartServer, name
 def test_a_redis_that_is_killed_is_no_error(serve: StartServer, name: str, own_redis: RedisServer) -> None:
     """Requests go on while it dies and after it, on known keys and on new ones, and none is answered with an error."""
     server = serve(name, limit="1000000/day", policy="balanced")
-    before: list[Answer] = []
+    before: list[Reply] = []
 
     def all_admitted() -> bool:
         before[:] = ask_often(server.port, "ada", clients=CLIENTS, requests=20)

@@ -22,7 +22,7 @@ START_S: Final = 1_700_000_000.0
 ROOMY: Final = PlainRequest(path="/items", client="192.0.2.1", route="/items", headers={"x-key": "ada"})
 
 
-class Pair:
+class BothGuards:
     """The same rules in a guard that decides by pipelines, and in one that never does."""
 
     def __init__(self, rule: dict[str, Any], guard: dict[str, Any], beside: dict[str, Any] | None = None) -> None:
@@ -63,7 +63,7 @@ def said(outcome: Outcome) -> dict[str, Any]:
 @pytest.mark.parametrize("switch", ["off", "shadow", "on"])
 def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
     """A limit that is off or in shadow has to be told otherwise in response fields, and refuses nothing."""
-    pair = Pair({"limits": "1/minute", "name": "wide"}, {})
+    pair = BothGuards({"limits": "1/minute", "name": "wide"}, {})
     for request in (ROOMY, ROOMY):
         pair.decided(request, on_a_loop=False)
     for agent in pair.agents:
@@ -78,7 +78,7 @@ def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
 def test_a_limit_that_has_changed_is_told_with_its_new_policy(beside: str) -> None:
     """The fields prepared of the former one are not sent any more, also of the second of two quotas."""
     before, after = [Limit.parse_all(f"{quota}/minute{beside}")[::-1] for quota in (5, 7)]
-    pair = Pair({"limits": before, "name": "wide"}, {})
+    pair = BothGuards({"limits": before, "name": "wide"}, {})
     pair.decided(ROOMY, on_a_loop=False)
     for agent in pair.agents:
         agent.limiter("wide").change(after)

@@ -91,14 +91,14 @@ def spellings(path: str) -> list[str]:
     return list(dict.fromkeys([path, *ways]))
 
 
-class Answer(NamedTuple):
+class Spelled(NamedTuple):
     """The answer of a server, if any."""
 
     status: str
     reached: bool
 
 
-def ask(port: int, target: str, method: str = "GET", *, planted: bool = False) -> Answer:
+def ask(port: int, target: str, method: str = "GET", *, planted: bool = False) -> Spelled:
     """One request, with its target as it is."""
     lines = [f"{method} {target} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", "Content-Length: 0"]
     lines += [f"{PLANTED}: yes"] if planted else []
@@ -109,7 +109,7 @@ def ask(port: int, target: str, method: str = "GET", *, planted: bool = False) -
             while part := connection.recv(65_536):
                 answer += part
     head = answer.partition(b"\r\n\r\n")[0].decode("latin-1")
-    return Answer(head[9:12], f"\n{REACHED}:" in head.lower().replace("\r", ""))
+    return Spelled(head[9:12], f"\n{REACHED}:" in head.lower().replace("\r", ""))
 
 
 @pytest.fixture(scope="module", params=SERVERS)

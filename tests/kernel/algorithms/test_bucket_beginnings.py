@@ -11,13 +11,13 @@ from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from tests.support.kernel.lone import Lone
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 SLOW_START = Limit(60, 60, algorithm="token-bucket", burst=100, initial=30)
 STEPS = Limit(100, 60, algorithm="token-bucket", refill="interval")
 
 
-def admitted_within(world: World, seconds: float) -> int:
+def admitted_within(world: Talkers, seconds: float) -> int:
     """Returns the admissions of all nodes when they are asked all the time, and exchange as they should."""
     admitted = 0
     for _ in range(round(seconds * 10)):
@@ -28,7 +28,7 @@ def admitted_within(world: World, seconds: float) -> int:
 
 def test_a_new_key_begins_with_its_initial_on_all_nodes_together() -> None:
     """And with what drains meanwhile."""
-    world = World(SLOW_START, STRICT, nodes=3, lease_ns=600 * SECOND_NS)
+    world = Talkers(SLOW_START, STRICT, nodes=3, lease_ns=600 * SECOND_NS)
 
     assert 30 <= admitted_within(world, 1) <= 31
 
@@ -36,7 +36,7 @@ def test_a_new_key_begins_with_its_initial_on_all_nodes_together() -> None:
 @pytest.mark.parametrize("policy", [BALANCED, AVAILABLE], ids=["balanced", "available"])
 def test_a_cold_node_dares_no_more_than_the_initial(policy: Policy) -> None:
     """Of a key that it has never heard of."""
-    (node,) = World(SLOW_START, policy).nodes
+    (node,) = Talkers(SLOW_START, policy).nodes
 
     assert 30 == node.admitted_of(200)
 
@@ -59,7 +59,7 @@ def test_a_lone_node_keeps_a_full_key_while_there_is_room() -> None:
 
 def test_when_the_hub_has_lost_its_data_every_key_begins_again() -> None:
     """Which may be less than it had, and is never more."""
-    world = World(SLOW_START, BALANCED, nodes=2, lease_ns=600 * SECOND_NS)
+    world = Talkers(SLOW_START, BALANCED, nodes=2, lease_ns=600 * SECOND_NS)
     admitted_within(world, 1)
     world.passes(200)
     world.hub.lose_data()
@@ -69,14 +69,14 @@ def test_when_the_hub_has_lost_its_data_every_key_begins_again() -> None:
 
 def test_the_quota_comes_back_at_the_edges_of_the_hubs_windows_to_all_nodes_together() -> None:
     """All of it at once, and nothing in between."""
-    world = World(STEPS, STRICT, nodes=3, lease_ns=600 * SECOND_NS)
+    world = Talkers(STEPS, STRICT, nodes=3, lease_ns=600 * SECOND_NS)
 
     assert 100 == admitted_within(world, 30)
     assert 0 == admitted_within(world, 29)
     assert 100 == admitted_within(world, 10)
 
 
-def distant(node: Talker, world: World, *, there_ms: int, back_ms: int) -> None:
+def distant(node: Talker, world: Talkers, *, there_ms: int, back_ms: int) -> None:
     """Lets a node exchange over a network that takes its time."""
     if node.sends() is not None:
         world.passes(ns=there_ms * MILLISECOND_NS)
@@ -88,7 +88,7 @@ def distant(node: Talker, world: World, *, there_ms: int, back_ms: int) -> None:
 @pytest.mark.parametrize(("there_ms", "back_ms"), [(0, 800), (800, 0), (400, 400)])
 def test_what_is_charged_while_the_edge_may_have_passed_does_not_drain_with_it(there_ms: int, back_ms: int) -> None:
     """A node that knows the hub's clock badly may take the edge for later than it is."""
-    world = World(STEPS, STRICT, lease_ns=600 * SECOND_NS)
+    world = Talkers(STEPS, STRICT, lease_ns=600 * SECOND_NS)
     (node,) = world.nodes
     for _ in range(20):
         distant(node, world, there_ms=there_ms, back_ms=back_ms)
@@ -105,7 +105,7 @@ def test_what_is_charged_while_the_edge_may_have_passed_does_not_drain_with_it(t
     assert 50 < after_edge <= 100
 
 
-class Distant(World):
+class Distant(Talkers):
     """A node that holds all of the allowance, has used it up, and knows the hub's clock by long round trips only."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ def test_an_allowance_that_comes_from_a_node_that_has_been_refilled_is_not_refil
 
 def test_what_the_others_have_used_since_an_edge_does_not_drain_with_it() -> None:
     """Though this node takes the edge for later than the answer in which it heard of that."""
-    world = World(STEPS, AVAILABLE, nodes=2, lease_ns=600 * SECOND_NS)
+    world = Talkers(STEPS, AVAILABLE, nodes=2, lease_ns=600 * SECOND_NS)
     node, other = world.nodes
     assert 60 == other.admitted_of(60)
     other.exchanges_with(world.hub)

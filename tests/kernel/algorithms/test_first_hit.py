@@ -15,13 +15,13 @@ from reconverge.kernel.algorithms.first_hit import NONE
 from reconverge.kernel.cell import Cell
 from reconverge.policies import BALANCED, STRICT
 from tests.support.kernel.lone import Lone
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 LIMIT = Limit(100, 60, algorithm="fixed-window", align="first-hit")
 WINDOW_US = 60_000_000
 
 
-class Fleet(World):
+class FirstHitPair(Talkers):
     """Two nodes, each with a base of its own, and no window open."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def cell(node: Talker) -> Cell:
 
 def test_a_node_opens_a_window_with_its_first_charge_and_the_hub_takes_it() -> None:
     """From its base, without asking; and nobody counts from earlier on."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     opened_us = fleet.now_us
 
     assert 1 == fleet.ada.admitted_of(1)
@@ -72,7 +72,7 @@ def test_a_node_opens_a_window_with_its_first_charge_and_the_hub_takes_it() -> N
 
 def test_what_the_base_does_not_suffice_for_opens_the_hubs_window() -> None:
     """Else nobody could ever be granted more than a base."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
 
     assert 0 == fleet.ada.admitted_of(1, cost=90)
     fleet.meets(fleet.ada)
@@ -88,7 +88,7 @@ def test_what_the_base_does_not_suffice_for_opens_the_hubs_window() -> None:
 
 def test_two_nodes_that_open_the_window_apart_end_up_in_one_with_what_both_have_used() -> None:
     """The first that the hub hears of is everybody's."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.ada.admitted_of(7)
     fleet.passes(2)
     fleet.bob.admitted_of(5)
@@ -106,7 +106,7 @@ def test_two_nodes_that_open_the_window_apart_end_up_in_one_with_what_both_have_
 
 def test_a_window_that_a_node_had_to_itself_counts_in_the_hubs_if_they_overlap() -> None:
     """Even if it is over by the time the node hears of the hub's, and another one has begun."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     base = cell(fleet.ada).base
     assert base == fleet.ada.admitted_of(99)
     fleet.passes(50)
@@ -124,7 +124,7 @@ def test_a_window_that_a_node_had_to_itself_counts_in_the_hubs_if_they_overlap()
 
 def test_both_together_never_exceed_the_limit_when_they_open_windows_apart() -> None:
     """Bases sum to the capacity at most, and allowances from then on."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     admitted = fleet.ada.admitted_of(150)
     fleet.passes(1)
     admitted += fleet.bob.admitted_of(150)
@@ -137,7 +137,7 @@ def test_both_together_never_exceed_the_limit_when_they_open_windows_apart() -> 
 
 def test_the_hubs_next_window_begins_no_earlier_than_its_last_one_has_ended() -> None:
     """A node that had a window of its own meanwhile takes the later beginning for its own."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.bob.admitted_of(1)
     ended_us = fleet.now_us + WINDOW_US
     fleet.meets(fleet.bob)
@@ -152,7 +152,7 @@ def test_the_hubs_next_window_begins_no_earlier_than_its_last_one_has_ended() ->
 
 def test_after_a_lapse_the_next_window_begins_with_the_next_hit() -> None:
     """However long nobody asked."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.ada.admitted_of(1)
     fleet.all_speak()
     fleet.passes(1000)
@@ -168,7 +168,7 @@ def test_after_a_lapse_the_next_window_begins_with_the_next_hit() -> None:
 
 def test_a_hub_that_has_lost_its_data_hears_of_the_window_again() -> None:
     """With all that was used in it."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.ada.admitted_of(7)
     fleet.bob.admitted_of(5)
     fleet.all_speak(3)
@@ -184,7 +184,7 @@ def test_a_hub_that_has_lost_its_data_hears_of_the_window_again() -> None:
 
 def test_a_reset_leaves_the_window_where_it_is_and_empties_it() -> None:
     """On all nodes: allowances were dealt out for that window."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.ada.admitted_of(7)
     fleet.all_speak(3)
     opened_us = fleet.hub_window()
@@ -199,7 +199,7 @@ def test_a_reset_leaves_the_window_where_it_is_and_empties_it() -> None:
 @pytest.mark.parametrize("jump_s", [-100_000.0, -20.0, 20.0, 100_000.0])
 def test_a_jump_of_the_hubs_clock_carries_the_counts_along(jump_s: float) -> None:
     """Nobody may use more because of it."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.ada.admitted_of(7)
     fleet.bob.admitted_of(5)
     fleet.all_speak(3)
@@ -213,7 +213,7 @@ def test_a_jump_of_the_hubs_clock_carries_the_counts_along(jump_s: float) -> Non
 
 def test_an_early_refund_goes_back_though_the_window_was_adopted_meanwhile() -> None:
     """It is the same window, under the hub's name."""
-    fleet = Fleet()
+    fleet = FirstHitPair()
     fleet.bob.admitted_of(1)
     fleet.passes(1)
     epoch = fleet.ada.table.decide("ada", 5, fleet.ada.clock.monotonic_ns()).epoch
@@ -240,7 +240,7 @@ def test_a_correction_between_two_windows_opens_one() -> None:
 
 def test_who_crashed_between_two_windows_may_have_begun_the_next() -> None:
     """So what it held counts in whichever begins within a window's length."""
-    world = World(LIMIT, STRICT, nodes=2, lease_ns=70 * SECOND_NS)
+    world = Talkers(LIMIT, STRICT, nodes=2, lease_ns=70 * SECOND_NS)
     ada, bob = world.nodes
     world.all_speak()
     for _ in range(5):
@@ -265,7 +265,7 @@ def test_who_crashed_between_two_windows_may_have_begun_the_next() -> None:
 
 def test_a_new_key_may_be_used_cold_in_a_window_of_ones_own() -> None:
     """The policy sets how far; and the hub's answer counts the charges of all of them."""
-    world = World(replace(LIMIT, quota=10), BALANCED, nodes=2)
+    world = Talkers(replace(LIMIT, quota=10), BALANCED, nodes=2)
     ada, bob = world.nodes
     assert [10, 10] == [node.admitted_of(20) for node in world.nodes]
 

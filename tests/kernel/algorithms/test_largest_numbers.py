@@ -39,7 +39,7 @@ def largest(algorithm: str, window_s: float = TEN_YEARS_S) -> Limit:
     return Limit(quota, window_s, algorithm=algorithm, warmup=warmup)
 
 
-class Talker(Node):
+class LargeTalker(Node):
     """A node with one limit that tells its hub everything, and remembers the last it has said."""
 
     def __init__(self, limit: Limit) -> None:
@@ -153,7 +153,7 @@ def test_debt_has_an_end_even_if_the_limit_names_none(algorithm: str) -> None:
 def test_whatever_is_asked_can_be_told(algorithm: str) -> None:
     """Requests as large as the largest limit, nearly all refused, many at a time: every number is an exact double."""
     limit = largest(algorithm)
-    node = Talker(limit)
+    node = LargeTalker(limit)
     for _ in range(10):
         for _ in range(3000):
             node.limiter.allow("ada", limit.cost_max)
@@ -170,7 +170,7 @@ def test_whatever_is_asked_can_be_told(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", METERED)
 def test_any_debt_can_be_told(algorithm: str) -> None:
     """The fill of a bucket is told in thousandths, and has to be an exact double all the same."""
-    node = Talker(largest(algorithm))
+    node = LargeTalker(largest(algorithm))
     for _ in range(4):
         node.limiter.reserve("ada", 1).settle(QUOTA_MAX)
         node.talks(3)
@@ -181,7 +181,7 @@ def test_any_debt_can_be_told(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", BUCKETS)
 def test_a_bucket_may_need_longer_than_clocks_can_tell(algorithm: str) -> None:
     """One that needs a million years is used, reported, given up and asked how long it takes like any other."""
-    node = Talker(Limit(1, 86_400, algorithm=algorithm, burst=365 * 10**6))
+    node = LargeTalker(Limit(1, 86_400, algorithm=algorithm, burst=365 * 10**6))
     admitted = node.limiter.allow("ada", 10**6)
     node.talks(20)
     assert not node.limiter.allow("ada", 364 * 10**6)  # more than a node holds of what counts for so long

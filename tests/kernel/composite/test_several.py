@@ -348,7 +348,7 @@ def test_a_quota_that_had_room_is_reported_all_the_same() -> None:
 # ---------------------------------------------------------------- any schedule
 
 
-class Step(NamedTuple):
+class StepOfSeveral(NamedTuple):
     """How long nothing happens, and what is asked then."""
 
     pause: str
@@ -358,7 +358,7 @@ class Step(NamedTuple):
 
 
 STEPS = st.builds(
-    Step,
+    StepOfSeveral,
     pause=st.sampled_from(["none"] * 8 + ["tick", "part", "part", "edge", "before told", "told", "told"]),
     part=st.sampled_from([1, 20, 333, 999, 1000, 2000]),
     way=st.sampled_from(["allow"] * 8 + ["hit"] * 6 + ["test", "usage", "reset", "reserve"]),
@@ -371,7 +371,7 @@ QUOTAS = st.one_of(
 )
 
 
-class Run:
+class RunOfSeveral:
     """One schedule, played to a limiter with several quotas and to a reference of each."""
 
     def __init__(self, limits: list[Limit]) -> None:
@@ -388,7 +388,7 @@ class Run:
         """The moment."""
         return self.clock.wall_ns()
 
-    def play(self, steps: list[Step]) -> None:
+    def play(self, steps: list[StepOfSeveral]) -> None:
         """Take all steps; after each, every quota has counted what it should."""
         for step in steps:
             self.clock.advance_ns(max(0, self.pause_ns(step)))
@@ -403,7 +403,7 @@ class Run:
                     assert used == usage.own
         event(f"quotas that refused: {len(self.bound)}")
 
-    def pause_ns(self, step: Step) -> int:
+    def pause_ns(self, step: StepOfSeveral) -> int:
         """How long to wait before the step."""
         window_ns = self.limits[step.part % len(self.limits)].window_ns
         return {
@@ -455,6 +455,6 @@ class Run:
 
 @settings(max_examples=tried(60, long=300))
 @given(limits=st.lists(QUOTAS, min_size=2, max_size=4), steps=st.lists(STEPS, min_size=15, max_size=50))
-def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[Step]) -> None:
+def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[StepOfSeveral]) -> None:
     """All quotas of any algorithms are charged or none; the moment that a refusal names is the first that admits."""
-    Run(limits).play(steps)
+    RunOfSeveral(limits).play(steps)

@@ -172,7 +172,7 @@ def test_a_parent_is_a_plain_limit_of_the_same_agent() -> None:
 # ---------------------------------------------------------------- any schedule
 
 
-class Step(NamedTuple):
+class Pause(NamedTuple):
     """A pause in hundredths of the window, and who asks for how much then."""
 
     pause: int
@@ -181,7 +181,7 @@ class Step(NamedTuple):
 
 
 STEPS = st.builds(
-    Step,
+    Pause,
     pause=st.sampled_from([0, 0, 0, 0, 1, 7, 50, 99, 100, 130]),
     who=st.integers(0, 2),
     cost=st.sampled_from([1, 1, 1, 2, 3, 5]),
@@ -191,7 +191,7 @@ STEPS = st.builds(
 @pytest.mark.parametrize("algorithm", SUMMABLE)
 @settings(max_examples=tried(40, long=100))
 @given(steps=st.lists(STEPS, min_size=10, max_size=60))
-def test_the_parents_quota_is_never_exceeded_and_no_share_ever_withheld(algorithm: str, steps: list[Step]) -> None:
+def test_the_parents_quota_is_never_exceeded_and_no_share_ever_withheld(algorithm: str, steps: list[Pause]) -> None:
     """Whoever asks when: the sum of all is within the parent's quota, and a share admits whatever fits into it."""
     family = Family(algorithm)
     total = REFERENCES[algorithm](family.parent.limit)

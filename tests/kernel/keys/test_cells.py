@@ -200,7 +200,7 @@ def test_agents_of_one_name_share_their_keys_and_their_cap() -> None:
 # ---------------------------------------------------------------- a node that has one
 
 
-class Fleet:
+class SmallNode:
     """One node with room for few keys, and its hub."""
 
     def __init__(self, limit: Limit, *, keys_max: int = 1000) -> None:
@@ -225,7 +225,7 @@ class Fleet:
 
 def test_an_idle_key_leaves_when_the_hub_has_taken_its_allowance_back(limit: Limit) -> None:
     """Two windows after the last request nothing is left of it on the node, and all of it has been told."""
-    fleet = Fleet(limit)
+    fleet = SmallNode(limit)
     admitted = sum(fleet.table.allow("ada") for _ in range(7))
     fleet.keeps_in_touch(1.0)
     remembered = set(fleet.table.cells)
@@ -242,7 +242,7 @@ def test_an_idle_key_leaves_when_the_hub_has_taken_its_allowance_back(limit: Lim
 
 def test_an_idle_key_stays_while_the_hub_has_not_heard_of_it(limit: Limit) -> None:
     """Cut off, a node forgets nothing, and tells it all as soon as it can."""
-    fleet = Fleet(limit)
+    fleet = SmallNode(limit)
     admitted = sum(fleet.table.allow("ada") for _ in range(7))
     for _ in range(100):
         fleet.node.sends()
@@ -257,7 +257,7 @@ def test_an_idle_key_stays_while_the_hub_has_not_heard_of_it(limit: Limit) -> No
 
 def test_what_was_charged_meanwhile_is_told_before_a_key_leaves(limit: Limit) -> None:
     """A key that wakes up between two looks at it is not taken for an idle one."""
-    fleet = Fleet(limit)
+    fleet = SmallNode(limit)
     fleet.table.allow("ada")
     fleet.keeps_in_touch(2 * WINDOW_S - 1)
     woken = fleet.table.allow("ada")
@@ -269,7 +269,7 @@ def test_what_was_charged_meanwhile_is_told_before_a_key_leaves(limit: Limit) ->
 
 def test_a_key_that_is_only_asked_about_leaves_too(limit: Limit) -> None:
     """Questions make the node learn about a key, and do not keep it for ever."""
-    fleet = Fleet(limit)
+    fleet = SmallNode(limit)
     fleet.table.usage("ada")
     fleet.keeps_in_touch(1.0)
     learnt = fleet.table.usage("ada").staleness
@@ -281,7 +281,7 @@ def test_a_key_that_is_only_asked_about_leaves_too(limit: Limit) -> None:
 
 def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> None:
     """Nothing that was admitted is lost because its key found no room."""
-    fleet = Fleet(limit, keys_max=2)
+    fleet = SmallNode(limit, keys_max=2)
     admitted = sum(fleet.table.allow(f"key {number}") for number in range(8))
 
     fleet.keeps_in_touch(2.0)
@@ -291,7 +291,7 @@ def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> Non
 
 def test_in_strict_the_shared_count_begins_without_an_allowance(limit: Limit) -> None:
     """Keys beyond the cap get no allowance for being new."""
-    fleet = Fleet(limit, keys_max=1)
+    fleet = SmallNode(limit, keys_max=1)
     strict = fleet.node.limit(limit, STRICT, name="strict")
     strict.allow("ada")
 
@@ -300,7 +300,7 @@ def test_in_strict_the_shared_count_begins_without_an_allowance(limit: Limit) ->
 
 def test_room_that_an_idle_key_leaves_is_used(limit: Limit) -> None:
     """After the cap was reached and traffic has moved on, new keys are counted each on its own again."""
-    fleet = Fleet(limit, keys_max=2)
+    fleet = SmallNode(limit, keys_max=2)
     for key in ("ada", "bob", "cyd"):
         fleet.table.allow(key)
     fleet.keeps_in_touch(2 * WINDOW_S + 5)

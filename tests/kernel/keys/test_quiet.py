@@ -45,7 +45,7 @@ WHOLES = sorted({*Headroom.__slots__, *CellType.__slots__} - FIXED_ATTRIBUTES - 
 KINDS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 
 
-class Fleet:
+class QuietNode:
     """A node with a hub."""
 
     def __init__(self, algorithm: str = SLIDING_WINDOW, *, keys_max: int = 100_000) -> None:
@@ -116,7 +116,7 @@ def numbers(draw: st.DrawFn) -> dict[str, Any]:
 @given(several=st.lists(numbers(), min_size=1, max_size=4))
 def test_a_quiet_cell_comes_back_as_it_was(several: list[dict[str, Any]]) -> None:
     """Every number of it, though most are told by how far they differ from another cell's."""
-    fleet = Fleet()
+    fleet = QuietNode()
     before: dict[str, dict[str, Any]] = {}
     for number, values in enumerate(several):
         key = f"key {number}"
@@ -136,7 +136,7 @@ def test_a_quiet_cell_comes_back_as_it_was(several: list[dict[str, Any]]) -> Non
 @given(count=st.integers(1, 600), every=st.integers(1, 5))
 def test_keys_may_become_quiet_and_busy_in_any_order(count: int, every: int) -> None:
     """They come back with what was theirs, and are due when they were, in the order in which they were promised it."""
-    fleet = Fleet()
+    fleet = QuietNode()
     agenda = fleet.node.kernel.shards[0].agenda
     now_ns = fleet.clock.monotonic_ns()
     keys = [f"key {number}" for number in range(count)]
@@ -164,7 +164,7 @@ def test_keys_may_become_quiet_and_busy_in_any_order(count: int, every: int) -> 
 @pytest.mark.parametrize("algorithm", KINDS)
 def test_keys_that_were_asked_about_once_take_no_object(algorithm: str) -> None:
     """Once the hub has answered about them, and though they are reported again now and then."""
-    fleet = Fleet(algorithm)
+    fleet = QuietNode(algorithm)
     for number in range(300):
         fleet.table.allow(f"key {number}", number % 3 + 1)
     assert 300 == fleet.objects
@@ -178,7 +178,7 @@ def test_keys_that_were_asked_about_once_take_no_object(algorithm: str) -> None:
 
 def test_a_key_that_is_asked_about_all_the_time_keeps_its_object() -> None:
     """Nothing is gained by taking it apart only to put it together again."""
-    fleet = Fleet()
+    fleet = QuietNode()
     for number in range(20):
         fleet.table.allow(f"key {number}")
     for _ in range(5):
@@ -194,7 +194,7 @@ def test_a_key_that_is_asked_about_all_the_time_keeps_its_object() -> None:
 @pytest.mark.parametrize("algorithm", KINDS)
 def test_a_quiet_key_is_decided_about_as_if_it_were_not(algorithm: str) -> None:
     """It has its whole quota, and what was used before counts."""
-    fleet = Fleet(algorithm)
+    fleet = QuietNode(algorithm)
     for key in ("ada", "bob"):
         assert fleet.table.allow(key, 40)
     fleet.intervals_pass(3)
@@ -209,7 +209,7 @@ def test_a_quiet_key_is_decided_about_as_if_it_were_not(algorithm: str) -> None:
 
 def test_whoever_holds_a_cell_has_the_one_that_counts() -> None:
     """A cell that somebody has in hand stays the one that its key has."""
-    fleet = Fleet()
+    fleet = QuietNode()
     fleet.table.allow("ada")
     cell = fleet.store["ada"]
 
@@ -221,7 +221,7 @@ def test_whoever_holds_a_cell_has_the_one_that_counts() -> None:
 
 def test_a_quiet_key_that_is_forgotten_is_gone() -> None:
     """With its promise, and whatever was kept of it beside its place."""
-    fleet = Fleet()
+    fleet = QuietNode()
     for number in range(100):
         fleet.table.allow(f"key {number}")
     fleet.intervals_pass(3)
@@ -232,7 +232,7 @@ def test_a_quiet_key_that_is_forgotten_is_gone() -> None:
 
 def test_quiet_keys_leave_when_their_window_is_over() -> None:
     """They are looked at when they were promised it, and then there is nothing left to remember."""
-    fleet = Fleet()
+    fleet = QuietNode()
     for number in range(100):
         fleet.table.allow(f"key {number}")
     fleet.intervals_pass(3)
@@ -250,7 +250,7 @@ def test_quiet_keys_leave_when_their_window_is_over() -> None:
 )
 def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None:
     """A key keeps its object that asks for an exchange, has room that would be used in silence, or is waited for."""
-    fleet = Fleet()
+    fleet = QuietNode()
     for key in ("ada", "bob"):
         cell = look_up(fleet.table, key, fleet.clock.monotonic_ns())
         fleet.node.kernel.shards[0].agenda.promise(cell, 10**15)
@@ -263,7 +263,7 @@ def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None
 
 def test_a_key_that_is_promised_nothing_is_not_quiet() -> None:
     """Nobody would ever look at it again."""
-    fleet = Fleet()
+    fleet = QuietNode()
     look_up(fleet.table, "ada", fleet.clock.monotonic_ns())
 
     assert not fleet.store.rest("ada")

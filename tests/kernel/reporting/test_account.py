@@ -14,10 +14,10 @@ from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from reconverge_sync.merge.rule import ACCOUNT_KEPT_US
 from tests.support.kernel.pair import HOUR_S, Pair
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 
-def cut_off(node: Talker, hours: float, world: World) -> None:
+def cut_off(node: Talker, hours: float, world: Talkers) -> None:
     """The node tries now and then, in vain, while another one keeps the hub going."""
     other = world.another_node()
     for _ in range(round(hours * 2)):
@@ -42,7 +42,7 @@ def test_nothing_is_lost_or_doubled_by_a_long_cut(hours: float) -> None:
 @pytest.mark.parametrize("hours", [1, 11, 13, 25, 60])
 def test_nothing_is_doubled_by_a_cut_that_is_shorter_than_the_lease(hours: float) -> None:
     """An account ends without a word for a day, also of a node whose name is still good."""
-    world = World(Limit(500, HOUR_S, algorithm="fixed-window"), STRICT, lease_ns=30 * 24 * 3600 * SECOND_NS)
+    world = Talkers(Limit(500, HOUR_S, algorithm="fixed-window"), STRICT, lease_ns=30 * 24 * 3600 * SECOND_NS)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)

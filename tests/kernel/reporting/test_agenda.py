@@ -18,7 +18,7 @@ from reconverge.policies import STRICT
 from tests.support.node import START_S, Node
 
 
-class Promising:
+class TwoLimits:
     """A node with two limits, whose cells are promised another look."""
 
     def __init__(self, keys: int) -> None:
@@ -43,7 +43,7 @@ class Promising:
 
 def test_quiet_cells_are_looked_at_in_their_time_though_more_others_wait_than_a_batch_holds() -> None:
     """Each batch has room for some whose time has come, while others change as fast as they are reported."""
-    promising = Promising(PROMISED_SHARE * CELLS_MAX)
+    promising = TwoLimits(PROMISED_SHARE * CELLS_MAX)
     others = promising.others[:CELLS_MAX]
     for cell in others:
         promising.promise(cell, 5)
@@ -63,7 +63,7 @@ def test_quiet_cells_are_looked_at_in_their_time_though_more_others_wait_than_a_
 
 def test_the_next_promise_replaces_the_one_before() -> None:
     """Whether it is for sooner or for later, and however often."""
-    promising = Promising(1)
+    promising = TwoLimits(1)
     (cell,) = promising.cells
     for after_ns in (7, 3, 3, 9, 5):
         promising.promise(cell, after_ns)
@@ -77,7 +77,7 @@ def test_the_next_promise_replaces_the_one_before() -> None:
 def test_those_of_one_moment_come_in_the_order_of_their_promises(due: list[int], batches: int) -> None:
     """And those of an earlier one before them, with whomever they were reported."""
     due = due * 3
-    promising = Promising(len(due))
+    promising = TwoLimits(len(due))
     for number, (cell, after_ns) in enumerate(zip(promising.cells, due, strict=True)):
         cell.reported_ns = -(10**15) + number // batches % 3
         promising.promise(cell, after_ns)
@@ -89,7 +89,7 @@ def test_those_of_one_moment_come_in_the_order_of_their_promises(due: list[int],
 
 def test_however_many_are_promised_one_moment_they_keep_their_order() -> None:
     """More than are kept together, two limits by turns, and some that were promised something else since."""
-    promising = Promising(2 * GROUP_MAX)
+    promising = TwoLimits(2 * GROUP_MAX)
     for cell, other in zip(promising.cells, promising.others, strict=True):
         promising.promise(cell, 5)
         promising.promise(other, 5)
@@ -108,7 +108,7 @@ def test_however_many_are_promised_one_moment_they_keep_their_order() -> None:
 
 def test_what_finds_no_room_is_taken_next_time() -> None:
     """In the same order, and nothing twice."""
-    promising = Promising(10)
+    promising = TwoLimits(10)
     for cell in promising.cells:
         promising.promise(cell, 1)
 
@@ -119,7 +119,7 @@ def test_what_finds_no_room_is_taken_next_time() -> None:
 
 def test_no_call_looks_at_more_cells_than_it_may() -> None:
     """Even if none of them has anything to say: whoever waits for the interpreter does not wait for all of them."""
-    promising = Promising(2 * LOOKS_MAX + 1)
+    promising = TwoLimits(2 * LOOKS_MAX + 1)
     for cell in promising.cells:
         promising.promise(cell, 1)
         cell.dirty = 1
@@ -130,7 +130,7 @@ def test_no_call_looks_at_more_cells_than_it_may() -> None:
 
 def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
     """Nobody knows it any more, and its place may be somebody else's."""
-    promising = Promising(3)
+    promising = TwoLimits(3)
     for cell in promising.cells:
         promising.promise(cell, 1)
     gone = promising.cells[1]
@@ -143,7 +143,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
 
 def test_a_cell_without_a_place_can_be_promised_something() -> None:
     """The cell of the keys beyond the cap is such a one."""
-    promising = Promising(2)
+    promising = TwoLimits(2)
     cell = new_cell(promising.node.kernel.tables[promising.cells[0].table.name], "of all others", promising.now_ns)
     promising.promise(promising.cells[0], 2)
     promising.promise(cell, 2)
@@ -156,7 +156,7 @@ def test_a_cell_without_a_place_can_be_promised_something() -> None:
 
 def test_what_was_promised_before_all_was_forgotten_does_not_count() -> None:
     """Cells that somebody still has can be promised something anew, by whoever comes after."""
-    promising = Promising(3)
+    promising = TwoLimits(3)
     alone = new_cell(promising.node.kernel.tables[promising.cells[0].table.name], "of all others", promising.now_ns)
     for cell in (*promising.cells, alone):
         promising.promise(cell, 1)
@@ -171,7 +171,7 @@ def test_what_was_promised_before_all_was_forgotten_does_not_count() -> None:
 
 def test_a_cell_that_is_promised_something_a_thousand_times_is_promised_it_once() -> None:
     """Each time for a later moment, as a busy key is."""
-    promising = Promising(2)
+    promising = TwoLimits(2)
     busy, quiet = promising.cells
     promising.promise(quiet, 50_000)
     for number in range(10_000):
@@ -185,7 +185,7 @@ def test_a_cell_that_is_promised_something_a_thousand_times_is_promised_it_once(
 @given(steps=st.lists(st.tuples(st.integers(0, 1200), st.integers(0, 1200)), max_size=6))
 def test_what_has_something_to_say_stands_in_one_queue(steps: list[tuple[int, int]]) -> None:
     """First come, first served, however many come and go."""
-    promising = Promising(1)
+    promising = TwoLimits(1)
     table, queue = promising.cells[0].table, promising.shard.dirty
     expected: list[Cell] = []
     for come, go in steps:

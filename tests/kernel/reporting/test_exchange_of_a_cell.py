@@ -14,11 +14,11 @@ from reconverge.clock import SECOND_NS
 from reconverge.hub.report import CellReport
 from reconverge.limit import METERED, Limit
 from reconverge.policies import BALANCED, STRICT, choose
-from tests.support.kernel.talker import MINUTE, Talker, World, busy, reported
+from tests.support.kernel.talker import MINUTE, Talker, Talkers, busy, reported
 from tests.support.node import INTERVAL_NS
 
 
-def next_report(world: World, node: Talker) -> CellReport:
+def next_report(world: Talkers, node: Talker) -> CellReport:
     """Returns the node's next report of the key, which then gets lost."""
     world.passes(0.1)
     report = reported(node.says())
@@ -114,7 +114,7 @@ def test_a_node_that_is_cut_off_keeps_its_allowance() -> None:
 @pytest.mark.parametrize("algorithm", METERED)
 def test_an_allowance_may_be_filled_from_the_moment_it_is_heard_of(algorithm: str) -> None:
     """To the last unit, without another word."""
-    world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
+    world = Talkers(Limit(100, 3600, algorithm=algorithm), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     before = node.admitted_of(10)
@@ -198,7 +198,7 @@ def test_what_others_poured_into_a_bucket_drains() -> None:
 @pytest.mark.parametrize("algorithm", METERED)
 def test_a_refusal_never_leaves_as_much_as_was_asked_for(algorithm: str) -> None:
     """The fleet may have as much left: this node may not have it yet."""
-    world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
+    world = Talkers(Limit(100, 3600, algorithm=algorithm), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     decision = node.table.hit("ada", 40)
@@ -208,7 +208,7 @@ def test_a_refusal_never_leaves_as_much_as_was_asked_for(algorithm: str) -> None
 
 def test_what_the_next_exchange_may_bring_is_worth_waiting_an_interval_for() -> None:
     """The fleet has plenty left, so that the caller is not sent away until the window ends."""
-    world = World(MINUTE, STRICT)
+    world = Talkers(MINUTE, STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
 
@@ -230,7 +230,7 @@ def test_what_the_fleet_has_used_up_is_worth_waiting_for_the_window() -> None:
 
 def test_staleness_is_the_age_of_the_answer() -> None:
     """Infinite before the first; then it counts from the middle of the round trip."""
-    world = World(MINUTE, STRICT)
+    world = Talkers(MINUTE, STRICT)
     (node,) = world.nodes
     before = node.table.test("ada").staleness
     node.says()
@@ -248,7 +248,7 @@ def test_staleness_is_the_age_of_the_answer() -> None:
 @pytest.mark.parametrize(("share", "admitted"), [(0.0, 0), (0.25, 25), (1.0, 100)])
 def test_before_the_first_answer_a_node_admits_its_allowance(share: float, admitted: int) -> None:
     """A share of the limit, and nothing more until it has heard what others use."""
-    world = World(MINUTE, choose(cold_allowance=share))
+    world = Talkers(MINUTE, choose(cold_allowance=share))
     (node,) = world.nodes
 
     assert admitted == node.admitted_of(200)

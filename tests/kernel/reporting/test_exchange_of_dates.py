@@ -12,7 +12,7 @@ from reconverge.limit import Limit
 from reconverge.limiter import RateLimiter
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import AVAILABLE, STRICT, Policy
-from tests.support.kernel.talker import Talker, World, busy, reported
+from tests.support.kernel.talker import Talker, Talkers, busy, reported
 from tests.support.node import LEASE_NS, Truth
 
 LOG = Limit(100, 60, algorithm="sliding-log")
@@ -23,7 +23,7 @@ LEASE_S = LEASE_NS / SECOND_NS
 SLICE_NS = 10 * SECOND_NS
 
 
-def who_used_all(world: World) -> Talker:
+def who_used_all(world: Talkers) -> Talker:
     """The first node, which has been granted the whole limit, and has used it up just now."""
     node = world.nodes[0]
     for _ in range(20):
@@ -35,7 +35,7 @@ def who_used_all(world: World) -> Talker:
     raise AssertionError("this node is never granted the whole limit")
 
 
-def granted(world: World, node: Talker, cost: int = 100) -> int:
+def granted(world: Talkers, node: Talker, cost: int = 100) -> int:
     """Returns a node's allowance after it has asked for so much."""
     for _ in range(2):
         node.table.allow("ada", cost)
@@ -104,7 +104,7 @@ PAID_OFF_AFTER_S = {"slices": 180, "log": 60}
 @each_limit
 def test_a_debt_is_refused_on_every_node_until_its_node_has_paid_it_off(limit: Limit) -> None:
     """Of three and a half windows that are used, slices have room again after three; a log has it after one."""
-    world = World(limit, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
+    world = Talkers(limit, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
     debtor, other = who_used_all(world), world.nodes[1]
     RateLimiter(LimitControl(debtor.table)).reserve("ada", 0).settle(250)
     begun_ns = world.clock.monotonic_ns()
@@ -123,7 +123,7 @@ def test_a_debt_is_refused_on_every_node_until_its_node_has_paid_it_off(limit: L
 @pytest.mark.parametrize("holds", [True, False], ids=["with an allowance", "without"])
 def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_the_key(*, holds: bool) -> None:
     """A hub believes what is in use for two windows at most, so a node that owes more says so again before that."""
-    world = World(SLICES, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
+    world = Talkers(SLICES, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
     holder, other = who_used_all(world), world.nodes[1]
     debtor = holder if holds else other
     debtor.exchanges_with(world.hub)
@@ -142,7 +142,7 @@ def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_th
 
 def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
     """The hub's count under the old name is the others' use, and owed no more by this node."""
-    world = World(SLICES, STRICT, lease_ns=LEASE_NS)
+    world = Talkers(SLICES, STRICT, lease_ns=LEASE_NS)
     node = who_used_all(world)
     RateLimiter(LimitControl(node.table)).reserve("ada", 0).settle(250)
     node.exchanges_with(world.hub)
@@ -162,7 +162,7 @@ def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
 @each_limit
 def test_a_quiet_node_gives_its_allowance_back_when_its_use_expires(limit: Limit) -> None:
     """Before two intervals have passed another one is granted what it asks for, though nobody asks the first."""
-    world = World(limit, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
+    world = Talkers(limit, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
     node = who_used_all(world)
     other = world.nodes[1]
     node.speaks_when_due(world.hub, 59.0)
@@ -177,7 +177,7 @@ def test_a_quiet_node_gives_its_allowance_back_when_its_use_expires(limit: Limit
 @each_limit
 def test_a_quiet_node_is_looked_at_when_something_expires_and_not_all_the_time(limit: Limit) -> None:
     """Four charges expire one after the other: that is a handful of reports in a minute, at intervals of a tenth."""
-    world = World(limit, STRICT, lease_ns=600 * SECOND_NS)
+    world = Talkers(limit, STRICT, lease_ns=600 * SECOND_NS)
     (node,) = world.nodes
     for _ in range(4):
         granted(world, node, 25)
@@ -193,7 +193,7 @@ def test_a_quiet_node_is_looked_at_when_something_expires_and_not_all_the_time(l
 @each_limit
 def test_nodes_that_leave_again_and_again_do_not_make_it_count_for_ever(limit: Limit) -> None:
     """Five of a hundred leave with each node every ten seconds: never more than those of two minutes count."""
-    world = World(limit, STRICT, lease_ns=600 * SECOND_NS)
+    world = Talkers(limit, STRICT, lease_ns=600 * SECOND_NS)
     counted: list[int] = []
     for _ in range(40):
         node = world.nodes.pop()
@@ -210,7 +210,7 @@ def test_nodes_that_leave_again_and_again_do_not_make_it_count_for_ever(limit: L
 
 def test_use_that_is_renewed_after_the_last_report_counts_when_the_node_vanishes() -> None:
     """Its reported use has expired by the end of its lease, but not the charges in place of that."""
-    world = World(Limit(100, 2, algorithm="sliding-log"), STRICT, nodes=2)
+    world = Talkers(Limit(100, 2, algorithm="sliding-log"), STRICT, nodes=2)
     node, heir = world.nodes
     who_used_all(world)
     world.passes(2.0)
@@ -227,7 +227,7 @@ def test_use_that_is_renewed_after_the_last_report_counts_when_the_node_vanishes
 # ---------------------------------------------------------------- clocks
 
 
-def a_round_trip(world: World, *, out_s: float, back_s: float, merged_at_s: float) -> None:
+def a_round_trip(world: Talkers, *, out_s: float, back_s: float, merged_at_s: float) -> None:
     """The first node exchanges, and the hub merges so long after a slice has begun."""
     (node,) = world.nodes
     node.admitted_of(1)
@@ -240,20 +240,20 @@ def a_round_trip(world: World, *, out_s: float, back_s: float, merged_at_s: floa
     node.hears()
 
 
-def slice_of(world: World) -> int:
+def slice_of(world: Talkers) -> int:
     """The slice that the first node would charge."""
     (node,) = world.nodes
     return node.table.decide("ada", 0, world.clock.monotonic_ns()).slice_number
 
 
-def hubs_slice(world: World) -> int:
+def hubs_slice(world: Talkers) -> int:
     """The slice that it is for the hub."""
     return world.clock.wall_ns() // SLICE_NS
 
 
 def test_a_node_leaves_no_slice_before_the_hub_does() -> None:
     """The use that expires with it may be granted to others then, who may still charge the slice before."""
-    world = World(SLICES, STRICT, lease_ns=600 * SECOND_NS)
+    world = Talkers(SLICES, STRICT, lease_ns=600 * SECOND_NS)
     a_round_trip(world, out_s=0.5, back_s=0.0, merged_at_s=9.5)
 
     world.passes(0.5, ns=-1000)
@@ -267,14 +267,14 @@ def test_a_node_leaves_no_slice_before_the_hub_does() -> None:
 
 def test_a_node_that_has_heard_of_a_later_slice_charges_none_before_it() -> None:
     """However far its estimate of the hub's clock is behind: what it was granted may have expired with that."""
-    world = World(SLICES, STRICT, lease_ns=600 * SECOND_NS)
+    world = Talkers(SLICES, STRICT, lease_ns=600 * SECOND_NS)
     a_round_trip(world, out_s=0.0, back_s=0.4, merged_at_s=5.0)
     a_round_trip(world, out_s=0.5, back_s=0.0, merged_at_s=0.001)
 
     assert hubs_slice(world) == slice_of(world)
 
 
-class Slowly(World):
+class Slowly(Talkers):
     """Two nodes, one of which has used all; what travels takes as long as it is told to."""
 
     def __init__(self) -> None:
@@ -356,7 +356,7 @@ def test_a_node_whose_clock_is_behind_charges_nothing_to_a_slice_that_is_over() 
 
 def test_a_request_refused_for_what_all_have_used_counts_on_all_nodes() -> None:
     """Who goes on asking on one node stays out on the others."""
-    world = World(REFUSED, AVAILABLE, nodes=2)
+    world = Talkers(REFUSED, AVAILABLE, nodes=2)
     node, other = world.nodes
     who_used_all(world)
     assert 0 == node.admitted_of(7)
@@ -370,7 +370,7 @@ def test_a_request_refused_for_what_all_have_used_counts_on_all_nodes() -> None:
 
 def test_a_request_refused_because_the_others_hold_what_is_left_does_not_count() -> None:
     """Nobody who asks can be blamed for where the allowances are."""
-    world = World(REFUSED, STRICT, nodes=2)
+    world = Talkers(REFUSED, STRICT, nodes=2)
     node, other = world.nodes
     other.exchanges_with(world.hub)
     granted(world, node)
@@ -389,7 +389,7 @@ def test_a_request_refused_because_the_others_hold_what_is_left_does_not_count()
 @pytest.mark.parametrize("policy", [STRICT, AVAILABLE])
 def test_what_was_confirmed_under_the_old_name_is_the_others_from_then_on(limit: Limit, policy: Policy) -> None:
     """The hub goes on counting it; what it has not heard of is reported under the new name."""
-    world = World(limit, policy)
+    world = Talkers(limit, policy)
     (node,) = world.nodes
     who_used_all(world)
     node.exchanges_with(world.hub)
@@ -407,7 +407,7 @@ def test_what_was_confirmed_under_the_old_name_is_the_others_from_then_on(limit:
 @pytest.mark.parametrize("policy", [STRICT, AVAILABLE])
 def test_what_was_charged_since_the_last_report_is_reported_under_the_new_name(limit: Limit, policy: Policy) -> None:
     """However it was admitted: the hub has never heard of it, and does not count it as anybody's."""
-    world = World(limit, policy)
+    world = Talkers(limit, policy)
     (node,) = world.nodes
     for _ in range(4):
         node.admitted_of(10)

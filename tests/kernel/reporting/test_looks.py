@@ -17,7 +17,7 @@ MANY = 3 * LOOKS_MAX
 CELLS_MAX = 256
 
 
-class Busy:
+class ManyKeysSaid:
     """A node with many keys, all of which it was asked about and has spoken of."""
 
     def __init__(self, keys: int = MANY) -> None:
@@ -62,7 +62,7 @@ class Busy:
 
 def test_promises_that_were_replaced_are_not_looked_at() -> None:
     """Each key was promised a look, and then spoken of: those promises are gone at once, the new ones hold."""
-    node = Busy()
+    node = ManyKeysSaid()
     node.clock.advance(0.5)
     node.use_and_say_everything()
     node.clock.advance(0.6)
@@ -75,7 +75,7 @@ def test_promises_that_were_replaced_are_not_looked_at() -> None:
 
 def test_nobody_who_was_promised_a_look_is_forgotten() -> None:
     """Each says something once, after however many goes."""
-    node = Busy()
+    node = ManyKeysSaid()
     node.clock.advance(700.0)
 
     said: list[str] = []
@@ -87,7 +87,7 @@ def test_nobody_who_was_promised_a_look_is_forgotten() -> None:
 
 def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> None:
     """They asked not to wait, and so are found twice: first among those in a hurry, then among those with news."""
-    node = Busy(2 * PASSED_MAX + 1)
+    node = ManyKeysSaid(2 * PASSED_MAX + 1)
     node.clock.advance(2.0)
     shard = node.kernel.shards[0]
     for key in node.keys:

@@ -31,7 +31,7 @@ KNOWN_OF_ALL: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra")
 """Those of which the hub's word on all nodes holds until a moment that is known."""
 
 
-class Fleet:
+class CertainNodes:
     """Nodes with one limit and one hub."""
 
     def __init__(self, algorithm: str, nodes: int = 2, policy: Policy = STRICT) -> None:
@@ -86,7 +86,7 @@ def test_a_node_without_a_hub_is_never_in_doubt(algorithm: str) -> None:
 @pytest.mark.parametrize(("policy", "allowed"), [(STRICT, False), (BALANCED, True)])
 def test_a_key_that_the_hub_has_not_answered_about_is_in_doubt(algorithm: str, policy: Policy, allowed: bool) -> None:
     """No policy changes that."""
-    table = Fleet(algorithm, policy=policy).tables[0]
+    table = CertainNodes(algorithm, policy=policy).tables[0]
 
     answer = table.hit("ada")
 
@@ -95,7 +95,7 @@ def test_a_key_that_the_hub_has_not_answered_about_is_in_doubt(algorithm: str, p
 
 def test_a_refusal_of_a_new_key_is_in_doubt_though_this_node_has_used_the_quota_up(algorithm: str) -> None:
     """When that is over is not known before the hub has told its time."""
-    table = Fleet(algorithm, policy=BALANCED).tables[0]
+    table = CertainNodes(algorithm, policy=BALANCED).tables[0]
 
     answers = [table.hit("ada") for _ in range(QUOTA + 1)]
 
@@ -104,7 +104,7 @@ def test_a_refusal_of_a_new_key_is_in_doubt_though_this_node_has_used_the_quota_
 
 def test_what_is_admitted_past_the_allowance_is_in_doubt(algorithm: str) -> None:
     """The policy dares it on what the node believes of the others."""
-    fleet = Fleet(algorithm, policy=AVAILABLE)
+    fleet = CertainNodes(algorithm, policy=AVAILABLE)
     fleet.meets()
     table = fleet.tables[0]
     allowance = table.cells["ada"].allowance
@@ -118,7 +118,7 @@ def test_what_is_admitted_past_the_allowance_is_in_doubt(algorithm: str) -> None
 
 def test_what_is_admitted_within_the_allowance_is_certain(algorithm: str) -> None:
     """It is this node's own part of the limit."""
-    fleet = Fleet(algorithm)
+    fleet = CertainNodes(algorithm)
     fleet.meets()
 
     for table in fleet.tables:
@@ -130,7 +130,7 @@ def test_what_is_admitted_within_the_allowance_is_certain(algorithm: str) -> Non
 
 def test_a_refusal_is_in_doubt_while_another_node_may_have_room(algorithm: str) -> None:
     """The other one has used nothing of its part."""
-    fleet = Fleet(algorithm)
+    fleet = CertainNodes(algorithm)
     fleet.meets()
     table = fleet.tables[0]
     while table.allow("ada"):
@@ -145,7 +145,7 @@ def test_a_refusal_is_in_doubt_while_another_node_may_have_room(algorithm: str) 
 @pytest.mark.parametrize("known", KNOWN_OF_ALL)
 def test_a_refusal_is_certain_when_all_is_used_up(known: str) -> None:
     """On every node, once all have said so."""
-    fleet = Fleet(known)
+    fleet = CertainNodes(known)
     fleet.meets()
     fleet.uses_up()
 
@@ -160,10 +160,10 @@ def test_a_refusal_is_certain_when_all_is_used_up(known: str) -> None:
 @pytest.mark.parametrize("unknown", sorted(set(ALGORITHMS) - set(KNOWN_OF_ALL)))
 def test_where_others_use_ends_unheard_only_what_this_node_has_used_itself_is_certain(unknown: str) -> None:
     """The hub counts what another node has used until that node says that it has expired, or drained."""
-    fleet = Fleet(unknown)
+    fleet = CertainNodes(unknown)
     fleet.meets()
     fleet.uses_up()
-    lone = Fleet(unknown, nodes=1)
+    lone = CertainNodes(unknown, nodes=1)
     lone.meets()
     lone.uses_up()
 
@@ -176,7 +176,7 @@ def test_where_others_use_ends_unheard_only_what_this_node_has_used_itself_is_ce
 
 def test_nothing_is_certain_of_a_refusal_after_the_hub_has_lost_its_data(algorithm: str) -> None:
     """Room that was used up there may be free; nodes are granted it when all can have reported."""
-    fleet = Fleet(algorithm)
+    fleet = CertainNodes(algorithm)
     fleet.meets()
     fleet.uses_up()
     fleet.hub = MemoryHub(clock=fleet.clock)
@@ -204,7 +204,7 @@ def test_what_is_refused_as_certain_is_not_free_until_then(
     A node that falls silent for longer than its lease is believed to have used all it might; what others were granted
     before they may still use, when by what is believed nothing is free.
     """
-    fleet = Fleet(algorithm, nodes=3)
+    fleet = CertainNodes(algorithm, nodes=3)
     fleet.meets()
     for number, cost, pause_s, speak in asks:
         for _ in range(pause_s):

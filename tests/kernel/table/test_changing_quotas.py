@@ -15,15 +15,15 @@ from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, LEAKY_BUCKET, SLIDING_WINDOW, SMOOTH_BURSTY, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, choose
 from tests.support.kernel.lone import in_ns
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 ALGORITHMS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, LEAKY_BUCKET, SMOOTH_BURSTY)
 """Of the first three C takes in the answers where it is in use, of the others Python does."""
 
 
-def fleet_of(limit: Limit, *, nodes: int = 2) -> World:
+def fleet_of(limit: Limit, *, nodes: int = 2) -> Talkers:
     """Nodes that have divided the limit among themselves."""
-    world = World(limit, choose(max_overshoot=0.5), nodes=nodes)
+    world = Talkers(limit, choose(max_overshoot=0.5), nodes=nodes)
     for _ in range(30):
         for node in world.nodes:
             node.admitted_of(2)
@@ -32,7 +32,7 @@ def fleet_of(limit: Limit, *, nodes: int = 2) -> World:
     return world
 
 
-def parts(world: World) -> Fraction:
+def parts(world: Talkers) -> Fraction:
     """Returns the sum of the nodes' allowances, as parts of their capacities."""
     return sum((Fraction(node.table.cells["ada"].allowance, node.table.capacity) for node in world.nodes), Fraction(0))
 
@@ -122,7 +122,7 @@ def test_every_node_goes_on_credit_once_and_no_further_until_that_is_paid_for() 
 def test_what_a_node_owes_is_there_after_the_change_and_not_a_nanosecond_longer() -> None:
     """Both sides of the moment at which the next request may go, for a smaller and for a larger quota."""
     for quota in (5, 500):
-        world = World(Limit(50, 1, algorithm=SMOOTH_BURSTY), STRICT)
+        world = Talkers(Limit(50, 1, algorithm=SMOOTH_BURSTY), STRICT)
         (node,) = world.nodes
         for _ in range(30):
             node.admitted_of(1)
@@ -141,7 +141,7 @@ def test_what_a_node_owes_is_there_after_the_change_and_not_a_nanosecond_longer(
 
 def test_a_change_of_the_unit_is_refused_with_the_reason() -> None:
     """Allowances in thousandths mean nothing to a limit that counts in tenths."""
-    world = World(Limit(10**9, 1, algorithm=LEAKY_BUCKET), STRICT)
+    world = Talkers(Limit(10**9, 1, algorithm=LEAKY_BUCKET), STRICT)
     table = world.nodes[0].table
 
     assert table.why_not(Limit(1, 1, algorithm=LEAKY_BUCKET)) is None

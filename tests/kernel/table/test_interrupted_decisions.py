@@ -80,7 +80,7 @@ LOST_MAX: Final = 4
 raises, it may count twice."""
 
 
-class World:
+class InterruptedNode:
     """A node with a limit, alone or with a hub that no other node asks."""
 
     def __init__(self, kind: str, *, alone: bool) -> None:
@@ -134,7 +134,7 @@ def admits(limiter: RateLimiter, key: str) -> int:
 @pytest.mark.parametrize("kind", LIMITS)
 def test_an_exception_at_any_instruction_leaves_nothing_behind(kind: str, asks: str, *, alone: bool) -> None:
     """The lock is free, the next decision is made, no more is admitted than otherwise, and hardly less."""
-    world = World(kind, alone=alone)
+    world = InterruptedNode(kind, alone=alone)
     limiter, ask = world.limiter, ASKING[asks]
     every = EVERY_OF_SHORT if asks in SHORT else EVERY
     number, interrupted = sum(map(ord, kind + asks)) % every, True
@@ -158,7 +158,7 @@ def test_an_exception_at_any_instruction_leaves_nothing_behind(kind: str, asks: 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_a_decision_at_any_instruction_of_another_never_waits_for_it(kind: str, asks: str, *, alone: bool) -> None:
     """Both return; what cannot be decided at that moment is refused and counted, and the quota is kept."""
-    world = World(kind, alone=alone)
+    world = InterruptedNode(kind, alone=alone)
     limiter, ask = world.limiter, ASKING[asks]
     number, interrupted, refused = sum(map(ord, kind + asks)) % EVERY, True, 0
     while interrupted:
@@ -187,7 +187,7 @@ def test_a_decision_at_any_instruction_of_another_never_waits_for_it(kind: str, 
 @pytest.mark.parametrize("puts_off", ["reset", "refund", "settle", "warm"])
 def test_what_must_not_be_lost_is_done_after_the_decision(puts_off: str) -> None:
     """A reset, a refund and a settlement in the middle of a decision are put off, and done when it is over."""
-    world = World("several", alone=True)
+    world = InterruptedNode("several", alone=True)
     limiter = world.limiter
     reservation = limiter.reserve("ada", 3)
     calls: dict[str, Callable[[], object]] = {
@@ -206,7 +206,7 @@ def test_what_must_not_be_lost_is_done_after_the_decision(puts_off: str) -> None
 @pytest.mark.parametrize("kind", LIMITS)
 def test_a_decision_within_another_says_so(kind: str) -> None:
     """It is refused, says that it was re-entered, is counted, and told once, after the lock was let go of."""
-    world = World(kind, alone=True)
+    world = InterruptedNode(kind, alone=True)
     limiter, told = world.limiter, list[tuple[str, bool]]()
     kernel, lock = limiter.control.table.kernel, limiter.control.table.lock
     kernel.on_reentry = lambda name: told.append((name, lock.locked()))
@@ -252,7 +252,7 @@ def test_an_interrupted_handler_leaves_no_exception_that_goes_on_being_handled()
 
 def test_a_thread_in_the_middle_of_a_decision_waits_for_no_other() -> None:
     """If two did, each in the middle of a decision that the other asks for, both would wait for ever."""
-    one, other = World("several", alone=True), World("sliding-log", alone=True)
+    one, other = InterruptedNode("several", alone=True), InterruptedNode("sliding-log", alone=True)
     held, asked = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -16,14 +16,10 @@ from reconverge.kernel import engine
 from reconverge.kernel import lock as _lock
 from reconverge.kernel.lock import KernelFields, Lock
 from tests.kernel.table.test_tiers import lone_tiers
-from tests.support.opcodes import begin_tracing, trace_opcodes
+from tests.support.opcodes import Interrupted, begin_tracing, trace_opcodes
 from tests.support.waiting import eventually
 
 WAITERS = 3
-
-
-class Interrupted(Exception):
-    """Raised by the tracer, as a signal handler might."""
 
 
 class NoKernel(KernelFields):

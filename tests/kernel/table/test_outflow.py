@@ -14,7 +14,7 @@ from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel import Cell, gate_of
 from reconverge.policies import BALANCED, STRICT, Policy
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 from tests.support.node import LEASE_NS
 
 TICK_NS = MILLISECOND_NS
@@ -67,7 +67,7 @@ class Outflow:
 
     def __init__(self, limit: Limit, waiters: list[int], policy: Policy = STRICT, cost: int = 1) -> None:
         self.limit = limit
-        self.world = World(limit, policy, nodes=len(waiters))
+        self.world = Talkers(limit, policy, nodes=len(waiters))
         self.outlets = [Outlet(node, count, cost) for node, count in zip(self.world.nodes, waiters, strict=True)]
         for outlet in self.outlets:
             outlet.node.table.listeners["limit"] = outlet

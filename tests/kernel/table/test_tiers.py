@@ -141,7 +141,7 @@ def test_a_name_stands_for_one_limit() -> None:
         kernel.tier("other", Limit.parse("60/hour"), STRICT, reported_as=kernel.declare("x", pro.limit, STRICT).name)
 
 
-class Pair:
+class NodesWithPlans:
     """Two nodes and a hub, with two plans."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Pair:
 
 def test_lines_shrink_at_once_with_the_plan() -> None:
     """In the proportion of the quotas, without an exchange; and they do not grow back by themselves."""
-    pair = Pair()
+    pair = NodesWithPlans()
     pair.ask(0, 3)
     large, small = pair.plans[0]
     before = large.usage("ada").allowance
@@ -181,7 +181,7 @@ def test_lines_shrink_at_once_with_the_plan() -> None:
 
 def test_the_hub_counts_both_plans_as_one_limit() -> None:
     """Two nodes admit the smaller quota, and then what the larger one has left; the hub knows of each by one name."""
-    pair = Pair()
+    pair = NodesWithPlans()
     first = pair.ask(1, 60)
     pair.ask(0, 2)
     second = pair.ask(0, 150)
@@ -197,7 +197,7 @@ def test_the_hub_counts_both_plans_as_one_limit() -> None:
 
 def test_the_smaller_plan_holds_until_the_last_node_has_changed() -> None:
     """One node asks under the larger plan, the other one still holds the smaller one."""
-    pair = Pair()
+    pair = NodesWithPlans()
     used = pair.ask(1, 60)
     (large, _), (_, small) = pair.plans
     late = 0

@@ -18,7 +18,7 @@ from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge_sync.merge.asking import CHEAP, SMALL, SMALL_BUCKET, TIGHT
 from reconverge_sync.merge.ledger import Entry
 from reconverge_sync.merge.ledger import LedgerCell as HubCell
-from tests.support.kernel.talker import Talker, World, reported
+from tests.support.kernel.talker import Talker, Talkers, reported
 from tests.support.node import INTERVAL_NS
 
 DATED = ["sliding-log", "sliding-slices"]
@@ -27,9 +27,9 @@ POLICIES = [STRICT, BALANCED]
 WINDOW_S = 60
 
 
-def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quota: int = 5, nodes: int = 4) -> World:
+def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quota: int = 5, nodes: int = 4) -> Talkers:
     """Nodes that the hub has heard of, and that ask; a window has just begun."""
-    world = World(Limit(quota, WINDOW_S, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(quota, WINDOW_S, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     for node in world.nodes:
         node.table.asks = True
         node.table.warm(["another"])
@@ -48,13 +48,13 @@ def go(node: Talker) -> int:
     return len(list(node.stops_asking(node.table)))
 
 
-def speaks(world: World, node: Talker) -> None:
+def speaks(world: Talkers, node: Talker) -> None:
     """Exchange as soon as the node may."""
     world.passes(ns=node.due_in_ns)
     node.exchanges_with(world.hub)
 
 
-def asks(world: World, node: Talker, *costs: int) -> int:
+def asks(world: Talkers, node: Talker, *costs: int) -> int:
     """Ask, hear the hub, and go; returns how many were admitted."""
     waits(node, *costs)
     speaks(world, node)
@@ -65,16 +65,16 @@ def cell_of(node: Talker) -> Cell:
     return node.table.cells["ada"]
 
 
-def ledger_of(world: World) -> HubCell:
+def ledger_of(world: Talkers) -> HubCell:
     return next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada")
 
 
-def entry_of(world: World, node: Talker) -> Entry:
+def entry_of(world: Talkers, node: Talker) -> Entry:
     (entry,) = [entry for name, entry in ledger_of(world).entries.items() if name.startswith(f"{node.name}-")]
     return entry
 
 
-def cells_of(world: World) -> Iterator[Cell]:
+def cells_of(world: Talkers) -> Iterator[Cell]:
     return map(cell_of, world.nodes)
 
 
@@ -167,7 +167,7 @@ def test_a_key_that_would_be_asked_about_too_often_has_allowances(algorithm: str
     """However few it has for each node: asks for all that it admits would be several in each interval."""
     nodes, window_s = 4, 1
     quota = CHEAP * nodes * window_s * SECOND_NS // INTERVAL_NS + dear
-    world = World(Limit(quota, window_s, algorithm=algorithm), STRICT, nodes=nodes, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(quota, window_s, algorithm=algorithm), STRICT, nodes=nodes, lease_ns=600 * SECOND_NS)
     for node in world.nodes:
         node.table.asks = True
         node.table.warm(["another"])
@@ -561,7 +561,7 @@ def test_what_a_dead_node_was_granted_of_a_bucket_drains_after_what_others_used(
 
 def test_nodes_that_ask_about_a_bucket_take_turns_beside_allowances_that_are_used_up() -> None:
     """The drained part goes to the one that was refused first: no window ends, so the other would be late for ever."""
-    world = World(Limit(40, 6.0, algorithm="token-bucket"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(40, 6.0, algorithm="token-bucket"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
     admitted = dict.fromkeys(world.nodes, 0)
     for node in world.nodes[1::2]:
         node.table.asks = True
@@ -600,7 +600,7 @@ def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_nodes_that_have_just_begun_admit_the_quota_of_a_key(algorithm: str) -> None:
     """The first to speak is alone as far as the hub knows, and is granted nothing in advance all the same."""
-    world = World(Limit(5, WINDOW_S, algorithm=algorithm), STRICT, nodes=32, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(5, WINDOW_S, algorithm=algorithm), STRICT, nodes=32, lease_ns=600 * SECOND_NS)
     for node in world.nodes:
         node.table.asks = True
 

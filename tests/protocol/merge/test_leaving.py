@@ -10,7 +10,7 @@ from reconverge.hub.report import Batch
 from reconverge.kernel import NEVER_NS
 from reconverge.policies import BALANCED
 from tests.support.kernel.pair import WINDOWS, Pair, name_number
-from tests.support.kernel.talker import World, reported
+from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS
 
 # ---------------------------------------------------------------- leaving
@@ -147,7 +147,7 @@ def test_what_a_forked_child_counts_is_told_beside_what_the_parent_counts() -> N
 
 def test_balanced_ends_its_daring_with_its_lease() -> None:
     """Neither allowance nor overdraft is used once the lease is over."""
-    world = World(WINDOWS[0], BALANCED)
+    world = Talkers(WINDOWS[0], BALANCED)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)

@@ -10,7 +10,7 @@ import pytest
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy, choose
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 from tests.support.node import LEASE_NS
 
 WINDOW_S = 2
@@ -29,7 +29,7 @@ SPEAK_UP_S = 0.1 + 1.0
 BALANCED_WITHOUT_COLD = choose(cold_allowance=0.0)
 
 
-class Loss(World):
+class Loss(Talkers):
     """One node that holds an allowance when the hub loses its data, and another that would like to have one."""
 
     def __init__(self, limit: Limit, policy: Policy) -> None:
@@ -111,7 +111,7 @@ def test_a_key_of_which_nobody_has_spoken_yet_is_learnt_about_too(
 @both_sides
 def test_an_allowance_that_is_reported_late_is_learnt_about_from_then_on(late_us: int, granted: bool) -> None:
     """There may be others who are as late, though the first have spoken long ago."""
-    world = World(LIMITS["sliding-window"][0], STRICT, nodes=3)
+    world = Talkers(LIMITS["sliding-window"][0], STRICT, nodes=3)
     first, late, other = world.nodes
     for _ in range(4):
         first.admitted_of(5)
@@ -152,7 +152,7 @@ def test_what_was_used_is_known_again_after_one_exchange_of_each(limit: Limit, c
 # ---------------------------------------------------------------- data that begin
 
 
-def first_grant_us(world: World, node: Talker) -> int:
+def first_grant_us(world: Talkers, node: Talker) -> int:
     """How long after its first word a node is granted something, in steps of a tenth of a second."""
     began_us = world.clock.wall_ns() // 1000
     while not node.allowance():
@@ -169,7 +169,7 @@ def first_grant_us(world: World, node: Talker) -> int:
 )
 def test_the_birth_of_unknown_data(policy: Policy, certainly_new: bool, learning_s: float) -> None:
     """Strict waits for nodes that may hold allowances from before, unless certainly none does; balanced does not."""
-    world = World(Limit(100, WINDOW_S), policy)
+    world = Talkers(Limit(100, WINDOW_S), policy)
     if not certainly_new:
         world.hub.lose_data()
 

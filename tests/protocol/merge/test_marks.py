@@ -11,13 +11,13 @@ from reconverge.hub.report import ASKS, FORGOTTEN, WAITING_MAX, CellReport
 from reconverge.kernel import Cell, gate_of
 from reconverge.limit import ALGORITHMS, PACED, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import STRICT
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 
-def world_of(algorithm: str = "sliding-window", *, asks: bool = True, quota: int = 5) -> World:
+def world_of(algorithm: str = "sliding-window", *, asks: bool = True, quota: int = 5) -> Talkers:
     """A node that has exchanged about a key."""
     warmup = 10 if algorithm == SMOOTH_WARMING_UP else None
-    world = World(Limit(quota, 60, algorithm=algorithm, warmup=warmup), STRICT)
+    world = Talkers(Limit(quota, 60, algorithm=algorithm, warmup=warmup), STRICT)
     node = world.nodes[0]
     node.table.asks = asks
     node.table.warm(["ada"])
@@ -31,7 +31,7 @@ def waits(node: Talker, cost: int = 1) -> list[Cell]:
     return cells
 
 
-def said(node: Talker, world: World) -> CellReport:
+def said(node: Talker, world: Talkers) -> CellReport:
     world.passes(0.1)
     (report,) = node.says().cells
     node.reaches(world.hub)

@@ -13,7 +13,7 @@ from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, name_number
-from tests.support.kernel.talker import World, reported
+from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS, START_S, Node
 
 # ---------------------------------------------------------------- the lease
@@ -58,7 +58,7 @@ def test_the_fast_path_ends_with_the_first_lease() -> None:
 
 def test_available_keeps_its_allowances() -> None:
     """It would rather exceed the limit than refuse for want of a hub."""
-    world = World(WINDOWS[0], AVAILABLE)
+    world = Talkers(WINDOWS[0], AVAILABLE)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)
@@ -166,7 +166,7 @@ def test_what_the_hub_had_not_confirmed_is_reported_under_the_new_name(limit: Li
 
 def test_what_was_used_before_the_edge_is_found_again_behind_it() -> None:
     """A count that was confirmed as this window's is taken out of the window before, once that has ended."""
-    world = World(Limit(100, 2), STRICT)
+    world = Talkers(Limit(100, 2), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)
@@ -207,7 +207,7 @@ def test_the_fleet_refuses_nothing_for_ever_after_a_lapse() -> None:
 
 def test_a_bucket_keeps_its_fill() -> None:
     """The part that it counts twice drains before long."""
-    world = World(Limit(500, HOUR_S, algorithm="gcra"), STRICT)
+    world = Talkers(Limit(500, HOUR_S, algorithm="gcra"), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)

@@ -11,11 +11,11 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
-from tests.support.kernel.talker import World, reported
+from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import INTERVAL_NS, START_S, Node
 
 
-class Idler(World):
+class Idler(Talkers):
     """A node that sits on a large unused allowance, and another one that could use it; little is left for either."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def test_what_no_node_needs_lies_on_nodes_where_use_fades(
     algorithm: str, asks: bool, least: float, most: float
 ) -> None:
     """A bucket drains by its allowances, so what lies at the hub drains nothing; of a fixed window half stays free."""
-    world = World(Limit(1000, 60, algorithm=algorithm), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(1000, 60, algorithm=algorithm), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
 
     for _ in range(20):
         for node in world.nodes:
@@ -83,7 +83,7 @@ def test_what_no_node_needs_lies_on_nodes_where_use_fades(
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_fixed_window_about_which_requests_ask_lies_on_no_node_that_does_not_need_it(asks: bool) -> None:
     """It can be asked for, and what another node holds at the window's end is lost."""
-    world = World(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
 
     for _ in range(20):
         for node in world.nodes:
@@ -100,7 +100,7 @@ def test_a_fixed_window_about_which_requests_ask_lies_on_no_node_that_does_not_n
 
 def test_the_allowance_with_which_a_window_begins_goes_back_from_a_quiet_node_if_requests_ask() -> None:
     """An interval after the window has begun, however long the node has been quiet."""
-    world = World(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=1, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=1, lease_ns=600 * SECOND_NS)
     (node,) = world.nodes
     for _ in range(5):
         node.asks(node.table, "ada", 1)

@@ -10,7 +10,7 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
-from tests.support.kernel.talker import Talker, World
+from tests.support.kernel.talker import Talker, Talkers
 
 ALGORITHMS = ["sliding-log", "sliding-slices"]
 KEPT_AT_HUB = [STRICT, BALANCED]
@@ -18,9 +18,9 @@ SETTLED_S = 0.5
 """By then every node has said what it has to say."""
 
 
-def kept_at_hub(algorithm: str, policy: Policy = STRICT, *, quota: int = 3, nodes: int = 2) -> World:
+def kept_at_hub(algorithm: str, policy: Policy = STRICT, *, quota: int = 3, nodes: int = 2) -> Talkers:
     """Nodes that know a key and have not used it."""
-    world = World(Limit(quota, 60, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
+    world = Talkers(Limit(quota, 60, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     for node in world.nodes:
         node.table.leave_spare_at_hub()
         node.table.warm(["ada"])
@@ -28,7 +28,7 @@ def kept_at_hub(algorithm: str, policy: Policy = STRICT, *, quota: int = 3, node
     return world
 
 
-def settle(world: World, seconds: float = SETTLED_S, *, silent: Talker | None = None) -> None:
+def settle(world: Talkers, seconds: float = SETTLED_S, *, silent: Talker | None = None) -> None:
     """Let time pass, in which every node exchanges when it is due, but for one that is `silent`."""
     for _ in range(round(seconds / 0.01)):
         for node in world.nodes:
@@ -39,7 +39,7 @@ def settle(world: World, seconds: float = SETTLED_S, *, silent: Talker | None = 
         world.passes(0.01)
 
 
-def asks(world: World, node: Talker, *, silent: Talker | None = None) -> bool:
+def asks(world: Talkers, node: Talker, *, silent: Talker | None = None) -> bool:
     """Ask, and if need be wait for the hub's word, as whoever waits does: try again."""
     for _ in range(5):
         if node.table.allow("ada"):
@@ -119,7 +119,7 @@ def test_what_the_hub_keeps_by_itself_or_does_not_live_by_its_allowance_is_left_
     algorithm: str, policy: Policy
 ) -> None:
     """Windows and buckets are kept at the hub where requests ask, and some policies go by the total."""
-    node = World(Limit(3, 60, algorithm=algorithm), policy).nodes[0]
+    node = Talkers(Limit(3, 60, algorithm=algorithm), policy).nodes[0]
 
     node.table.leave_spare_at_hub()
 

@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 SHARDS = 8
 
 
-class Fleet:
+class AgentsOnCluster:
     """Agents that share a limit, and what they have admitted."""
 
     def __init__(self, cluster: RedisCluster, *, timeout_s: float = PATIENCE_S) -> None:
@@ -117,13 +117,13 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def fleet(cluster: RedisCluster) -> Iterator[Fleet]:
+def fleet(cluster: RedisCluster) -> Iterator[AgentsOnCluster]:
     """Agents that have exchanged about all keys."""
     with ExitStack() as stack:
-        yield _started(Fleet(cluster), stack)
+        yield _started(AgentsOnCluster(cluster), stack)
 
 
-def test_a_server_that_hangs_holds_up_no_other(cluster: RedisCluster, fleet: Fleet) -> None:
+def test_a_server_that_hangs_holds_up_no_other(cluster: RedisCluster, fleet: AgentsOnCluster) -> None:
     """Its shards wait for it, for as long as an exchange may take; meanwhile the others exchange as ever."""
     hanging = cluster.servers[1]
 
@@ -136,7 +136,7 @@ def test_a_server_that_hangs_holds_up_no_other(cluster: RedisCluster, fleet: Fle
     eventually(fleet.all_is_known, "all is known again", PATIENCE_S)
 
 
-def test_a_server_that_is_killed_and_comes_back_empty(cluster: RedisCluster, fleet: Fleet) -> None:
+def test_a_server_that_is_killed_and_comes_back_empty(cluster: RedisCluster, fleet: AgentsOnCluster) -> None:
     """The other shards go on without it, and its own are rebuilt from what the nodes say."""
     dead = cluster.servers[1]
 
@@ -149,7 +149,7 @@ def test_a_server_that_is_killed_and_comes_back_empty(cluster: RedisCluster, fle
     assert {1} == {agent.stats().exchanges[shard].rebirths for agent in fleet.agents for shard in fleet.shards_of(dead)}
 
 
-def test_a_slot_that_moves_under_load_takes_nothing_with_it(cluster: RedisCluster, fleet: Fleet) -> None:
+def test_a_slot_that_moves_under_load_takes_nothing_with_it(cluster: RedisCluster, fleet: AgentsOnCluster) -> None:
     """Nothing is lost, nothing doubled, and while it is half moved all other shards go on."""
     source, target = cluster.owner_of("{3}"), cluster.servers[0]
     if source is target:
@@ -174,7 +174,7 @@ def test_a_slot_that_moves_under_load_takes_nothing_with_it(cluster: RedisCluste
 def test_a_replica_takes_over_from_a_server_that_is_killed() -> None:
     """The nodes find it by themselves, and tell it whatever it had not heard from its master."""
     with RedisCluster(replicas=1, failed_after_ms=QUICK_MS) as cluster, ExitStack() as stack:
-        fleet = _started(Fleet(cluster), stack)
+        fleet = _started(AgentsOnCluster(cluster), stack)
         dead = cluster.servers[1]
         replica = cluster.servers[1 + cluster.masters]
         replica.pause()
@@ -192,7 +192,7 @@ def test_a_replica_takes_over_from_a_server_that_is_killed() -> None:
         eventually(fleet.all_is_known, "all is known again", PATIENCE_S)
 
 
-def _started(fleet: Fleet, stack: ExitStack) -> Fleet:
+def _started(fleet: AgentsOnCluster, stack: ExitStack) -> AgentsOnCluster:
     for agent in fleet.agents:
         stack.enter_context(agent)
     eventually(fleet.is_ready, "all shards answer", PATIENCE_S)

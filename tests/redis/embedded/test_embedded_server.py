@@ -27,6 +27,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.embedded import hub as embedded
 from reconverge_sync.embedded.hub import EmbeddedHub
+from tests.support.programs.process import Process
 from tests.support.waiting import eventually, exit_code_of
 
 ROOT = Path(__file__).parents[3]
@@ -34,41 +35,11 @@ SETTINGS = HubSettings("shared", 5.0)
 _numbers = count(1)
 
 
-class User:
-    """A process that uses the hub."""
+class HubUser(Process):
+    """A process that uses the hub, and ends when it has nothing more to do."""
 
     def __init__(self, url: str = "embedded://shared") -> None:
-        command = [sys.executable, "-m", "tests.support.programs.embedded_user", url, f"user{next(_numbers)}"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def says(self, line: str = "") -> str:
-        """Returns the answer to a line; without one, a line that it prints by itself."""
-        return self.hears(line).answers()
-
-    def hears(self, line: str) -> Self:
-        """Give it a line to answer."""
-        assert self._process.stdin is not None
-        if line:
-            self._process.stdin.write(f"{line}\n")
-            self._process.stdin.flush()
-        return self
-
-    def answers(self) -> str:
-        """The next line that it says."""
-        return _line_of(self._process).strip()
-
-    def ends(self) -> None:
-        """End as a process does that has nothing more to do."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def is_killed(self) -> None:
-        """End without a word."""
-        self._process.kill()
-        self.ends()
+        super().__init__(url, f"user{next(_numbers)}", module="embedded_user")
 
     def __enter__(self) -> Self:
         assert "here" == self.says()
@@ -91,32 +62,32 @@ def directory(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 @pytest.mark.slow
 def test_two_processes_meet(directory: Path) -> None:
     """Each hears what the other has used, from one server."""
-    with User() as ada, User() as bob:
-        ada.says("report 30")
+    with HubUser() as ada, HubUser() as bob:
+        ada.answers("report 30")
 
-        assert "42" == bob.says("report 12")
-        assert ada.says("hello") == bob.says("hello")
+        assert "42" == bob.answers("report 12")
+        assert ada.answers("hello") == bob.answers("hello")
         assert 1 == len(_servers(directory))
 
 
 def test_another_name_is_another_server(directory: Path) -> None:
     """Which has nothing to do with the first."""
-    with User() as ada, User("embedded://other") as bob:
-        ada.says("report 30")
+    with HubUser() as ada, HubUser("embedded://other") as bob:
+        ada.answers("report 30")
 
-        assert "12" == bob.says("report 12")
+        assert "12" == bob.answers("report 12")
         assert 2 == len(_servers(directory.parent))
 
 
-@pytest.mark.parametrize("end", [User.ends, User.is_killed])
-def test_the_server_ends_with_its_last_user(directory: Path, end: Callable[[User], None]) -> None:
+@pytest.mark.parametrize("end", [HubUser.ends, HubUser.is_killed])
+def test_the_server_ends_with_its_last_user(directory: Path, end: Callable[[HubUser], None]) -> None:
     """Not before, and whether that one says goodbye or is killed."""
-    ada, bob = User().__enter__(), User().__enter__()
-    ada.says("report 30")
-    bob.says("hello")
+    ada, bob = HubUser().__enter__(), HubUser().__enter__()
+    ada.answers("report 30")
+    bob.answers("hello")
 
     end(ada)
-    assert "30" == bob.says("report 0")
+    assert "30" == bob.answers("report 0")
     assert 1 == len(_servers(directory))
 
     end(bob)
@@ -125,52 +96,52 @@ def test_the_server_ends_with_its_last_user(directory: Path, end: Callable[[User
 
 def test_the_directory_may_go_once_nobody_uses_the_server(directory: Path) -> None:
     """A log and two locks stay of a name; the next process that uses the name makes its directory anew."""
-    with User() as ada:
-        ada.says("report 30")
+    with HubUser() as ada:
+        ada.answers("report 30")
     eventually(lambda: not _processes(directory), "the server is gone")
     left = sum(path.stat().st_size for path in directory.iterdir())
     shutil.rmtree(directory)
 
     assert left < 100_000
-    with User() as bob:
-        assert "12" == bob.says("report 12")
+    with HubUser() as bob:
+        assert "12" == bob.answers("report 12")
 
 
-@pytest.mark.parametrize("end", [User.ends, User.is_killed])
-def test_the_server_outlives_whoever_started_it(directory: Path, end: Callable[[User], None]) -> None:
+@pytest.mark.parametrize("end", [HubUser.ends, HubUser.is_killed])
+def test_the_server_outlives_whoever_started_it(directory: Path, end: Callable[[HubUser], None]) -> None:
     """It is not a child of that process."""
-    ada = User().__enter__()
-    before = ada.says("hello")
-    with User() as bob:
-        assert before == bob.says("hello")
+    ada = HubUser().__enter__()
+    before = ada.answers("hello")
+    with HubUser() as bob:
+        assert before == bob.answers("hello")
         server = _servers(directory)
 
         end(ada)
 
-        assert before == bob.says("hello")
+        assert before == bob.answers("hello")
         assert server == _servers(directory)
 
 
 def test_the_server_ends_when_its_only_user_closes(directory: Path) -> None:
     """A process may live on without a hub; and use it again, when it finds it empty."""
-    with User() as ada:
-        before = ada.says("hello")
-        assert "closed" == ada.says("close")
+    with HubUser() as ada:
+        before = ada.answers("hello")
+        assert "closed" == ada.answers("close")
         eventually(lambda: not _processes(directory), "the server is gone")
 
-        assert ada.says("hello") not in ("", before)
+        assert ada.answers("hello") not in ("", before)
 
 
 @pytest.mark.slow
 def test_eight_processes_that_start_at_once_start_one_server(directory: Path) -> None:
     """One of them starts it, and the others wait for that."""
-    users = [User() for _ in range(8)]
+    users = [HubUser() for _ in range(8)]
     for user in users:
-        assert "here" == user.answers()
+        assert "here" == user.says()
     for user in users:
         user.hears("hello")
 
-    generations = {user.answers() for user in users}
+    generations = {user.says() for user in users}
 
     assert 1 == len(generations)
     assert "" not in generations
@@ -182,42 +153,42 @@ def test_eight_processes_that_start_at_once_start_one_server(directory: Path) ->
 @pytest.mark.slow
 def test_a_server_that_was_killed_is_started_again(directory: Path) -> None:
     """It comes back empty, which its users hear of."""
-    with User() as ada, User() as bob:
-        before = ada.says("hello")
-        assert before == bob.says("hello")
+    with HubUser() as ada, HubUser() as bob:
+        before = ada.answers("hello")
+        assert before == bob.answers("hello")
         killed = _servers(directory)
         _kill(killed)
         eventually(lambda: not _processes(directory), "the keeper has noticed")
 
-        after = ada.says("hello")
+        after = ada.answers("hello")
 
         assert after not in ("", before)
-        assert after == bob.says("hello")
+        assert after == bob.answers("hello")
         assert killed != _servers(directory)
 
 
 def test_a_server_that_was_only_stopped_goes_on(directory: Path) -> None:
     """Its keeper is told of that as of an end, and must look twice."""
-    with User() as ada:
-        before = ada.says("hello")
+    with HubUser() as ada:
+        before = ada.answers("hello")
         (server,) = _servers(directory)
         os.kill(server, signal.SIGSTOP)
         eventually(lambda: _state(server) == "T", "it has stopped")
         os.kill(server, signal.SIGCONT)
         eventually(lambda: _state(server) != "T", "it goes on")
 
-        assert before == ada.says("hello")
+        assert before == ada.answers("hello")
 
 
 def test_a_keeper_that_was_killed_takes_its_server_along(directory: Path) -> None:
     """Its remains in the directory deceive no process: the next exchange starts another."""
-    with User() as ada:
-        before = ada.says("hello")
+    with HubUser() as ada:
+        before = ada.answers("hello")
         _kill(_keepers(directory))
         eventually(lambda: not _processes(directory), "the server is gone")
         assert (directory / "ready").exists()
 
-        assert ada.says("hello") not in ("", before)
+        assert ada.answers("hello") not in ("", before)
 
 
 def test_what_a_crash_of_the_machine_left_behind_deceives_nobody(directory: Path) -> None:
@@ -226,14 +197,14 @@ def test_what_a_crash_of_the_machine_left_behind_deceives_nobody(directory: Path
     for name in ("ready", "fresh", "users.lock", "start.lock", "redis.sock"):
         (directory / name).touch()
 
-    with User() as ada:
-        assert "" != ada.says("hello")
+    with HubUser() as ada:
+        assert "" != ada.answers("hello")
 
 
 def test_the_first_user_of_a_new_server_is_granted_strict_lines_at_once(directory: Path) -> None:
     """Nobody can hold any from before."""
-    with User() as ada:
-        assert "100" == ada.says("strict 100")
+    with HubUser() as ada:
+        assert "100" == ada.answers("strict 100")
 
 
 @pytest.mark.slow
@@ -243,15 +214,15 @@ def test_a_later_user_of_a_new_server_is_not(directory: Path, newcomer: bool) ->
 
     Whoever starts it: another who was there before, or one that comes only now.
     """
-    with User() as ada, ExitStack() as others:
-        assert "100" == ada.says("strict 100")
-        witness = others.enter_context(User())
-        witness.says("hello")
+    with HubUser() as ada, ExitStack() as others:
+        assert "100" == ada.answers("strict 100")
+        witness = others.enter_context(HubUser())
+        witness.answers("hello")
         _kill(_servers(directory))
         eventually(lambda: not _processes(directory), "the keeper has noticed")
-        bob = others.enter_context(User()) if newcomer else witness
+        bob = others.enter_context(HubUser()) if newcomer else witness
 
-        assert "0" == bob.says("strict 100")
+        assert "0" == bob.answers("strict 100")
 
 
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "a b", "a\\b", "a" * 65, "ä", "a:b", "a@b", "%2e%2e"])
@@ -269,8 +240,8 @@ def test_a_name_that_can_be_one_is_accepted(name: str) -> None:
 
 def test_nobody_else_can_enter_the_directory(directory: Path) -> None:
     """The server has no password: the file system keeps strangers out."""
-    with User() as ada:
-        ada.says("hello")
+    with HubUser() as ada:
+        ada.answers("hello")
 
         for place in (directory, directory.parent):
             assert 0o700 == place.stat().st_mode & 0o777

@@ -89,7 +89,7 @@ class WebServer:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """One response."""
 
     status: int
@@ -97,22 +97,22 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-def get(port: int, path: str, key: str, connection: HTTPConnection | None = None) -> Answer:
+def get(port: int, path: str, key: str, connection: HTTPConnection | None = None) -> Reply:
     """One request."""
     own = connection or HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
     try:
         own.request("GET", path, headers={KEY: key})
         response = own.getresponse()
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
     finally:
         if connection is None:
             own.close()
 
 
-def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Answer]:
+def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Reply]:
     """So many requests of each client, all at once."""
 
-    def ask(_client: int) -> list[Answer]:
+    def ask(_client: int) -> list[Reply]:
         connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
         try:
             return [get(port, "/", key, connection) for _ in range(requests)]
@@ -123,7 +123,7 @@ def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Answe
         return [answer for answers in threads.map(ask, range(clients)) for answer in answers]
 
 
-def statuses(answers: list[Answer]) -> Counter[int]:
+def statuses(answers: list[Reply]) -> Counter[int]:
     """How often which status was answered."""
     return Counter(answer.status for answer in answers)
 

@@ -1,6 +1,8 @@
-"""Values that nobody should hand in, and names for them."""
+"""Values that no caller should hand in, names for them, and a clock that can be broken."""
 
 from __future__ import annotations
+
+from reconverge.clock import ManualClock
 
 HUGE = 10**5000
 """Python refuses to write this out."""
@@ -9,3 +11,21 @@ HUGE = 10**5000
 def named(value: object) -> str:
     """A short name that any terminal can show."""
     return "huge" if value in (HUGE, -HUGE) else ascii(value)[:20]
+
+
+class BrokenClock(ManualClock):
+    """A clock that can be broken."""
+
+    broken = False
+
+    def monotonic_ns(self) -> int:
+        self._tell()
+        return super().monotonic_ns()
+
+    def wall_ns(self) -> int:
+        self._tell()
+        return super().wall_ns()
+
+    def _tell(self) -> None:
+        if self.broken:
+            raise OSError("no clock")

@@ -6,13 +6,13 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from tests.support.kernel.talker import World
+from tests.support.kernel.talker import Talkers
 
 HOUR_S = 3600
 WINDOWS = [Limit(500, HOUR_S, algorithm="fixed-window"), Limit(500, HOUR_S, algorithm="sliding-window")]
 
 
-class Pair(World):
+class Pair(Talkers):
     """A node that holds an allowance of which it has used a part, and its hub."""
 
     def __init__(self, limit: Limit = WINDOWS[0]) -> None:

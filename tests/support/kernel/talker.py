@@ -96,7 +96,7 @@ class Talker(Node):
         return said
 
 
-class World:
+class Talkers:
     """A clock, a hub, and nodes that share one limit."""
 
     def __init__(
@@ -143,9 +143,9 @@ def reported(batch: Batch, key: str = "ada") -> CellReport:
     return report
 
 
-def busy(limit: Limit, policy: Policy = STRICT, *, nodes: int = 1) -> World:
+def busy(limit: Limit, policy: Policy = STRICT, *, nodes: int = 1) -> Talkers:
     """Nodes that have all been asked for the key, and hold allowances for a long time."""
-    world = World(limit, policy, nodes=nodes, lease_ns=600 * SECOND_NS)
+    world = Talkers(limit, policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     world.all_speak()
     for _ in range(3):
         for node in world.nodes:

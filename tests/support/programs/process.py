@@ -43,6 +43,11 @@ class Process:
         """Let a program go on that waits for a line."""
         self.hears("")
 
+    def answers(self, line: str) -> str:
+        """Send a line; returns the next line that it prints."""
+        self.hears(line)
+        return self.says()
+
     def hears(self, line: str) -> None:
         """Send a line to a program that waits for one."""
         assert self._process.stdin is not None
@@ -64,6 +69,11 @@ class Process:
         """Wait for its end; returns its status (negative: the signal that ended it), and what it still said."""
         stdout, self.stderr = self._process.communicate(timeout=PROCESS_S_MAX)
         return self._process.returncode, stdout.splitlines()
+
+    def is_killed(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self.ends()
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ from tests.support.applications.asking import ADA, asgi_answer, http_scope
 SOCKET = ("/run/shop.sock", None)
 
 
-class Shop:
+class CountingApp:
     """An application with one limit of ten, that counts what it serves."""
 
     def __init__(self, **rule: Any) -> None:
@@ -45,7 +45,7 @@ def test_a_client_that_has_reset_its_connection_is_served_nothing_that_its_addre
     key: Any, missing: str
 ) -> None:
     """The rule for requests without a key does not matter: no response could reach that client."""
-    shop = Shop(missing=missing, **({} if key is None else {"key_func": key}))
+    shop = CountingApp(missing=missing, **({} if key is None else {"key_func": key}))
     shop.ask(ADA)
     before = shop.served
 
@@ -55,7 +55,7 @@ def test_a_client_that_has_reset_its_connection_is_served_nothing_that_its_addre
 
 def test_a_client_that_has_reset_its_connection_is_counted_by_another_key_that_it_has() -> None:
     """Only its address is lost."""
-    shop = Shop(key_func=by_header("x-key"))
+    shop = CountingApp(key_func=by_header("x-key"))
     shop.ask(ADA)
 
     assert [200] * 10 + [429] == [shop.ask(None, x_key="ada") for _ in range(11)]
@@ -63,7 +63,7 @@ def test_a_client_that_has_reset_its_connection_is_counted_by_another_key_that_i
 
 def test_clients_of_a_unix_socket_have_no_address_and_are_served() -> None:
     """All together, as ever."""
-    shop = Shop()
+    shop = CountingApp()
     shop.ask(ADA)
 
     assert [200] * 10 + [429] == [shop.ask(None, SOCKET) for _ in range(11)]
@@ -72,6 +72,6 @@ def test_clients_of_a_unix_socket_have_no_address_and_are_served() -> None:
 def test_where_a_server_has_told_of_no_address_its_clients_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some adapters tell of none, and refusing would refuse all."""
     monkeypatch.setattr(addresses, "_read", lru_cache(addresses._read.__wrapped__))
-    shop = Shop()
+    shop = CountingApp()
 
     assert [200] * 10 + [429] == [shop.ask(None) for _ in range(11)]
