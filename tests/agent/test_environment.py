@@ -5,15 +5,11 @@ Method: programs in processes of their own, as what is told is told once in a pr
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from reconverge.agent.environment import KNOWN, misspelt
 from reconverge.integrations.config import FILE, VARIABLES
-from tests.support.twin import PATHS, ROOT
+from tests.support.commands.processes import run_python
 
 AGENTS = """
 import reconverge
@@ -24,16 +20,8 @@ agents[0].limit("login", "10/minute").allow("ada")
 
 def logged_by(program: str, **environment: str) -> list[str]:
     """Runs a program and returns the lines of its stderr, without any configuration of logging."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**kept, "PYTHONPATH": PATHS, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run_python("-c", program, **environment)
+    assert 0 == done.returncode, done.stderr
     return done.stderr.splitlines()
 
 
@@ -67,6 +55,7 @@ def test_a_misspelt_variable_is_told_of_once_with_the_nearest_known_name() -> No
 
 LOADED = """
 from reconverge.integrations.config import load
+from tests.support.commands.processes import run_python
 agents = [load(limits={"api": "5/minute"}).agent, *(__import__("reconverge").Agent("memory://") for _ in range(2))]
 """
 

@@ -5,14 +5,10 @@ Method: programs in processes of their own, from some of which the compiled kern
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from reconverge.kernel.engine import asks_for_python
-from tests.support.twin import PATHS, ROOT
+from tests.support.commands.processes import run_python
 
 WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"
 RUNS_FREE = "import sys; sys._is_gil_enabled = lambda: False"
@@ -29,16 +25,8 @@ print(agents[0].stats().kernel)
 
 
 def said_by(program: str, **environment: str) -> tuple[list[str], list[str]]:
-    kept = {name: value for name, value in os.environ.items() if name != "RECONVERGE_NO_EXTENSIONS"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**kept, "PYTHONPATH": PATHS, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run_python("-c", program, **environment)
+    assert 0 == done.returncode, done.stderr
     return done.stdout.split(), done.stderr.splitlines()
 
 
@@ -95,10 +83,10 @@ def test_zero_leaves_the_compiled_kernel_in_use() -> None:
 
 def test_any_other_word_is_an_error_that_names_it() -> None:
     """Neither kernel is chosen by a word that may mean either."""
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        said_by("import reconverge.kernel", RECONVERGE_NO_EXTENSIONS="perhaps")
+    failed = run_python("-c", "import reconverge.kernel", RECONVERGE_NO_EXTENSIONS="perhaps")
 
-    assert "InvalidSetting: RECONVERGE_NO_EXTENSIONS='perhaps'" in failed.value.stderr
+    assert 1 == failed.returncode
+    assert "InvalidSetting: RECONVERGE_NO_EXTENSIONS='perhaps'" in failed.stderr
 
 
 @pytest.mark.usefixtures("compiled_kernel")

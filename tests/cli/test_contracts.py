@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from reconverge import ReconvergeError
-from reconverge.cli.app import app
 from reconverge.contracts.document import checked
 from reconverge.contracts.format import schema
 from reconverge.integrations.contracts.rule_files import LANGUAGES, read_contracts
 from tests.support.broken_contracts import TEXTS, WHOLE
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 
 PLANS = "plans:\n  free:\n    limits:\n      api: 50/s\ncustomers:\n  ada: free\n"
 ENVOY = "domain: d\ndescriptors:\n- {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}\n"
@@ -32,12 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 def run(*words: object) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    result = CliRunner().invoke(app, ["contracts", *map(str, words)])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("contracts", *words)
 
 
 def test_a_good_file_is_said_to_be_one(file: Path) -> None:

@@ -21,7 +21,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.published.envelope import Secrets
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.redis.hub import RedisHub
-from tests.support.commands.checked import NEEDED, Said
+from tests.support.commands.checked import NEEDED, Said, said_by
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.published import SECRET
 from tests.support.searched import stored
@@ -47,10 +47,7 @@ def own_data(redis_server: RedisServer) -> None:
 
 def run(server: RedisServer, *words: str) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    result = CliRunner().invoke(app, ["forget", *words, "--hub", server.url, "--namespace", "shop"])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("forget", *words, "--hub", server.url, "--namespace", "shop")
 
 
 def publish(server: RedisServer) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from reconverge import Agent, ReconvergeError
-from reconverge.cli.app import app
+from reconverge import Agent
 from tests.support.agents import introduce
 from tests.support.commands.checked import Said, said_by
 from tests.support.fixtures.agents import MakeAgent
@@ -21,10 +19,7 @@ from tests.support.waiting import eventually
 
 def run(*words: object) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    result = CliRunner().invoke(app, ["hub", *map(str, words)])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("hub", *words)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings
 from reconverge.usage import period_at, period_name
 from reconverge_sync.redis.hub import RedisHub
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 from tests.support.metered import MeteredNode, on
 from tests.support.servers import RedisServer
 
@@ -26,13 +26,7 @@ DAY_S = 86_400
 
 def run(server: RedisServer, *words: object) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    where = ["--hub", server.url, "--namespace", "shop"]
-    result = CliRunner().invoke(app, ["usage", str(words[0]), *where, *map(str, words[1:])])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("usage", words[0], "--hub", server.url, "--namespace", "shop", *words[1:])
 
 
 @pytest.fixture

@@ -10,22 +10,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.support.commands.processes import run
 from tests.support.twin import PATHS, ROOT
 from tests.support.waiting import eventually
-
-
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `reconverge` in a process of its own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
-    return subprocess.run(
-        [sys.executable, "-m", "reconverge.cli", *words],
-        env={**kept, "PYTHONPATH": PATHS, **environment},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def test_the_doctor_without_a_hub_says_that_none_is_set() -> None:

@@ -23,13 +23,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from reconverge import ReconvergeError
 from reconverge.cli.app import app
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.fleet import Progress, ReplayOutcome, Setup, run
 from reconverge.cli.replay.judgement import arrivals_of
 from reconverge.clock import SECOND_NS
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 
 OK, MISTAKE, TOO_MANY, INTERRUPTED = 0, 2, 3, 130
 ROOT = Path(__file__).parents[3]
@@ -63,12 +62,7 @@ def recording(directory: Path, *seconds: float, head: str = "t_s,client", rest: 
 
 def plan(*words: object) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    result = CliRunner().invoke(app, ["contracts", "plan", *map(str, words)])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(MISTAKE, result.stdout, str(result.exception))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("contracts", "plan", *words)
 
 
 def figures(*words: object, status: int = OK) -> dict[str, Any]:

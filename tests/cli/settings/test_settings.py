@@ -8,17 +8,15 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from reconverge import Agent, ReconvergeError
-from reconverge.cli.app import app
+from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.published.envelope import Secrets, UnverifiedDocument
 from reconverge.published.publisher import publish as publish_settings
 from reconverge.published.settings import FleetSettings
 from tests.support.brokers import Mosquitto
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 from tests.support.fixtures.servers import GuardedMosquitto
 from tests.support.published import OTHER, SECRET, known_by, login, post_at, sealed_now
 from tests.support.servers import RedisServer, free_port
@@ -44,12 +42,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*words: object) -> Said:
     """Runs the command; a mistake is shown as `main` would show it."""
-    result = CliRunner().invoke(app, ["settings", *map(str, words)])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("settings", *words)
 
 
 def publish(file: Path, server: RedisServer, *options: object) -> Said:

@@ -1,4 +1,4 @@
-"""The real command, in a process of its own."""
+"""The real command, and other programs, in processes of their own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from tests.support.twin import PATHS, ROOT
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `reconverge`, with nothing of ours in the environment but what is given."""
+    return run_python("-m", "reconverge", *map(str, words), **environment)
+
+
+def run_python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python in such an environment."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
     return subprocess.run(
-        [sys.executable, "-m", "reconverge", *map(str, words)],
+        [sys.executable, *words],
         env={**kept, "PYTHONPATH": PATHS, **environment},
         cwd=ROOT,
         capture_output=True,
