@@ -12,9 +12,7 @@ import pytest
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidLimit, InvalidSetting, Limit, RateLimiter
 from reconverge.clock import ManualClock
 from reconverge.limit import BUCKETS, METERED, QUOTA_MAX
-from reconverge.limit.checks import SOFT_MAX
 from tests.support.kernel.lone import NOON_S, in_ns
-from tests.support.kernel.odd import HUGE, named
 
 
 def soft_limiter(
@@ -114,13 +112,6 @@ def test_a_share_is_what_is_written_rounded_down(quota: int, soft: float, capaci
 def test_a_share_may_be_written_as_a_percentage(soft: float | str) -> None:
     """When it is declared with an agent."""
     assert "10/60s (sliding-window, soft 20%)" == str(soft_limiter(soft=soft).limit)
-
-
-@pytest.mark.parametrize("soft", [-0.1, SOFT_MAX + 0.1, HUGE, True, "10%", None, float("nan"), float("inf")], ids=named)
-def test_any_other_share_is_refused(soft: float) -> None:
-    """Strings are for `agent.limit`."""
-    with pytest.raises(InvalidLimit, match="soft"):
-        Limit(10, 60, soft=soft)
 
 
 def test_a_percentage_that_is_none_is_told() -> None:
