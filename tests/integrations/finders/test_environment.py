@@ -23,7 +23,7 @@ from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.web.request.keys import asks, by_ip_network
 from reconverge.integrations.wsgi import RateLimitMiddleware, WsgiRequest
 from tests.integrations.finders.made import made_of
-from tests.support.applications.asking import environment_of, wsgi_answer
+from tests.support.applications.asking import environment_of, hello_wsgi, wsgi_answer
 
 
 def by_nothing() -> str:
@@ -40,7 +40,7 @@ class Side:
 
     def build(self, rule: dict[str, Any]) -> Any:
         """Make the application with one limit."""
-        return RateLimitMiddleware(_hello, rules=[Rule(name="view", **rule)], guard=self.guard)
+        return RateLimitMiddleware(hello_wsgi, rules=[Rule(name="view", **rule)], guard=self.guard)
 
     def outcomes_in(self, environment: dict[str, Any]) -> Sequence[Outcome]:
         return [environment[OUTCOME]]
@@ -135,8 +135,3 @@ def test_an_application_without_anything_to_settle_is_not_told_of_the_end_of_req
         wsgi_answer(each.app, environment_of("/") | {"test.user": None})
 
     assert [0, 1] == [len(list(receivers(each.app.__self__))) for each in (side, settling)]
-
-
-def _hello(_environment: Any, start_response: Any) -> list[bytes]:
-    start_response("200 OK", [])
-    return [b"hello"]

@@ -22,7 +22,7 @@ from reconverge.integrations.web.request.keys import by_ip_network
 from reconverge.testing import ManualClock
 from tests.integrations.corpus.drawing import START_S
 from tests.integrations.finders.made import made_of
-from tests.support.applications.asking import asgi_answer, http_scope
+from tests.support.applications.asking import asgi_answer, hello, http_scope
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
 ) -> None:
     """Admitted, and refused."""
     agent = Agent("memory://", clock=ManualClock(start=START_S))
-    app = RateLimitMiddleware(_hello, "1/minute", agent=agent, key_func=key_func, headers_enabled=headers_enabled)
+    app = RateLimitMiddleware(hello, "1/minute", agent=agent, key_func=key_func, headers_enabled=headers_enabled)
     scopes = [http_scope("/", x_key="ada") for _ in range(2)]
     statuses = [asyncio.run(asgi_answer(app, scope)).status for scope in scopes]
 
@@ -47,15 +47,10 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
     assert [] == made
 
 
-async def _hello(_scope: Any, _receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"hello"})
-
-
 @pytest.mark.parametrize("more", [{"trusted_proxies": ["10.0.0.0/8"]}, {"trusted_proxies": ["unix"]}])
 def test_where_a_proxy_is_believed_an_address_is_asked_for(more: dict[str, Any], made: list[Any]) -> None:
     """One piece of code alone reads the proxy's header fields."""
-    app = RateLimitMiddleware(_hello, "1/minute", agent=Agent("memory://"), **more)
+    app = RateLimitMiddleware(hello, "1/minute", agent=Agent("memory://"), **more)
     asyncio.run(asgi_answer(app, http_scope("/")))
 
     assert 1 == len(made)
@@ -96,7 +91,7 @@ def test_header_fields_that_come_as_an_iterator_are_there_for_all_rules_and_the_
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         seen.extend(scope["headers"])
-        await _hello(scope, receive, send)
+        await hello(scope, receive, send)
 
     rules = [Rule(limits="5/minute", name=name, key_func=by_header("x-key"), missing="refuse") for name in ("a", "b")]
     limited = RateLimitMiddleware(app, rules=rules, agent=Agent("memory://"))

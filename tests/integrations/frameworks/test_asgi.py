@@ -16,16 +16,9 @@ from reconverge import Agent
 from reconverge.integrations import Rule, by_header, by_route
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from reconverge.integrations.asgi.routes import route_of
-from tests.support.applications.asking import ADA, asgi_answer, ask_asgi, http_scope, statuses
+from tests.support.applications.asking import ADA, asgi_answer, ask_asgi, hello, http_scope, statuses
 from tests.support.applications.webserver import check_fields
 from tests.support.waiting import eventually_in_loop
-
-
-async def hello(scope: Any, receive: Any, send: Any) -> None:
-    """Answers in two parts."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": b"hel", "more_body": True})
-    await send({"type": "http.response.body", "body": b"lo"})
 
 
 def test_what_is_streamed_is_sent_as_it_comes(agent: Agent) -> None:
@@ -308,7 +301,7 @@ def test_a_route_that_does_not_know_its_prefix_is_told_apart_by_its_endpoint() -
     route = SimpleNamespace(path="/items/{id}", path_regex=re.compile("^/items/(?P<id>[^/]+)$"))
     scope = http_scope("/shop/items/7") | {"route": route, "endpoint": hello}
 
-    assert "/items/{id}#tests.integrations.frameworks.test_asgi.hello" == route_of(scope)
+    assert "/items/{id}#tests.support.applications.asking.hello" == route_of(scope)
     assert "/shop/items/{id}" == route_of(scope | {"root_path": "/shop"})
     assert "" == route_of(http_scope("/shop/items/7") | {"app": SimpleNamespace(routes=[object()])})
 

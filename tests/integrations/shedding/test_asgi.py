@@ -14,22 +14,14 @@ import pytest
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding import LoadSheddingMiddleware
-from reconverge.limiter.switches import SHADOW
 from reconverge.shedding import AdaptiveConcurrency, Fixed, FleetShedder, RequestRate, Stack, TrafficClasses
-from tests.support.applications.asking import asgi_answer, ask_asgi, http_scope, statuses
+from tests.support.applications.asking import asgi_answer, ask_asgi, hello, http_scope, statuses
 
 
 def stack_of(limit: int) -> tuple[AdaptiveConcurrency, Stack]:
     """A stack of one layer, in which so many requests may run."""
     layer = AdaptiveConcurrency(Fixed(limit))
     return layer, Stack(layer)
-
-
-async def hello(scope: Any, receive: Any, send: Any) -> None:
-    """Answers in two parts."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": b"hel", "more_body": True})
-    await send({"type": "http.response.body", "body": b"lo"})
 
 
 def test_an_admitted_request_is_told_how_many_may_run() -> None:
@@ -149,17 +141,6 @@ def test_what_something_else_adds_to_a_refusal_is_in_no_other_response() -> None
     assert "7" == outside.headers["x-trace"]
     assert [] == [name for name in after.headers if name == "x-trace"]
     assert outside.body == after.body
-
-
-def test_shadow_refuses_nothing() -> None:
-    """A full layer in shadow lets a request through, and counts it."""
-    _, stack = stack_of(1)
-    stack.switch("concurrency", SHADOW)
-    stack.enter("")
-    (answer,) = ask_asgi(LoadSheddingMiddleware(hello, stack))
-
-    assert 200 == answer.status
-    assert 1 == stack.stats().would_refuse["concurrency"]["GET"]
 
 
 def test_the_class_of_a_request_comes_from_method_and_header() -> None:

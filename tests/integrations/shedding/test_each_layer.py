@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -31,7 +30,7 @@ from reconverge.shedding import (
     Stack,
     WorkerShedder,
 )
-from tests.support.applications.asking import Answer, asgi_answer, http_scope
+from tests.support.applications.asking import Answer, asgi_answer, hello, http_scope
 
 SECOND = 10**9
 GET = 2
@@ -80,12 +79,6 @@ LAYERS: dict[str, tuple[Callable[[], Layer], int]] = {
     "worker": (worker, 503),
 }
 """The makers of a layer that refuses the next GET, and the status of the refusal."""
-
-
-async def hello(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answers."""
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"hello"})
 
 
 def asked(stack: Stack) -> Answer:

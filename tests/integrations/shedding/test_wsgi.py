@@ -11,19 +11,13 @@ import pytest
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding import WsgiLoadSheddingMiddleware
 from reconverge.shedding import AdaptiveConcurrency, Fixed, LoopLag, Stack, WorkerShedder
-from tests.support.applications.asking import ask_wsgi, environment_of
-
-
-def hello(environment: Any, start_response: Any) -> list[bytes]:
-    """Answers in two parts."""
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"hel", b"lo"]
+from tests.support.applications.asking import ask_wsgi, environment_of, hello_wsgi
 
 
 def test_an_admitted_request_is_told_how_many_may_run() -> None:
     """Its response has the limit as a policy in units of concurrent requests."""
     stack = Stack(AdaptiveConcurrency(Fixed(3)))
-    (answer,) = ask_wsgi(WsgiLoadSheddingMiddleware(hello, stack))
+    (answer,) = ask_wsgi(WsgiLoadSheddingMiddleware(hello_wsgi, stack))
 
     assert (200, b"hello") == (answer.status, answer.body)
     assert '"concurrency";q=3;qu="concurrent-requests"' == answer.headers["ratelimit-policy"]
@@ -67,7 +61,7 @@ def test_an_application_that_fails_holds_nothing() -> None:
 
 def test_workers_make_the_default_stack() -> None:
     """With their number alone there are adaptive concurrency and a shedder by how many are busy."""
-    middleware = WsgiLoadSheddingMiddleware(hello, workers=8)
+    middleware = WsgiLoadSheddingMiddleware(hello_wsgi, workers=8)
 
     assert ["concurrency", "worker"] == [layer.name for layer in middleware.stack.layers]
     assert not middleware.stack.needs_loop
@@ -76,8 +70,8 @@ def test_workers_make_the_default_stack() -> None:
 def test_settings_that_make_no_sense_are_told() -> None:
     """Neither or both of stack and workers, and a stack that measures an event loop, are errors that say so."""
     with pytest.raises(InvalidSetting, match="must be given"):
-        WsgiLoadSheddingMiddleware(hello)
+        WsgiLoadSheddingMiddleware(hello_wsgi)
     with pytest.raises(InvalidSetting, match="not both"):
-        WsgiLoadSheddingMiddleware(hello, Stack(AdaptiveConcurrency()), workers=8)
-    with pytest.raises(InvalidSetting, match="WSGI does not have"):
-        WsgiLoadSheddingMiddleware(hello, Stack(WorkerShedder(LoopLag())))
+        WsgiLoadSheddingMiddleware(hello_wsgi, Stack(AdaptiveConcurrency()), workers=8)
+    with pytest.raises(InvalidSetting, match="WSGI has none"):
+        WsgiLoadSheddingMiddleware(hello_wsgi, Stack(WorkerShedder(LoopLag())))

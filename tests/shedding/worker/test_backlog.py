@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.shedding import LoopLag, Stack, WorkerShedder
 from reconverge.shedding.worker.backlog import Backlog
-from tests.support.applications.asking import asgi_answer, http_scope
+from tests.support.applications.asking import asgi_answer, hello, http_scope
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the kernel does not tell")
 
@@ -79,15 +78,10 @@ def test_another_server_at_the_same_port_is_found(listening: socket.socket) -> N
 async def test_the_ports_that_requests_come_in_by_are_measured(listening: socket.socket) -> None:
     """The middleware says at which port a server has heard a request; what waits there is pressure."""
     signal = LoopLag()
-    app = LoadSheddingMiddleware(_hello, Stack(WorkerShedder(signal)))
+    app = LoadSheddingMiddleware(hello, Stack(WorkerShedder(signal)))
     address = listening.getsockname()
 
     for server in (address, ["/run/a.sock", None], None):
         await asgi_answer(app, http_scope("/") | {"server": server})
     with socket.create_connection(address):
         assert 1 == signal.backlog.waiting()
-
-
-async def _hello(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b""})

@@ -31,6 +31,19 @@ class Answer:
         return dict(self.pairs)
 
 
+async def hello(_scope: Any, _receive: Any, send: Any) -> None:
+    """An ASGI application that answers in two parts."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"hel", "more_body": True})
+    await send({"type": "http.response.body", "body": b"lo"})
+
+
+def hello_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
+    """A WSGI application that does so."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"hel", b"lo"]
+
+
 def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **headers: str) -> dict[str, Any]:
     """A request as an ASGI server tells of it. Underscores in the names of header fields are dashes."""
     path, _, query = path.partition("?")
