@@ -81,7 +81,7 @@ def test_an_exception_that_ends_a_program_loses_nothing(redis_server: RedisServe
 def test_sigterm_loses_nothing(
     program: str, begins: list[str], status: int, ends: list[str], known: int, redis_server: RedisServer
 ) -> None:
-    """Unless it is left to the system: other threads may do anything, and the status names the signal if that ended it."""
+    """Unless it is left to the system; the status names the signal if that has ended the program."""
     with Process(program, redis_server.url) as process:
         assert [str(ADMITTED), *begins] == [process.says() for _ in range(1 + len(begins))]
 
