@@ -34,7 +34,6 @@ from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.web.bound_rule import TIERS_MAX
 from reconverge.integrations.web.request.paths import path_pattern
 from reconverge.testing import ManualClock
-from tests.support.kernel.odd import BrokenClock
 
 ADA = PlainRequest(client="192.0.2.1", route="/items", headers={"x-key": "ada"})
 BOB = PlainRequest(client="192.0.2.2", route="/items", headers={"x-key": "bob"})
@@ -460,9 +459,11 @@ def test_fields_that_cannot_be_made_are_left_out(agent: Agent) -> None:
     """The response goes on without them, and a refusal still says when to come again."""
     guard = Guard(agent, dialect="x-ratelimit")  # these fields tell the time of day, and so need a clock
 
-    clock = BrokenClock()
-    clock.broken = True
-    guard._clock = clock
+    class NoWallClock(ManualClock):
+        def wall_ns(self) -> int:
+            raise OSError("no time")
+
+    guard._clock = NoWallClock()
     rule = guard.declare("1/minute")
 
     assert [] == guard.check(ADA, [rule]).fields

@@ -19,13 +19,6 @@ class BrokenClock(ManualClock):
     broken = False
 
     def monotonic_ns(self) -> int:
-        self._tell()
-        return super().monotonic_ns()
-
-    def wall_ns(self) -> int:
-        self._tell()
-        return super().wall_ns()
-
-    def _tell(self) -> None:
         if self.broken:
             raise OSError("no clock")
+        return super().monotonic_ns()
