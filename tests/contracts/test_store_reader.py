@@ -32,7 +32,7 @@ from reconverge.published.envelope import Rejection, Secrets, Verifier, seal_tab
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.kept_contracts import INTERVAL_S, ReadingNode, book_at, many, shop
+from tests.support.kept_contracts import INTERVAL_S, PageReader, book_at, many, shop
 from tests.support.published import NOON, SECRET
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -53,9 +53,9 @@ def hub(clock: ManualClock) -> MemoryHub:
 
 
 @pytest.fixture
-def node(hub: MemoryHub, clock: ManualClock) -> ReadingNode:
+def node(hub: MemoryHub, clock: ManualClock) -> PageReader:
     """That has looked once."""
-    node = ReadingNode(hub, clock)
+    node = PageReader(hub, clock)
     node.interval()
     return node
 
@@ -75,7 +75,7 @@ def index_at(hub: MemoryHub) -> bytes:
     return hub._index[0]
 
 
-def test_a_node_obeys_within_an_interval(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_a_node_obeys_within_an_interval(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """Publication, change and roll-back reach it, and it is told of each once."""
     book = book_at(hub, clock)
     assert [] == node.versions
@@ -101,7 +101,7 @@ def test_a_node_obeys_within_an_interval(hub: MemoryHub, clock: ManualClock, nod
     )
 
 
-def test_only_pages_that_have_changed_are_fetched(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_only_pages_that_have_changed_are_fetched(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """Of many customers: all pages once, then one for a change of one, one for a change of the plans, none for none."""
     said = many(3000)
     published(hub, said, clock)
@@ -123,7 +123,7 @@ def test_only_pages_that_have_changed_are_fetched(hub: MemoryHub, clock: ManualC
     assert known != node.reader.document
 
 
-def test_several_versions_in_one_interval_are_one_change(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_several_versions_in_one_interval_are_one_change(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """The last one counts."""
     for number in range(3):
         published(hub, shop(**{f"c{number}": "free"}), clock)
@@ -169,7 +169,7 @@ def _opened(said: Any) -> object:
 def test_a_page_that_is_not_right_keeps_all_of_its_version_back(
     hub: MemoryHub,
     clock: ManualClock,
-    node: ReadingNode,
+    node: PageReader,
     reason: str,
     damage: Damage | None,
     caplog: pytest.LogCaptureFixture,
@@ -195,7 +195,7 @@ def test_a_page_that_is_not_right_keeps_all_of_its_version_back(
     assert [1, 2] == node.versions
 
 
-def test_pages_that_make_no_document_are_invalid(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_pages_that_make_no_document_are_invalid(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """Each is what its digest says, and the customer's plan is not among the plans."""
     published(hub, shop(ada="pro"), clock)
     index = INDEX.opened(index_at(hub), Secrets(SECRET), "shop")
@@ -214,7 +214,7 @@ def test_pages_that_make_no_document_are_invalid(hub: MemoryHub, clock: ManualCl
     assert [] == node.versions
 
 
-def test_contracts_stay_in_force_while_the_hub_is_away(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_contracts_stay_in_force_while_the_hub_is_away(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """Also when their index expires: it does so for nodes that know none. The pause between looks grows."""
     published(hub, shop(ada="free"), clock)
     node.interval()
@@ -245,7 +245,7 @@ def test_a_node_that_starts_believes_no_version_below_the_minimum(hub: MemoryHub
     old = index_at(hub)
     published(hub, shop(ada="free"), clock)
     put_index(hub, old)
-    believing, careful = ReadingNode(hub, clock), ReadingNode(hub, clock, minimum=2)
+    believing, careful = PageReader(hub, clock), PageReader(hub, clock, minimum=2)
     for node in (believing, careful):
         node.interval()
 
@@ -259,17 +259,17 @@ def test_a_node_that_starts_believes_no_version_below_the_minimum(hub: MemoryHub
 # What nodes keep.
 
 
-def test_a_hub_that_has_lost_its_data_is_told_again(hub: MemoryHub, clock: ManualClock, node: ReadingNode) -> None:
+def test_a_hub_that_has_lost_its_data_is_told_again(hub: MemoryHub, clock: ManualClock, node: PageReader) -> None:
     """Within ten seconds, by one node: pages first, then the index; a node that starts then knows all of it."""
     published(hub, many(3000), clock)
-    other = ReadingNode(hub, clock)
+    other = PageReader(hub, clock)
     for each in (node, other):
         each.interval()
     hub.lose_data()
     for _ in range(110):
         node.interval()
         other.interval(0.0)
-    late = ReadingNode(hub, clock)
+    late = PageReader(hub, clock)
     late.interval()
 
     assert 1 == node.reader.stats().restored + other.reader.stats().restored
@@ -283,12 +283,12 @@ def test_a_file_has_the_contracts_for_a_start_without_the_hub(
 ) -> None:
     """The last ones, before the first look; the hub's newer ones take their place."""
     file = KeptFile(tmp_path / "new" / "contracts")
-    node = ReadingNode(hub, clock, file=file)
+    node = PageReader(hub, clock, file=file)
     published(hub, shop(ada="free"), clock)
     node.interval()
     published(hub, many(3000), clock)
     node.interval()
-    alone = ReadingNode(Away(), clock, file=KeptFile(file.path))
+    alone = PageReader(Away(), clock, file=KeptFile(file.path))
     assert [2] == alone.versions
     assert node.reader.document == alone.reader.document
     published(hub, shop(ada="pro"), clock)
@@ -323,11 +323,11 @@ def test_a_file_is_believed_for_its_signature_alone(
 ) -> None:
     """Cut, emptied, of nonsense, of another customer, of another version: the node starts without, and says so."""
     path = tmp_path / "contracts"
-    node = ReadingNode(hub, clock, file=KeptFile(path))
+    node = PageReader(hub, clock, file=KeptFile(path))
     published(hub, shop(ada="free"), clock)
     node.interval()
     path.write_bytes(damage(path.read_bytes()))
-    alone = ReadingNode(hub, clock, file=KeptFile(path))
+    alone = PageReader(hub, clock, file=KeptFile(path))
 
     assert [] == alone.versions
     assert (rejected, failures) == (alone.reader.stats().rejected, alone.reader.stats().failures)
@@ -340,10 +340,10 @@ def test_a_file_that_is_old_or_expired_is_not_obeyed(hub: MemoryHub, clock: Manu
     """By the minimum, and by the clock."""
     file = KeptFile(tmp_path / "contracts")
     published(hub, shop(ada="free"), clock)
-    ReadingNode(hub, clock, file=file).interval()
-    careful = ReadingNode(hub, clock, file=file, minimum=2)
+    PageReader(hub, clock, file=file).interval()
+    careful = PageReader(hub, clock, file=file, minimum=2)
     clock.advance(LIFETIME_MAX_S)
-    late = ReadingNode(hub, clock, file=file)
+    late = PageReader(hub, clock, file=file)
 
     assert [{"old": 1}, {"expired": 1}] == [each.reader.stats().rejected for each in (careful, late)]
 
@@ -358,8 +358,8 @@ def test_a_file_whose_contracts_cannot_be_applied_keeps_no_node_from_starting(
 
     file = KeptFile(tmp_path / "contracts")
     published(hub, shop(ada="free"), clock)
-    ReadingNode(hub, clock, file=file).interval()
-    node = ReadingNode(hub, clock, file=file, apply=fail)
+    PageReader(hub, clock, file=file).interval()
+    node = PageReader(hub, clock, file=file, apply=fail)
 
     assert (0, {"unfit": 1}) == (node.reader.version, node.reader.stats().rejected)
 
@@ -367,7 +367,7 @@ def test_a_file_whose_contracts_cannot_be_applied_keeps_no_node_from_starting(
 def test_a_file_that_cannot_be_written_stops_nothing(hub: MemoryHub, clock: ManualClock, tmp_path: Path) -> None:
     """A directory stands in its place; the contracts are in force, and it is counted."""
     published(hub, shop(ada="free"), clock)
-    node = ReadingNode(hub, clock, file=KeptFile(tmp_path))
+    node = PageReader(hub, clock, file=KeptFile(tmp_path))
     node.interval()
 
     assert {"ada": "free"} == node.customers

@@ -13,7 +13,7 @@ from itertools import count
 from reconverge.runtime.owner import Owned, let_go, this_process
 
 
-class Connection:
+class OwnedConnection:
     """Notes what is done with it."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ def test_what_a_fork_inherits_is_never_freed() -> None:
 
 def test_a_connection_is_abandoned_by_its_own_process_and_orphaned_by_a_fork() -> None:
     """`let_go` calls the one that is meant for the case."""
-    own, parents = Connection(), Connection()
+    own, parents = OwnedConnection(), OwnedConnection()
 
     let_go(own, False)
     let_go(parents, True)

@@ -105,7 +105,7 @@ class DecidingNode:
         return set(self.demand.held)
 
 
-class ReadingNode:
+class PageReader:
     """A reader on a clock of the test's, and what it was told."""
 
     def __init__(
