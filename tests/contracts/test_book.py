@@ -70,7 +70,9 @@ async def test_a_change_for_another_version_fails(book: Book) -> None:
     await book.replace(shop(ada="free"), author="root", expected=0)
     await book.set_customer("ada", "pro", author="root")
     for expected in (0, 1, 3):
-        with pytest.raises(VersionConflict, match=f"at version 2, and the change was made for version {expected}") as raised:
+        with pytest.raises(
+            VersionConflict, match=f"at version 2, and the change was made for version {expected}"
+        ) as raised:
             await book.set_customer("ada", "free", author="root", expected=expected)
         assert (expected, 2) == (raised.value.expected, raised.value.found)
         with pytest.raises(VersionConflict):

@@ -98,5 +98,6 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], str]] = [
 )
 def test_what_cannot_be_a_limit_is_refused(field: str, beside: dict[str, Any], value: Any, problem: str) -> None:
     """The error names the fact, the value and what would do."""
+    arguments: dict[str, Any] = {"quota": 10, "window": 60, **beside, field: value}
     with pytest.raises(InvalidLimit, match=problem):
-        Limit(**{"quota": 10, "window": 60, **beside, field: value})
+        Limit(**arguments)

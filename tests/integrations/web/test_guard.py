@@ -609,9 +609,9 @@ async def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) 
         (lambda: Guard("memory://", dialect="ietf"), "dialect='ietf'"),
         (lambda: Guard("memory://", key_func=by_user(ADA)), "key_func=None"),  # type: ignore[arg-type]
         (
-            lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503),
+            lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503),  # type: ignore[arg-type]
             "give these to the guard, too: status",
-        ),  # type: ignore[arg-type]
+        ),
         (lambda: RateLimitMiddleware(print, agent="memory://", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
         (lambda: Guard("memory://").declare([]), "limits=\\[\\]"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", paths=["items"])), "begin with a slash"),

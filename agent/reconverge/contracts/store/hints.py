@@ -146,7 +146,7 @@ class HintListener:
     def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
         """Processes the result of a look: a change that was found without a hint means that a hint was lost.
 
-        `new`: whether a change was found; `hinted`: the result of `take` before the look; `looked_ns`: the previous look.
+        `new`: whether a change was found; `hinted`: the result of `take`; `looked_ns`: when the previous look was.
         """
         since_ns = self._listened_ns
         if not new or hinted or self._hinted_ns is not None or since_ns is None or since_ns >= looked_ns:
