@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.fleet.contestant import Contestant, Ours
-from chaos.fleet.gevent_worker import in_gevent_worker
 from chaos.fleet.plan import GEVENT, THREAD
 from chaos.fleet.slots import slot_over_forks, take_slots, tasks_that_take_slots
 from chaos.fleet.storm import Storm
+from chaos.fleet.workers.gevent_worker import in_gevent_worker
 from chaos.rivals.further import FirstLoop
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limiter.asking import WITHIN_S
@@ -253,7 +253,7 @@ def _hit_hard(node: Node, contestant: Contestant, key: str) -> None:
 
 def preforked(node: Node) -> None:
     """A gunicorn that has loaded its application, and used it, before it forks its workers."""
-    from chaos.fleet.prefork import serve  # noqa: PLC0415  # gunicorn is not needed elsewhere
+    from chaos.fleet.workers.prefork import serve  # noqa: PLC0415  # gunicorn is not needed elsewhere
 
     node.prepare()
     node.await_readiness()

@@ -17,8 +17,8 @@ UNASKED: Final = "unasked"
 
 WITHIN_NS: Final = round(WITHIN_S * SECOND_NS)
 HELD_UP: Final = 3
-"""So often the machine may hold up a request: while it waits, which is not the hub's time (`limiter/patience.py`),
-before it is woken, and before it is done."""
+"""So often the machine may hold up a request: while it waits (that is not the hub's time, as
+`limiter/waiting/patience.py` explains), before it is woken, and before it is done."""
 GRAIN_NS: Final = 10 * MILLISECOND_NS
 """Loops round to milliseconds, and go through what is due one after the other."""
 ASKED_MIN: Final = 10

@@ -15,9 +15,9 @@ from reconverge import Agent, InvalidSetting, Limit
 from reconverge.contracts.model import Customer, Plan, PlanLimit, Switching
 from reconverge.contracts.terms import terms_of
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
-from reconverge.integrations.contracts.envoy import EVERYTHING, NOTHING, imported_from_envoy
-from reconverge.integrations.contracts.envoy_file import DESCRIPTOR_FIELDS, RATE_FIELDS, UNITS
-from reconverge.integrations.contracts.imported import Imported
+from reconverge.integrations.contracts.importing.envoy import EVERYTHING, NOTHING, imported_from_envoy
+from reconverge.integrations.contracts.importing.envoy_file import DESCRIPTOR_FIELDS, RATE_FIELDS, UNITS
+from reconverge.integrations.contracts.importing.imported import Imported
 
 SECOND_S, MINUTE_S, HOUR_S, DAY_S = 1, 60, 3600, 86_400
 OFF = PlanLimit(Limit.parse(EVERYTHING), switch=Switching("off"))

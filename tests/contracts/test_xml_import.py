@@ -12,9 +12,9 @@ import pytest
 from reconverge import Limit
 from reconverge.contracts.model import Customer, Plan, PlanLimit
 from reconverge.integrations.config.positions import InvalidConfiguration
-from reconverge.integrations.contracts import refill_policies
-from reconverge.integrations.contracts.imported import Imported
-from reconverge.integrations.contracts.refill_policies import DEPTH_MAX, imported_from_xml
+from reconverge.integrations.contracts.importing import refill_policies
+from reconverge.integrations.contracts.importing.imported import Imported
+from reconverge.integrations.contracts.importing.refill_policies import DEPTH_MAX, imported_from_xml
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 HOURLY = "<RefillPolicy>\n<Capacity>20</Capacity>\n<SamplingPeriod>HOUR</SamplingPeriod>\n</RefillPolicy>\n"

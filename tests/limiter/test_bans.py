@@ -28,7 +28,7 @@ from reconverge.contracts.model import InvalidContracts
 from reconverge.limit import Limit
 from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.waiters import waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge.policies import NAIVE, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node

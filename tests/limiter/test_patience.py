@@ -9,7 +9,7 @@ import pytest
 
 from reconverge.clock import MILLISECOND_NS
 from reconverge.kernel import TURN_NS
-from reconverge.limiter.patience import LOST_MAX_NS
+from reconverge.limiter.waiting.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
 from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, AskingNodes, Ring

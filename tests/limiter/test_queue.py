@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.limiter.queue import QueuePlace, WaitQueue
+from reconverge.limiter.waiting.queue import QueuePlace, WaitQueue
 
 
 class Silence:

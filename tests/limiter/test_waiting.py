@@ -16,7 +16,7 @@ import pytest
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel.cell import measure
-from reconverge.limiter.waiters import waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
 from tests.support.programs.process import Process
 from tests.support.waiters import counted_tries, scene_of, settled
 from tests.support.waiting import eventually, eventually_in_loop

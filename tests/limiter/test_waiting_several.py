@@ -13,7 +13,7 @@ import pytest
 from reconverge import CostExceedsQuota, Limit, RateLimiter, UnknownKind
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.waiters import waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.composite.test_several import said_by

@@ -16,12 +16,12 @@ from reconverge.kernel.composite import asking
 from reconverge.kernel.table.slow_path import commit
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW
 from reconverge.limiter.asking import AskedCost, Asking, Steps
-from reconverge.limiter.queue import Waker
+from reconverge.limiter.waiting.queue import Waker
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation import AskSettings, Experiment, Fleet, RunFigures, SimulatedArrival, Traffic, World, run_once
 from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
-from reconverge.simulation.figures import summed_up, waits_ms
 from reconverge.simulation.fuzz import CASES, try_case
+from reconverge.simulation.studies.figures import summed_up, waits_ms
 from reconverge.simulation.truth import DecidedRequest, ideal_admissions
 from reconverge_sync.merge import ledger
 from reconverge_sync.merge.asking import SMALL, HubAsk

@@ -8,7 +8,7 @@ import pytest
 
 from reconverge.limit import SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
-from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
+from reconverge.simulation.studies.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.truth import DecidedRequest
 from tests.support.judged import WINDOW_NS, at, crowd, request, ten
 

@@ -9,7 +9,6 @@ import pytest
 from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, goals
-from reconverge.simulation.figures import commit_of
 from reconverge.simulation.goals import chapters
 from reconverge.simulation.studies.chapters import (
     NEVER_OVER,
@@ -22,6 +21,7 @@ from reconverge.simulation.studies.chapters import (
     together,
     unmet,
 )
+from reconverge.simulation.studies.figures import commit_of
 
 NONE = Figures(
     over_mean_pct=0.0,

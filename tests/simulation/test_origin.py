@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconverge.simulation.figures import commit_of
+from reconverge.simulation.studies.figures import commit_of
 
 
 def git(place: Path, *arguments: str) -> str:

@@ -13,7 +13,7 @@ from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel
 from reconverge.limit import QUOTA_MAX
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.waiters import Steps, ThreadWaker, waiting_at
+from reconverge.limiter.waiting.waiters import Steps, ThreadWaker, waiting_at
 from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node

@@ -11,7 +11,7 @@ import pytest
 from reconverge import Agent, Decision, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.cell import measure
-from reconverge.limiter.waiters import Waiting, waiting_at
+from reconverge.limiter.waiting.waiters import Waiting, waiting_at
 from tests.support.waiting import eventually
 
 TURNS = 50

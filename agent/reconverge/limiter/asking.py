@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import AskGate, Cell, DecidingRule, Reentry, Settled, ShardState, Word
-from reconverge.limiter.patience import Patience
-from reconverge.limiter.waiters import LoopWaker, thread_waker
+from reconverge.limiter.waiting.patience import Patience
+from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
 from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -46,7 +46,7 @@ from reconverge.runtime.threads import Section, Total
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Costs, Decider
-    from reconverge.limiter.queue import Waker
+    from reconverge.limiter.waiting.queue import Waker
 
 logger = logging.getLogger("reconverge")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.modes import Marked, On
-from reconverge.limiter.waiters import waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision

@@ -35,15 +35,15 @@ from reconverge.kernel import (
     stores_of,
 )
 from reconverge.limiter.faces.rate_limiter import RateLimiter
-from reconverge.limiter.patience import Patience
 from reconverge.limiter.reservation import KEEP, Reservation
-from reconverge.limiter.waiters import LoopWaker, thread_waker
+from reconverge.limiter.waiting.patience import Patience
+from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.limiter.asking import AskedCost, Asking
     from reconverge.limiter.faces.limiter import Limiter
-    from reconverge.limiter.queue import Waker
+    from reconverge.limiter.waiting.queue import Waker
 
 Steps: TypeAlias = Generator[int, None, Joint]
 """Yields the nanoseconds to sleep; woken earlier by the waker."""

@@ -18,7 +18,7 @@ from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.asking import Asking
 from reconverge.limiter.switches import ON, SHADOW, Switch
-from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
+from reconverge.limiter.waiting.waiters import checked_timeout_ns, waiting_at
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.threads import Total
 

@@ -38,7 +38,7 @@ from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidSetting, LeaseEnded
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
-from reconverge.limiter.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
+from reconverge.limiter.waiting.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.unique import Unique
 

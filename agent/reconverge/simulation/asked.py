@@ -37,7 +37,7 @@ from reconverge.limiter.asking import AskedCost, Asking
 from reconverge.limiter.joint import Jointly
 
 if TYPE_CHECKING:
-    from reconverge.limiter.queue import Waker
+    from reconverge.limiter.waiting.queue import Waker
 
 Judged: TypeAlias = Sequence[tuple[str, Verdict]]
 """For each quota that is judged: the key by which it counts the request, and the verdict."""

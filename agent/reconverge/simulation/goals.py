@@ -14,11 +14,11 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
-from reconverge.simulation.figures import Figures, commit_of
 from reconverge.simulation.fleet import COMPARED, AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.chapters import NEVER_OVER, POLICIES, Chapter, Found, Goal, page, summary, unmet
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run
+from reconverge.simulation.studies.figures import Figures, commit_of
 
 FIRST_SEED: Final = 7_000
 WINDOW_S: Final = 10.0

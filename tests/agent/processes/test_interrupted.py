@@ -20,7 +20,7 @@ from reconverge import Agent, RateLimiter
 from reconverge.agent import agent
 from reconverge.exchange import driver, ownership, task_runner, thread_runner
 from reconverge.hub.report import Totals
-from reconverge.limiter import queue, waiters
+from reconverge.limiter.waiting import queue, waiters
 from reconverge.runtime import event_loop, process, threads
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL

@@ -18,7 +18,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.engine import Cell, Decision, Lock, Store
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.waiters import ThreadWaker, waiting_at
+from reconverge.limiter.waiting.waiters import ThreadWaker, waiting_at
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from reconverge import Agent, Limit, RateLimiter
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge.limiter.waiters import waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge_sync.embedded.hub import directory_of
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import HOUR_S, NEVER_FULL, admitted_of, exchange_threads, heard, introduce, node_of

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX
 from reconverge.kernel import Table
-from reconverge.limiter.waiters import queued_at
+from reconverge.limiter.waiting.waiters import queued_at
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import typer
 from reconverge.errors import InvalidSetting, asked
 
 if TYPE_CHECKING:
-    from reconverge.integrations.contracts.imported import Imported
+    from reconverge.integrations.contracts.importing.imported import Imported
 
 ENVOY: Final = "envoy"
 XML: Final = "xml"
@@ -47,11 +47,11 @@ def import_file(
 def _imported(file: Path, source: str, customer: str | None) -> Imported:
     if source == ENVOY:
         from reconverge.integrations.config.positions import Source  # noqa: PLC0415  # needs an extra
-        from reconverge.integrations.contracts.envoy import imported_from_envoy  # noqa: PLC0415  # likewise
+        from reconverge.integrations.contracts.importing.envoy import imported_from_envoy  # noqa: PLC0415  # likewise
 
         return imported_from_envoy(Source(file), customer)
     if source == XML:
-        from reconverge.integrations.contracts.refill_policies import imported_from_xml  # noqa: PLC0415  # likewise
+        from reconverge.integrations.contracts.importing.refill_policies import imported_from_xml  # noqa: PLC0415  # likewise
 
         if customer is not None:
             raise InvalidSetting("customer", customer, f"goes with --from {ENVOY}; an XML contract names its customer")

@@ -16,7 +16,7 @@ from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.worker import NOT_ASKED, NodeHistory
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
-from reconverge.simulation.figures import falsely_refused_pct, waits_ms
+from reconverge.simulation.studies.figures import falsely_refused_pct, waits_ms
 from reconverge.simulation.truth import (
     Bounds,
     DecidedRequest,

@@ -19,7 +19,7 @@ from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
-from reconverge.limiter.waiters import checked_room, checked_timeout_ns
+from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section
 

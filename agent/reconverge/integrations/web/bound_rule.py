@@ -93,9 +93,9 @@ Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
 """A generator that yields values to await, receives their results, and returns the answer."""
 # One type serves rule and guard; `Guard.check` and `Guard.check_async` run these generators and wait. The generators
-# that wait for a turn (`limiter/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep, and have
-# runners of their own: an error that a signal handler raises during that sleep goes to the caller, never into the
-# generator.
+# that wait for a turn (`limiter/waiting/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep,
+# and have runners of their own: an error that a signal handler raises during that sleep goes to the caller, never into
+# the generator.
 
 
 class TooManyTiers(ReconvergeError):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from reconverge.simulation.figures import IN_DOUBT, Figures, row_in_doubt
 from reconverge.simulation.studies.experiment import Experiment
+from reconverge.simulation.studies.figures import IN_DOUBT, Figures, row_in_doubt
 
 POLICIES: Final = ("strict", "balanced", "available", "naive", "predictive")
 SHOWN: Final = ("strict", "balanced", "naive")

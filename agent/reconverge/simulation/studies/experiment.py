@@ -12,9 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 from reconverge.policies import Policy
 from reconverge.runtime.process import nothing_from_the_working_directory, started_before_the_end
 from reconverge.simulation.fault import Fault, restarts
-from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
+from reconverge.simulation.studies.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.world import World
 
 Task = TypeVar("Task")

@@ -24,10 +24,10 @@ from typing import Final
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import POLICIES, STRICT, Policy
-from reconverge.simulation.figures import PERCENT, Figures, commit_of, summed_up
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+from reconverge.simulation.studies.figures import PERCENT, Figures, commit_of, summed_up
 
 PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
 ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)

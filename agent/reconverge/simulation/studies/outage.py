@@ -16,10 +16,10 @@ from typing import Final
 from reconverge.clock import MILLISECOND_NS
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, HUB, NODES, STRICT, Policy
-from reconverge.simulation.figures import summed_up
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+from reconverge.simulation.studies.figures import summed_up
 
 CALM_WINDOWS: Final = 3
 OUT_WINDOWS: Final = 3

@@ -13,11 +13,11 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT
 from reconverge.settings import MILLION
-from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.regions import Regions, wandering
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
+from reconverge.simulation.studies.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.world import World
 
 FIRST_SEED: Final = 7_000

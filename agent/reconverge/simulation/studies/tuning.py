@@ -15,11 +15,11 @@ from reconverge.kernel import ASKS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.settings import EXCHANGES_MIN
-from reconverge.simulation.figures import RunFigures, summed_up
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.capacity import ExchangeRate, cold_reports, load
 from reconverge.simulation.studies.experiment import Experiment, ExperimentRun, run_all
+from reconverge.simulation.studies.figures import RunFigures, summed_up
 from reconverge.simulation.truth import declared_bound
 
 INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)

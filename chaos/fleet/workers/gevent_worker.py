@@ -71,7 +71,7 @@ def _server(node: Node, port: int) -> Child:
         "--timeout",
         "60",
         "--no-control-socket",
-        "chaos.fleet.gevent_app:application",
+        "chaos.fleet.workers.gevent_app:application",
     ]
     log = Path(node.plan.directory) / f"gunicorn-{node.plan.node}.log"
     environment = {PLAN: replace(node.plan, requests=()).as_line()}

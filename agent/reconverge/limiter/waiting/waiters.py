@@ -45,7 +45,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import NEVER_NS, Costs, Decider, Table, gate_of
-from reconverge.limiter.queue import QueuePlace, WaitQueue, Waker
+from reconverge.limiter.waiting.queue import QueuePlace, WaitQueue, Waker
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 

@@ -26,7 +26,7 @@ from xml.parsers import expat
 
 from reconverge.errors import InvalidLimit, asked, shown
 from reconverge.integrations.config.positions import InvalidConfiguration
-from reconverge.integrations.contracts.imported import Imported, Names, imported
+from reconverge.integrations.contracts.importing.imported import Imported, Names, imported
 from reconverge.limit.grammar import UNITS_S
 from reconverge.limit.limit import Limit
 

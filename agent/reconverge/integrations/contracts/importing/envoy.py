@@ -31,8 +31,8 @@ from typing import Any, Final
 from reconverge.contracts.model import CUSTOMER
 from reconverge.errors import InvalidSetting, asked, shown
 from reconverge.integrations.config.positions import Source
-from reconverge.integrations.contracts.envoy_file import ANY, UNITS, Descriptor, EnvoyFile
-from reconverge.integrations.contracts.imported import Imported, Names, imported
+from reconverge.integrations.contracts.importing.envoy_file import ANY, UNITS, Descriptor, EnvoyFile
+from reconverge.integrations.contracts.importing.imported import Imported, Names, imported
 from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX, TOKEN_BUCKET
 
 DEFAULT: Final = "default"

@@ -20,12 +20,12 @@ from typing import Any
 import flask
 
 from chaos.fleet.contestant import Ours
-from chaos.fleet.gevent_worker import ALIVE, PLAN
 from chaos.fleet.node import Node
 from chaos.fleet.plan import Plan, Request
-from chaos.fleet.prefork import PR_SET_PDEATHSIG
-from chaos.fleet.prefork import application as alive
 from chaos.fleet.slots import SHORT_S, SlotTaker, work_in_slot
+from chaos.fleet.workers.gevent_worker import ALIVE, PLAN
+from chaos.fleet.workers.prefork import PR_SET_PDEATHSIG
+from chaos.fleet.workers.prefork import application as alive
 from reconverge.integrations.flask import Limits
 
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

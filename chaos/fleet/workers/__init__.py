@@ -1,0 +1,1 @@
+"""Nodes that live in the workers of gunicorn: forked ones, and those of gevent."""
