@@ -127,7 +127,7 @@ LIMITS: dict[str, Mistake] = {
     "a limiter of the other kind": (
         lambda: _agent_with("login").limiter("login", reconverge.SlotLimiter),
         InvalidSetting,
-        ("'login'", "limits a rate, and has no slots", "SlotLimiter is wanted"),
+        ("'login'", "limits a rate, and has no slots", "expected a SlotLimiter, as agent.concurrency returns"),
     ),
     "a misspelt limit": (
         lambda: _agent_with("login", "search").limiter("logn"),
@@ -264,7 +264,7 @@ def test_a_setting_out_of_range_is_told_with_its_range(setting: str, value: obje
 
     assert str(caught.value).startswith(f"{setting}={value!r}: ")
     assert (setting, repr(value)) == (caught.value.name, repr(caught.value.value))
-    assert "must be" in str(caught.value) or "may have" in str(caught.value)
+    assert "must be" in str(caught.value) or "may contain only" in str(caught.value)
 
 
 def test_a_string_that_is_not_quite_one_is_a_key_all_the_same() -> None:

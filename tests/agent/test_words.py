@@ -120,10 +120,10 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
     "one key where many are wanted": (
         lambda: login().allow_many(wrong("ada")),
         InvalidKey,
-        ("'ada' is one key", "write ['ada']"),
+        ("not the single key 'ada'", "write ['ada']"),
     ),
-    "one key to warm": (lambda: login().warm("ada"), InvalidKey, ("'ada' is one key", "write ['ada']")),
-    "bytes where keys are wanted": (lambda: login().allow_many(wrong(b"ada")), InvalidKey, ("b'ada' is one key",)),
+    "one key to warm": (lambda: login().warm("ada"), InvalidKey, ("the single key 'ada'", "write ['ada']")),
+    "bytes where keys are wanted": (lambda: login().allow_many(wrong(b"ada")), InvalidKey, ("single key b'ada'",)),
     "None as a key": (lambda: login().allow(wrong(None)), InvalidKey, ("not None", "name what is counted")),
     "one of several that is a number": (lambda: login(["5/minute", 9]), InvalidLimit, ("9", "not int", "Limit obj")),
     "no limit at all": (lambda: login([]), InvalidLimit, ("1 to 16 quotas",)),

@@ -139,7 +139,11 @@ def test_a_token_is_made_where_none_is_named(redis_server: RedisServer) -> None:
         (["--hub", "redis://localhost"], {"RECONVERGE_CONSOLE_TOKENS": "nonsense"}, "name: token, role"),
         (["--hub", "redis://localhost"], {"RECONVERGE_SETTINGS_SECRET": "short"}, "RECONVERGE_SETTINGS_SECRET"),
         (["--hub", "nonsense://"], {}, "nonsense"),
-        (["--hub", "redis://localhost", "--customer", "client"], {}, "goes with --customer"),
+        (
+            ["--hub", "redis://localhost", "--customer", "client"],
+            {},
+            "needs --customer with the name of a column, and the reverse",
+        ),
         (["--hub", "redis://localhost", "--recording", "none.csv", "--customer", "client"], {}, "none.csv"),
         (
             ["--hub", "redis://localhost", "--recording", RECORDING, "--customer", "client"],

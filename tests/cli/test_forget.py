@@ -157,13 +157,20 @@ def test_contracts_are_not_left_alone_unasked(redis_server: RedisServer, monkeyp
     assert b"acme" in stored(redis_server.url)
 
 
-@pytest.mark.parametrize("url", ["memory://", "mqtt://127.0.0.1:1"])
-def test_a_hub_from_which_nothing_can_be_erased_says_so(url: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("memory://", "no identity can be erased"),
+        ("mqtt://127.0.0.1:1", "the hub mqtt://127.0.0.1:1 cannot erase identities"),
+    ],
+    ids=["memory://", "mqtt://127.0.0.1:1"],
+)
+def test_a_hub_from_which_nothing_can_be_erased_says_so(url: str, problem: str) -> None:
     """Loudly, and before anything is done."""
     result = CliRunner().invoke(app, ["forget", "ada", "--hub", url])
 
     assert isinstance(result.exception, ReconvergeError)
-    assert "erased" in str(result.exception)
+    assert problem in str(result.exception)
 
 
 def test_a_user_that_may_not_search_is_told(redis_server: RedisServer) -> None:

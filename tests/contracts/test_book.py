@@ -269,7 +269,7 @@ async def test_contracts_of_another_secret_are_not_replaced(clock: ManualClock) 
         assert "forged" == raised.value.reason
     assert {"ada": "free"} == plans_of((await stranger.read())[1])
     hub._index = sealed(settings()), 1 << 62
-    with pytest.raises(UnverifiedDocument, match="does not begin as contracts do"):
+    with pytest.raises(UnverifiedDocument, match="does not begin with the header of contracts"):
         await book.read()
     assert 1 == await book_at(hub, clock, force=True).replace(shop(bob="pro"), author="root")
     assert {"bob": "pro"} == plans_of((await book.read())[1])

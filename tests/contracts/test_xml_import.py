@@ -79,7 +79,7 @@ def test_a_month_is_told_to_be_thirty_days(tmp_path: Path) -> None:
     made = imported(tmp_path, HOURLY.replace("HOUR", "MONTH"))
 
     assert [Limit(20, 30 * 86_400)] == [each.limit for each in made.document.plans["default"].limits.values()]
-    assert "contract.xml, line 3: SamplingPeriod: MONTH is 30 days" in made.remarks
+    assert "contract.xml, line 3: SamplingPeriod: MONTH is read as 30 days" in made.remarks
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
@@ -91,11 +91,16 @@ def test_a_file_may_be_in_the_encoding_that_it_names(encoding: str, tmp_path: Pa
 
 
 MISTAKES = {
-    "another root": ("<Plan/>", 1, "Plan", "is no <Contracts>"),
+    "another root": ("<Plan/>", 1, "Plan", "is not <Contracts>"),
     "no policy": ("<Contract>\n<Identifier>a</Identifier></Contract>", 1, "Contract", "would admit everything"),
-    "no identifier": (f"<Contract>\n{HOURLY}</Contract>", 1, "Contract", "has 0 <Identifier>"),
+    "no identifier": (f"<Contract>\n{HOURLY}</Contract>", 1, "Contract", "must contain one <Identifier>, and has 0"),
     "an empty identifier": (f"<Contract>\n<Identifier> </Identifier>{HOURLY}</Contract>", 2, "Identifier", "is empty"),
-    "two identifiers": (CONTRACT.replace("</I", "</Identifier><Identifier>b</I"), 1, "Contract", "has 2 <Identifier>"),
+    "two identifiers": (
+        CONTRACT.replace("</I", "</Identifier><Identifier>b</I"),
+        1,
+        "Contract",
+        "must contain one <Identifier>, and has 2",
+    ),
     "no contract": ("<Contracts></Contracts>", 1, "Contracts", "has no Contract"),
     "a customer twice": (
         f"<Contracts>\n{CONTRACT}{CONTRACT}</Contracts>",
@@ -104,14 +109,19 @@ MISTAKES = {
         "already has a contract above",
     ),
     "an unknown element": (CONTRACT.replace("Capacity>", "Capcity>"), 4, "Capcity", "did you mean 'Capacity'?"),
-    "no capacity": (HOURLY.replace("<Capacity>20</Capacity>", ""), 1, "RefillPolicy", "has 0 <Capacity>"),
+    "no capacity": (
+        HOURLY.replace("<Capacity>20</Capacity>", ""),
+        1,
+        "RefillPolicy",
+        "must contain one <Capacity>, and has 0",
+    ),
     "a capacity of words": (HOURLY.replace("20", "many"), 2, "Capacity", "must be a whole number, not 'many'"),
     "a capacity of nothing": (HOURLY.replace("20", "0"), 2, "Capacity", "not between 1 and"),
     "a capacity beyond all": (HOURLY.replace("20", "9" * 5000), 2, "Capacity", "too large"),
     "a capacity below nothing": (HOURLY.replace("20", "-5"), 2, "Capacity", "must be a whole number"),
-    "a period that is none": (HOURLY.replace("HOUR", "HOURS AND A HALF"), 3, "SamplingPeriod", "is no period"),
+    "a period that is none": (HOURLY.replace("HOUR", "HOURS AND A HALF"), 3, "SamplingPeriod", "is not a period"),
     "a misspelt period": (HOURLY.replace("HOUR", "HOUER"), 3, "SamplingPeriod", "did you mean 'hour'?"),
-    "two periods in one": (HOURLY.replace("HOUR", "hour; 5/day"), 3, "SamplingPeriod", "is no period"),
+    "two periods in one": (HOURLY.replace("HOUR", "hour; 5/day"), 3, "SamplingPeriod", "is not a period"),
     "a period twice": (CONTRACT.replace("DAY", "HOUR"), 7, "RefillPolicy", "is the second one for hour"),
     "text between": (CONTRACT.replace("<Id", "20 per hour<Id"), 1, "Contract", "has text of its own: '20 per hour'"),
     "an element where text is wanted": (

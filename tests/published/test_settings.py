@@ -239,7 +239,7 @@ def test_a_long_one_is_not_looked_at() -> None:
 
     assert "malformed" == verdict_on(longest)
     assert "too-large" == verdict_on(signed(b" " * (PAYLOAD_BYTES_MAX - HEADER_BYTES + 1)))
-    with pytest.raises(InvalidDocument, match="say less"):
+    with pytest.raises(InvalidDocument, match="publish fewer entries"):
         sealed(orders(limits=many))
 
 

@@ -171,7 +171,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "status": _command(
             "watch.status:status",
-            "Show the state of a fleet: its hub, with memory and persistence, the nodes that live, "
+            "Show the state of a fleet: its hub, with memory and persistence, its live nodes, "
             "and the totals of each limit.",
             "status --hub redis://localhost:6379/0 --namespace shop",
         ),

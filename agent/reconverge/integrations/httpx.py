@@ -41,6 +41,8 @@ def by_origin(request: httpx.Request) -> str:
 class LimitedTransport(httpx.BaseTransport):
     """A transport of an httpx client that sends calls when their quota has room for them.
 
+    A client of httpx uses it so:
+
         with httpx.Client(transport=LimitedTransport(agent.limit("api", "100/minute"))) as client:
             client.get("https://api.example.com/")
 

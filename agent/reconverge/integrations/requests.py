@@ -45,6 +45,8 @@ def by_origin(request: requests.PreparedRequest) -> str:
 class LimitedAdapter(HTTPAdapter):
     """An adapter of a requests session that sends calls when their quota has room for them.
 
+    A session of requests uses it so:
+
         session = requests.Session()
         session.mount("https://api.example.com/", LimitedAdapter(agent.limit("api", "100/minute")))
 

@@ -92,7 +92,11 @@ def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
         )
         raise InvalidLimit(text, problem)
     if nominal * (1 + soft) > most:
-        raise InvalidLimit(text, f"the quota raised by soft={shown(soft)} is more than {most}; lower one of them")
+        raise InvalidLimit(
+            text,
+            f"soft={shown(soft)} raises the largest cost admitted at once from {nominal} to more than {most}; "
+            "lower soft, or the quota or burst",
+        )
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:

@@ -151,7 +151,7 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
     payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise InvalidDocument(
-            f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; publish fewer settings"
+            f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; publish fewer entries"
         )
     return payload
 

@@ -37,7 +37,7 @@ def test_without_a_token_it_does_not_start(agent: Agent) -> None:
 def test_settings_that_are_wrong_are_told(agent: Agent) -> None:
     """And none of them shows a secret."""
     wrong: Any = "an agent"
-    with pytest.raises(InvalidSetting, match="is no Agent"):
+    with pytest.raises(InvalidSetting, match="is not an Agent"):
         console(wrong, tokens=TOKENS)
     with pytest.raises(InvalidSetting, match="16"):
         console(agent, tokens=TOKENS, settings_secret="short")  # noqa: S106  # a test's own

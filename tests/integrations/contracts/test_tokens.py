@@ -133,7 +133,7 @@ def test_a_mapping_of_tokens_names_them_by_their_roles(book: FilledBook) -> None
         ({SECRET: None}, "neither 'read' nor 'write'"),
         ([f"console: write, {SECRET}"], "neither 'read' nor 'write'"),
         ([SECRET], "name: token, role"),
-        (SECRET, "is text"),
+        (SECRET, "is a single text"),
         ([7], "neither a Token nor text"),
         ([f"console: {SECRET} {SECRET}, read"], "characters that a bearer token may not have"),
         ([f"console: {SECRET}é, read"], "characters that a bearer token may not have"),
@@ -180,9 +180,12 @@ def test_a_token_is_not_shown_when_it_is_printed() -> None:
 
 def test_what_is_no_book_and_explains_nothing_is_told(book: FilledBook) -> None:
     """When the application is made, and not by the first request."""
-    wrongs: list[dict[str, Any]] = [{"book": {}}, {"book": book, "contracts": object()}]
-    for wrong in wrongs:
-        with pytest.raises(InvalidSetting, match=r"is not a Book|must have the methods"):
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"book": {}}, "is not a Book"),
+        ({"book": book, "contracts": object()}, "lacks the methods `explain` and `reset`"),
+    ]
+    for wrong, problem in wrongs:
+        with pytest.raises(InvalidSetting, match=problem):
             contracts_api(tokens=TOKENS, **wrong)
 
 

@@ -323,7 +323,7 @@ def test_a_generator_cannot_be_given_a_slot_by_its_call(render: SlotLimiter) -> 
         ({"limits": "20/minute", "wait": 1.0}, "limits a rate"),
         ({"limits": "20 in flight", "max_queue": 3}, "add wait="),
         ({"limits": "20 in flight", "wait": 1.0, "order": "random"}, "fifo"),
-        ({"limits": "20 in flight", "wait": -1.0}, "a number of seconds"),
+        ({"limits": "20 in flight", "wait": -1.0}, "must be the number of seconds"),
     ],
 )
 def test_a_setting_that_has_no_effect_on_slots_is_refused(settings: dict[str, Any], problem: str, agent: Agent) -> None:

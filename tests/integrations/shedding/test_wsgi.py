@@ -73,5 +73,5 @@ def test_settings_that_make_no_sense_are_told() -> None:
         WsgiLoadSheddingMiddleware(hello_wsgi)
     with pytest.raises(InvalidSetting, match="not both"):
         WsgiLoadSheddingMiddleware(hello_wsgi, Stack(AdaptiveConcurrency()), workers=8)
-    with pytest.raises(InvalidSetting, match="WSGI has none"):
+    with pytest.raises(InvalidSetting, match="an event loop, which WSGI does not have"):
         WsgiLoadSheddingMiddleware(hello_wsgi, Stack(WorkerShedder(LoopLag())))

@@ -116,7 +116,7 @@ def test_a_fact_that_is_no_text_is_told_by_its_name(
         answers = told(guard, rule, *[request_of("small")] * 3)
 
     assert [True, True, False] == answers
-    assert "the fact 'user': a key is a text, a number, a date or a UUID, not dict" in caplog.text
+    assert "the fact 'user': a key must be a text, a number, a date or a UUID, not dict" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_two_dialects_can_be_spoken_at_once() -> None:
     assert (IETF_11, X_RATELIMIT) == checked_dialects("ietf-11, x-ratelimit")
     with pytest.raises(InvalidSetting, match="both have a field RateLimit-Policy"):
         checked_dialects([IETF_11, DRAFT_06])
-    with pytest.raises(InvalidSetting, match="is none of"):
+    with pytest.raises(InvalidSetting, match="is not one of"):
         checked_dialects("ietf-99")
 
 

@@ -599,7 +599,7 @@ async def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) 
         (lambda: Rule(limits="1/minute", shadow="no"), "shadow='no'"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", error_message=slow_key), "error_message="),  # type: ignore[arg-type]
         (lambda: Guard("memory://", enabled="no"), "enabled='no'"),  # type: ignore[arg-type]
-        (lambda: Guard("memory://", dialect=[["ietf-11"]]), "is none of"),  # type: ignore[list-item]
+        (lambda: Guard("memory://", dialect=[["ietf-11"]]), "is not one of"),  # type: ignore[list-item]
         (lambda: Guard("memory://", trusted_proxies=None), "trusted_proxies=None"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", forwarded_header=None), "forwarded_header=None"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", settle="later"), "settle='later'"),

@@ -111,7 +111,7 @@ def test_fastapi_tells_of_a_path_of_another_route(agent: Agent, caplog: pytest.L
     assert [200, 200] == statuses(answers)
     (said,) = told(caplog)
     assert "'/b'" in said
-    assert "no route of its own view leads; the nearest route is '/a'" in said
+    assert "no route of its own view matches; the nearest route is '/a'" in said
 
 
 def test_fastapi_tells_nothing_of_a_path_of_one_of_several_routes(

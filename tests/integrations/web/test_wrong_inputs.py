@@ -177,10 +177,22 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     ),
     "fastapi router": (lambda agent: FASTAPI(agent).install(APIRouter()), "which answers for all of its routers"),
     "aiohttp application": (lambda agent: AIOHTTP(agent=agent).install("app"), "write limits.install(app)"),
-    "asgi around wsgi": (lambda agent: ASGI(wsgi_app, "1/day", agent=agent), "integrations.wsgi around it"),
-    "asgi around flask": (lambda agent: ASGI(Flask("x"), "1/day", agent=agent), "integrations.wsgi around it"),
-    "wsgi around asgi": (lambda agent: WSGI(asgi_app, "1/day", agent=agent), "integrations.asgi around it"),
-    "wsgi around fastapi": (lambda agent: WSGI(FastAPI(), "1/day", agent=agent), "integrations.asgi around it"),
+    "asgi around wsgi": (
+        lambda agent: ASGI(wsgi_app, "1/day", agent=agent),
+        "wrap it in RateLimitMiddleware of reconverge.integrations.wsgi",
+    ),
+    "asgi around flask": (
+        lambda agent: ASGI(Flask("x"), "1/day", agent=agent),
+        "wrap it in RateLimitMiddleware of reconverge.integrations.wsgi",
+    ),
+    "wsgi around asgi": (
+        lambda agent: WSGI(asgi_app, "1/day", agent=agent),
+        "wrap it in RateLimitMiddleware of reconverge.integrations.asgi",
+    ),
+    "wsgi around fastapi": (
+        lambda agent: WSGI(FastAPI(), "1/day", agent=agent),
+        "wrap it in RateLimitMiddleware of reconverge.integrations.asgi",
+    ),
     "asgi without limits": (lambda agent: ASGI(asgi_app, agent=agent), "nothing is limited"),
     "wsgi without limits": (lambda agent: WSGI(wsgi_app, agent=agent), "nothing is limited"),
     "grpc without limits": (lambda agent: RateLimitInterceptor(agent=agent), "nothing is limited"),
@@ -205,7 +217,7 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "methods of nothing": (lambda _: RULE(limits="1/day", methods=[]), "leave it out for all methods"),
     "fastapi shared by none": (lambda agent: FASTAPI(agent).shared_limit("1/day", None), "routes share a limit"),
     "flask shared by none": (lambda agent: FLASK(agent=agent).shared_limit("1/day", None), "routes share a limit"),
-    "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "the response, and does not take it"),
+    "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "must take one argument, the response"),
 }
 
 

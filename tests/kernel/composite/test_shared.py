@@ -108,14 +108,14 @@ def test_a_share_of_a_bucket_has_a_part_of_its_burst() -> None:
         (Limit(6, 60), "for all to borrow, and 5/60s"),
         (Limit(1, 30), "algorithm of its parent, 5/60s"),
         (Limit(1, 60, algorithm="fixed-window"), "needs the window and the algorithm"),
-        (Limit(1, 60, soft=0.1), "soft does not go with a parent"),
+        (Limit(1, 60, soft=0.1), "soft cannot be combined with a parent"),
         (Limit(1, 60, algorithm="leaky-bucket"), "would not sum to the parent's quota; leave it out"),
         (Limit(1, 60, algorithm="token-bucket", initial=0), "would not sum to the parent's quota; leave it out"),
         (
             Limit(1, 60, algorithm="fixed-window", align="first-hit"),
             "would not sum to the parent's quota; leave it out",
         ),
-        (Limit(1, 60, algorithm="sliding-log", count_refused=True), "count_refused does not go with a parent"),
+        (Limit(1, 60, algorithm="sliding-log", count_refused=True), "count_refused cannot be combined with a parent"),
     ],
     ids=str,
 )

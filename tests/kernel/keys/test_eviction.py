@@ -423,6 +423,6 @@ def test_a_full_node_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     health = agent.health()
 
     assert 0 == before.limits["limit"].overflowed
-    assert ["max_keys=1 keys are counted" in record.getMessage() for record in caplog.records] == [True]
+    assert ["max_keys=1 keys are in use" in record.getMessage() for record in caplog.records] == [True]
     assert ("ready", "degraded", 1) == (healthy, health.state, len(health.grounds))
     assert "max_keys=1" in health.grounds[0]

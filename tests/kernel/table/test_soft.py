@@ -120,7 +120,7 @@ def test_a_percentage_that_is_none_is_told() -> None:
         soft_limiter(soft="a bit")
     with pytest.raises(InvalidSetting, match=r"0\.1 already"):
         soft_limiter(Limit(10, 60, soft=0.1), soft=0.2)
-    with pytest.raises(InvalidLimit, match="admits more than"):
+    with pytest.raises(InvalidLimit, match=r"soft=0\.1 raises .* to more than 1000000000000; lower soft"):
         Limit(QUOTA_MAX, 60, soft=0.1)
 
 

@@ -228,7 +228,7 @@ def test_a_later_user_of_a_new_server_is_not(directory: Path, newcomer: bool) ->
 @pytest.mark.parametrize("name", ["..", ".", ".hidden", "a b", "a\\b", "a" * 65, "ä", "a:b", "a@b", "%2e%2e"])
 def test_a_name_that_is_no_directory_is_refused(name: str) -> None:
     """Before anything is made of it."""
-    with pytest.raises(InvalidSetting, match="may be named"):
+    with pytest.raises(InvalidSetting, match=r"has an invalid name; use up to 64 letters, digits and _\.-"):
         Agent(f"embedded://{name}")
 
 

@@ -141,10 +141,6 @@ def _check_customers(secret: object, *, contracts: bool, behind_authentication: 
             "has an effect only with a settings_secret, with which contracts are read; give both",
         )
     if secret is not None and behind_authentication:
-        problem = (
-            "opens a page for customers, and the authentication of operators lets none of them through; name tokens"
-        )
-    if secret is not None and behind_authentication:
         problem = "opens a page for customers, which cannot pass the authentication of operators; use tokens instead"
         raise InvalidSetting("customer_secret", "***", problem)
 

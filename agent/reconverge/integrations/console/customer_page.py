@@ -27,7 +27,9 @@ logger = logging.getLogger("reconverge")
 DATA: Final = f"{PAGE}.json"
 LINK: Final = "link"
 """The query parameter that carries the link."""
-NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."
+NO_LINK: Final = (
+    "This link is not valid. It may have expired, or was not copied completely; ask for a new one where you got it."
+)
 """The response to every invalid link, whatever the reason."""
 NOT_NOW: Final = "How your limits stand cannot be shown at this moment."
 KEPT_NS: Final = 2 * SECOND_NS

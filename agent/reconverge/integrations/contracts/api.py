@@ -129,7 +129,7 @@ def contracts_api(
     """
     table = TokenTable(tokens, is_open=open)
     if not isinstance(book, Book):
-        raise InvalidSetting("book", book, "is no Book; give the store of the contracts, such as a MemoryBook")
+        raise InvalidSetting("book", book, "is not a Book; give the store of the contracts, such as a MemoryBook")
     if contracts is not None and not isinstance(contracts, Explainer):
         raise InvalidSetting("contracts", contracts, "lacks the methods `explain` and `reset`; give a Contracts object")
     app = FastAPI(

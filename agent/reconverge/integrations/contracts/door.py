@@ -259,9 +259,7 @@ def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
     known = sorted({fact for limit in limits for fact in limit.by if fact != CUSTOMER})
     for name in facts:
         if name not in known:
-            known_facts = (
-                f"those that limits count by: {', '.join(known)}" if known else "they count by the customer alone"
-            )
+            known_facts = f"limits count by: {', '.join(known)}" if known else "limits count by the customer alone"
             problem = f"no limit counts by {name!r}; {known_facts}{asked(name, known)}"
             raise Problem(400, problem, parameter=name)
 

@@ -375,7 +375,7 @@ class _DependencyAsk:
             for each in before:
                 each.take_back()
             name = self._declared.name
-            problem = "a limit on requests in flight, or one that depends on the response, needs limits.install(app)"
+            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
             raise InvalidSetting("settle", name, problem)
         if response is not None:  # a websocket has none
             for name, value in outcome.fields:

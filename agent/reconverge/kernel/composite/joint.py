@@ -19,7 +19,6 @@ How such a request asks the hub in doubt: `limiter/joint.py`.
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -75,7 +74,7 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     found = hit_all(*arguments)
     if isinstance(found, list):
         return binding_each(found, sizes)
-    return None if found is None else bisect(list(accumulate(sizes)), found)
+    return found if len(sizes) == (len(arguments) - 1) // 3 else None  # of several quotas, any of one limit may refuse
 
 
 def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decision]:

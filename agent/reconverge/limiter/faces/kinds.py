@@ -33,5 +33,6 @@ def checked_kind(name: str, limiter: object, kind: type[AnyLimiter]) -> AnyLimit
     if isinstance(limiter, kind):
         return limiter
     if isinstance(limiter, Limiter):
-        raise InvalidSetting(name, limiter.name, f"{GIVES[type(limiter)]}; pass a {kind.__name__} here")
+        problem = f"{GIVES[type(limiter)]}; expected a {kind.__name__}, as {MADE_BY[kind]} returns"
+        raise InvalidSetting(name, limiter.name, problem)
     raise InvalidSetting(name, limiter, f"is no {kind.__name__}; pass what {MADE_BY[kind]} returned")
