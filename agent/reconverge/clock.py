@@ -31,7 +31,7 @@ NEVER_NS = 1 << 62
 
 
 def seconds(nanoseconds: int) -> float:
-    """Converts nanoseconds to seconds, as a float."""
+    """Returns nanoseconds as seconds, in a float."""
     return float(nanoseconds) / SECOND_NS
 
 

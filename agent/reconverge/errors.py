@@ -31,6 +31,10 @@ def asked(word: object, known: Iterable[str]) -> str:
     return "" if found is None else f"; did you mean {found!r}?"
 
 
+ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no other program write to the hub's data"
+"""The remedy in an error about data or messages that cannot be read."""
+
+
 class ReconvergeError(Exception):
     """The base class of all errors that this package raises on purpose."""
 
@@ -153,7 +157,7 @@ class LeaseEnded(ReconvergeError, TimeoutError):
         self.key = key
         super().__init__(
             f"the hub has not answered for longer than the lease of {limit!r} lasts, so other nodes may have the slot "
-            f"of {shown(key)} by now; the work was cancelled"
+            f"of {shown(key)} by now; the work was cancelled, so try it again"
         )
 
 

@@ -212,7 +212,7 @@ def choose(
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.
     """
     if name is not None and (not isinstance(name, str) or name not in POLICIES):
-        raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}{asked(name, POLICIES)}")
+        raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(POLICIES)}{asked(name, POLICIES)}")
     if max_overshoot is not None and not _is_share(max_overshoot, math.inf):
         raise InvalidSetting("max_overshoot", max_overshoot, "must be 0 or more; 0.1 allows 10 % above the limit")
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:

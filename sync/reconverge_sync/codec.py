@@ -26,7 +26,8 @@ from typing import Any, Final, cast
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
+from reconverge.hub.checking.answers import shown
 from reconverge.hub.report import (
     ANSWER_ROWS,
     REPORT_ROWS,
@@ -80,7 +81,7 @@ are left out while they are 0, as hubs of an older version do not know them."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
-    """Packs a batch as two strings: the fields that its cells share, and the cells' rows. Keys are sent separately.
+    """Returns a batch as two strings: the fields that its cells share, and the cells' rows. Keys are sent separately.
 
     If the hub's data begin with this batch, `candidate` becomes the name of their generation; `certainly_new` says that
     no node can hold allowances from before. Raises HubUnavailable if a number of a cell is too large to be sent.
@@ -104,7 +105,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
 
 
 def encode_rows(batch: Batch) -> bytes:
-    """Packs the cells of a batch, without their keys. Raises HubUnavailable if a number is too large to be sent."""
+    """Returns the cells of a batch, without their keys. Raises HubUnavailable if a number is too large to be sent."""
     cells = rows_of(batch.cells)
     if cells is not None:
         return cells.rows()
@@ -116,11 +117,12 @@ def encode_rows(batch: Batch) -> bytes:
     try:
         return _rows(wide, batch)
     except struct.error as error:
-        raise HubUnavailable("protocol", f"a cell cannot be sent: {_short(error)}", applied=False) from error
+        problem = f"a number in the batch of shard {batch.shard} does not fit into 64 bits: {_short(error)}"
+        raise HubUnavailable("protocol", f"{problem}; use smaller costs", applied=False) from error
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Packs an answer for `decode_answer`. Raises struct.error if a number is too large to be sent."""
+    """Returns an answer in bytes for `decode_answer`. Raises struct.error if a number is too large to be sent."""
     for amount_bytes, wide in AMOUNTS.items():
         row = ANSWER_ROWS[wide]
         try:
@@ -131,27 +133,29 @@ def encode_answer(answer: Answer) -> bytes:
             continue  # a number needs more bits
         header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
         return header + rows + answer.generation.encode()
-    raise AssertionError("one of the two is the last")
+    raise AssertionError("neither row format was used, though the wide one raises struct.error itself")
 
 
 def decode_answer(payload: object) -> Answer:
-    """Reads an answer from the hub's reply. Raises HubUnavailable if the reply is no valid answer."""
+    """Returns the answer in the hub's reply. Raises HubUnavailable if the reply is no valid answer."""
     try:
         if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-            raise ValueError("it is no string of bytes, or too long")
+            raise ValueError(f"{_kind_of(payload)}, where at most {ANSWER_BYTES_MAX} bytes are expected")
         version, status, amount_bytes, rows, hub_us = ANSWER_HEADER.unpack_from(payload)
         if version != SCHEMA_VERSION:
-            raise ValueError(f"its schema is {version!r}, not {SCHEMA_VERSION}")
+            raise ValueError(f"the schema is {version!r}, not {SCHEMA_VERSION}")
         if amount_bytes not in AMOUNTS:
-            raise ValueError(f"its amounts have {amount_bytes} bytes, not 4 or 8")
+            raise ValueError(f"the amounts have {amount_bytes} bytes, not 4 or 8")
         wide = AMOUNTS[amount_bytes]
         end = ANSWER_HEADER.size + rows * ANSWER_ROWS[wide].size
         if end > len(payload):
-            raise ValueError(f"it is too short for {rows} rows")
+            raise ValueError(f"{rows} rows are promised, which are not there in {len(payload)} bytes")
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
     except (ValueError, struct.error) as error:
-        raise HubUnavailable("protocol", f"the answer cannot be read: {_short(error)}") from error
+        raise HubUnavailable(
+            "protocol", f"the hub's answer to a batch cannot be read: {_short(error)}; {ONE_VERSION}"
+        ) from error
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
@@ -162,10 +166,12 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
             _, *flat = _unpack(payload)
             for name, charged, refunded in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 if type(name) is not str:
-                    raise ValueError("the name of a limit is no string")
+                    raise ValueError(f"the name of a limit is {shown(name)}, not text")
                 add_totals(sums, {name: Totals(_whole(charged), _whole(refunded))})
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"the accounts cannot be read: {_short(error)}") from error
+        raise HubUnavailable(
+            "protocol", f"the accounts at the hub cannot be read: {_short(error)}; {ONE_VERSION}"
+        ) from error
     return sums
 
 
@@ -187,8 +193,13 @@ def _pack(value: object) -> bytes:
 
 def _unpack(payload: object) -> Any:
     if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-        raise ValueError("it is no string of bytes, or too long")
+        raise ValueError(f"{_kind_of(payload)}, where at most {ANSWER_BYTES_MAX} bytes are expected")
     return msgpack.unpackb(payload, strict_map_key=True)
+
+
+def _kind_of(payload: object) -> str:
+    """Returns the type and the length of a payload, for an error message."""
+    return f"it has {len(payload)} bytes" if isinstance(payload, bytes) else f"it is of type {type(payload).__name__}"
 
 
 def _short(error: Exception) -> str:
@@ -198,5 +209,5 @@ def _short(error: Exception) -> str:
 
 def _whole(value: object) -> int:
     if type(value) is not int:
-        raise ValueError(f"{value!r:.40} is not a whole number")
+        raise ValueError(f"{value!r:.40} is not a whole number, as each charge and refund is")
     return value

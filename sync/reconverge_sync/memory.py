@@ -79,7 +79,7 @@ class MemoryHub:
         return self.merge(batch)
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges a batch as `exchange` does, without `await`."""
+        """Merges a batch and returns the answer as `exchange` does, without `await`."""
         with self._lock:
             hub_us = self._clock.wall_ns() // MICROSECOND_NS
             return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
@@ -161,7 +161,7 @@ class MemoryHub:
         return self.tell_keys(shard, questions)
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """Reads keys as `read_keys` does, without `await`."""
+        """Returns the readings of keys as `read_keys` does, without `await`."""
         with self._lock:
             return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 

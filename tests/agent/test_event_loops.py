@@ -164,7 +164,10 @@ def test_a_second_loop_is_refused_while_the_first_one_runs(redis_server: RedisSe
             await _introduce(agent)
         return str(caught.value)
 
-    assert "this agent already exchanges in a running loop; use one agent for each loop" == asyncio.run(serve())
+    assert (
+        "this agent already exchanges with the hub in another running event loop; make one agent for each loop"
+        == asyncio.run(serve())
+    )
 
 
 def test_a_block_within_the_block_is_refused(redis_server: RedisServer, make_agent: MakeAgent) -> None:

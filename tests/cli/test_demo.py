@@ -230,5 +230,5 @@ def test_an_unknown_policy_is_told_before_anything_runs(tmp_path: Path, monkeypa
 
     result = CliRunner().invoke(app, ["demo", "--policy", "lenient"])
 
-    assert "unknown; known: strict, balanced" in str(result.exception)
+    assert "is no policy; known: strict, balanced" in str(result.exception)
     assert [] == list(tmp_path.iterdir())

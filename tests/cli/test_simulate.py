@@ -203,12 +203,17 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
     empty = tmp_path / "empty.csv"
     empty.write_text("t_s,node\n")
 
-    assert f"{tmp_path}/none.csv: there is no such file" == mistake("simulate", "--pattern", f"{tmp_path}/none.csv")
-    assert f"{bare}:1: has no column 't_s'; its columns: when, who" == mistake("simulate", "--pattern", str(bare))
-    assert f"{empty}: has no requests" == mistake("simulate", "--pattern", str(empty))
-    assert f"{recording}: has a request that costs 2, more than 1/10s (sliding-window) can ever admit" == (
-        mistake("simulate", "--pattern", str(recording), "--limit", "1/10s")
+    assert f"{tmp_path}/none.csv: there is no such file; give the path of a CSV file of requests" == mistake(
+        "simulate", "--pattern", f"{tmp_path}/none.csv"
     )
+    assert f"{bare}:1: has no column 't_s'; its columns: when, who" == mistake("simulate", "--pattern", str(bare))
+    assert f"{empty}: has no requests; add a line for each, below the line of columns" == mistake(
+        "simulate", "--pattern", str(empty)
+    )
+    assert (
+        f"{recording}: has a request that costs 2, more than 1/10s (sliding-window) can ever admit; lower the cost, "
+        "or raise the limit"
+    ) == mistake("simulate", "--pattern", str(recording), "--limit", "1/10s")
 
 
 # -------------------------------------------------------------------- mistakes
@@ -217,8 +222,11 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--policy", "brave"), "policy='brave': unknown; known: strict, balanced, available, naive, predictive"),
-        (("--pattern", "tsunami"), "pattern='tsunami': is no CSV file, and none of uniform, zipf, single"),
+        (("--policy", "brave"), "policy='brave': is no policy; known: strict, balanced, available, naive, predictive"),
+        (
+            ("--pattern", "tsunami"),
+            "pattern='tsunami': is neither a CSV file nor a pattern; known patterns: uniform, zipf, single",
+        ),
         (("--algorithm", "sundial"), "limit '1000/10s': "),
         (("--algorithm", "gcra", "--slices", "5"), "limit '1000/10s': slices go with sliding-slices, not with gcra"),
         (("--slices", "1001"), "limit '1000/10s': 1001 slices are not between 1 and 1000"),

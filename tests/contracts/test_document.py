@@ -147,7 +147,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a plan of a name that stands for none": (
         changed("plans.refused", GOOD["plans"]["free"]),
         "plans.refused",
-        "'refused' is reserved for customers without a plan; give the plan another name",
+        "without a plan",
     ),
     "a plan of an odd name": (changed("plans.a b", GOOD["plans"]["free"]), "plans.a b", "use letters"),
     "a misspelt field": (changed("plan", {}), "plan", "did you mean 'plans'?"),

@@ -425,7 +425,7 @@ MISTAKES = {
     "a value that YAML takes for a truth": (
         f"domain: d\ndescriptors:\n- {{key: a, value: yes, {RATE}}}",
         "descriptors.0.value",
-        "must be text, not True; write it in quotes",
+        "write it in quotes",
     ),
     "a shadow of text": (
         f"domain: d\ndescriptors:\n- {{key: a, {RATE}, shadow_mode: 5}}",

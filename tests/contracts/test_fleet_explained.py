@@ -315,7 +315,7 @@ def test_a_node_whose_hub_tells_nothing_says_that_it_knows_no_more(make_agent: M
         "as far as this server knows, acme may send 5 requests a day and has sent 5; it can"
     )
     assert (5, 0) == (told.limits[0].used, by_node(other, "acme").limits[0].used)
-    with pytest.raises(HubUnavailable, match=r"is no reconverge\.hub\.KeyReader"):
+    with pytest.raises(HubUnavailable, match=r"name one that implements reconverge\.hub\.KeyReader"):
         by_reader(hub, document, "acme")
 
 

@@ -93,13 +93,13 @@ def test_a_file_may_be_in_the_encoding_that_it_names(encoding: str, tmp_path: Pa
 MISTAKES = {
     "another root": ("<Plan/>", 1, "Plan", "is not <Contracts>"),
     "no policy": ("<Contract>\n<Identifier>a</Identifier></Contract>", 1, "Contract", "would admit everything"),
-    "no identifier": (f"<Contract>\n{HOURLY}</Contract>", 1, "Contract", "must contain one <Identifier>, and has 0"),
+    "no identifier": (f"<Contract>\n{HOURLY}</Contract>", 1, "Contract", "exactly one <Identifier>, and has 0"),
     "an empty identifier": (f"<Contract>\n<Identifier> </Identifier>{HOURLY}</Contract>", 2, "Identifier", "is empty"),
     "two identifiers": (
         CONTRACT.replace("</I", "</Identifier><Identifier>b</I"),
         1,
         "Contract",
-        "must contain one <Identifier>, and has 2",
+        "exactly one <Identifier>, and has 2",
     ),
     "no contract": ("<Contracts></Contracts>", 1, "Contracts", "has no Contract"),
     "a customer twice": (
@@ -113,7 +113,7 @@ MISTAKES = {
         HOURLY.replace("<Capacity>20</Capacity>", ""),
         1,
         "RefillPolicy",
-        "must contain one <Capacity>, and has 0",
+        "exactly one <Capacity>, and has 0",
     ),
     "a capacity of words": (HOURLY.replace("20", "many"), 2, "Capacity", "must be a whole number, not 'many'"),
     "a capacity of nothing": (HOURLY.replace("20", "0"), 2, "Capacity", "not between 1 and"),
@@ -128,7 +128,7 @@ MISTAKES = {
         HOURLY.replace("20", "<b>20</b>"),
         2,
         "Capacity",
-        "must contain text, and has elements",
+        "must contain text alone, and has elements",
     ),
     "attributes": (HOURLY.replace("<Capacity>", "<Capacity unit='x'>"), 2, "", "attributes, which have no meaning"),
     "no end": (CONTRACT.replace("</Contract>", ""), 12, "", "is not XML: no element found"),

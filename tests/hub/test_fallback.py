@@ -139,7 +139,7 @@ async def test_settings_are_read_at_the_primary_alone() -> None:
     for shard in hub._shards:
         for _ in range(selector.FAILURES_MAX):
             shard.choice.exchanged(answered=False, now_ns=clock.monotonic_ns())
-    with pytest.raises(HubUnavailable, match="settings are at the primary"):
+    with pytest.raises(HubUnavailable, match="settings are read from the primary"):
         await hub.read(bytes_max=10)
 
 

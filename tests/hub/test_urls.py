@@ -94,8 +94,8 @@ MALFORMED = [
     (f"redis://ada:hunter2@localhost/{'9' * 5000}", "database"),
     (f"redis+cluster://ada:hunter2@localhost?shards={'9' * 5000}", "shards"),
     ("redis://ada:hunter2@localhost/\u0663", "database"),
-    ("embedded://name?sync_interval=1", "something after the name; remove it"),
-    ("embedded://name/other", "something after the name; remove it"),
+    ("embedded://name?sync_interval=1", "something after the name"),
+    ("embedded://name/other", "something after the name"),
     ("memory://name?policy=strict", "has options"),
 ]
 

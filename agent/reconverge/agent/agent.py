@@ -471,7 +471,11 @@ class Agent:
         for name in named:
             table = self._kernel.tables.get(name)
             if table is not None and table.reported_as == name:
-                raise InvalidSetting("names", name, "is no tier; a limit that `limit` declared stays with its agent")
+                raise InvalidSetting(
+                    "names",
+                    name,
+                    "is no tier of contracts; leave it out, as a limit that `limit` declared stays with its agent",
+                )
         self._past_tiers.add(named)
 
     def _check_switch_and_interval(
@@ -753,7 +757,8 @@ class Agent:
             checked = limiter.control.table.check_key(key)
             pairs += [(table, checked) for table in limiter.control.tables]
         if self._kernel.alone:
-            raise HubUnavailable("unsupported", f"{self._lifecycle.hub_name} keeps no keys", applied=False)
+            problem = f"the hub {self._lifecycle.hub_name} keeps no keys; name a hub that nodes share, such as a Redis"
+            raise HubUnavailable("unsupported", problem, applied=False)
         usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout))
         return [
             min((next(usages) for _ in limiter.control.tables), key=lambda usage: usage.left) for limiter, _ in asked
@@ -885,7 +890,8 @@ class Agent:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self._lifecycle.ask(question)), timeout_s)
         except TimeoutError:
-            raise HubUnavailable("timeout", f"no answer within {timeout_s:g} s") from None
+            problem = f"the hub {self._hub_name} has not answered within {timeout_s:g} s; try again"
+            raise HubUnavailable("timeout", problem) from None
 
     @property
     def watch(self) -> AnswerStats:

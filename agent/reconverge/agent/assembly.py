@@ -121,7 +121,9 @@ def reader_of(
     if parts.hub is None:
         return None
     if not isinstance(parts.hub, SettingsStore):
-        problem = f"settings cannot be published at the hub {parts.hub_name}, which is no reconverge.hub.SettingsStore"
+        problem = (
+            f"settings cannot be published at the hub {parts.hub_name}, which is no SettingsStore; leave the secret out"
+        )
         raise InvalidSetting("settings_secret", "***", problem)
     return SettingsReader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
 

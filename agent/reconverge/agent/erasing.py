@@ -257,7 +257,8 @@ class Erasing:
             try:
                 return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(put)), ANSWERS * timeout_s)
             except TimeoutError:
-                raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
+                problem = f"the hub has not answered within {ANSWERS * timeout_s:g} s; try to erase again"
+                raise HubUnavailable("timeout", problem) from None
 
         return await erase_at(
             [partial(ask, number) for number in range(len(hubs_in(hub)))],
@@ -312,7 +313,7 @@ async def erase_at(
 
 
 async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
-    """Searches a hub once, shard by shard, and erases an identity there. Raises HubUnavailable."""
+    """Erases an identity from a hub, shard by shard. Returns what was erased, and is left. Raises HubUnavailable."""
     names, done = names_of(identity), Erased(0, 0, 0, 0)
     for shard in range(shards):
         cursor = 0
@@ -323,7 +324,10 @@ async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
             if cursor == 0:
                 break
         else:
-            raise HubUnavailable("protocol", f"the search of the hub's keys did not end after {STEPS_MAX} steps")
+            problem = (
+                f"the search of the hub's keys for an identity did not end after {STEPS_MAX} steps; try to erase again"
+            )
+            raise HubUnavailable("protocol", problem)
     return done
 
 

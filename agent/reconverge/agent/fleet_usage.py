@@ -70,7 +70,7 @@ async def fleet_usages(
 async def ask_fleet(
     asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> list[FleetUsage]:
-    """Reads the use of keys at the hub, in the loop of a node's exchanges. Raises HubUnavailable."""
+    """Returns the use of keys at the hub, read in the loop of a node's exchanges. Raises HubUnavailable."""
 
     async def read(hub: Hub) -> list[FleetUsage]:
         return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
@@ -78,7 +78,8 @@ async def ask_fleet(
     try:
         return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(read)), ANSWERS * timeout_s)
     except TimeoutError:
-        raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
+        problem = f"the hub has not returned the fleet's usage within {ANSWERS * timeout_s:g} s; try again"
+        raise HubUnavailable("timeout", problem) from None
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
@@ -132,7 +133,7 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
 
 
 def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
-    """Converts the hub's answer to requests."""
+    """Returns the hub's answer about a key as numbers of requests."""
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
     return FleetUsage(
         used=used,

@@ -78,7 +78,7 @@ def until_answered(
             if trouble.misconfigured:
                 raise _unavailable(hub_name, trouble, "")
         if SystemClock.monotonic_ns() >= until_ns:
-            silent = HubUnavailable("timeout", "no answer came")
+            silent = HubUnavailable("timeout", "no answer came to the exchange")
             raise _unavailable(hub_name, next(iter(troubles), silent), f" within {timeout_s:g} s")
         yield _POLL_S
 

@@ -114,7 +114,7 @@ class Lifecycle:
         """Moves the exchanges from a thread to a task of the running event loop."""
         if isinstance(self.listening, TaskRunner):
             raise RuntimeError(  # noqa: TRY004  # it is no matter of types
-                "this agent already exchanges in a running loop; use one agent for each loop"
+                "this agent already exchanges with the hub in another running event loop; make one agent for each loop"
             )
         self.exchanges.stops += 1
         for runner in self.alive:
@@ -172,7 +172,11 @@ class Lifecycle:
         Returns a future of the result. Raises HubUnavailable if too many questions wait, or the process ends.
         """
         if self.ended:
-            raise HubUnavailable("stopped", "the process is ending, so the agent exchanges no more", applied=False)
+            raise HubUnavailable(
+                "stopped",
+                "the process is ending, so the agent asks the hub no more; ask before the process ends",
+                applied=False,
+            )
         future = self.exchanges.questions.ask(question)
         self.wake()
         return future

@@ -127,7 +127,7 @@ def _tell(console: Console, outcome: ReplayOutcome, *, draws: bool, as_json: boo
 def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
     """Returns the requests, the limit and the fleet of the demonstration. Raises InvalidSetting."""
     if policy not in POLICIES:
-        raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
+        raise InvalidSetting("policy", policy, f"is no policy; known: {', '.join(POLICIES)}")
     limit = Limit.parse(LIMIT)
     return Setup(
         requests=_requests(limit, random),
@@ -202,7 +202,11 @@ def _make_directory() -> None:
     try:
         DIRECTORY.mkdir(exist_ok=True)
     except OSError as error:
-        raise InvalidSetting("directory", str(DIRECTORY), f"cannot be made: {error.strerror}") from None
+        raise InvalidSetting(
+            "directory",
+            str(DIRECTORY),
+            f"cannot be made: {error.strerror}; start the command in a directory in which you may write",
+        ) from None
 
 
 def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> list[str]:
@@ -217,5 +221,9 @@ def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> li
             chart, page, heading="reconverge demo", sentences=sentences, table=[head, *figures_rows(judgements)]
         )
     except OSError as error:
-        raise InvalidSetting("directory", str(DIRECTORY), f"cannot be written to: {error.strerror}") from None
+        raise InvalidSetting(
+            "directory",
+            str(DIRECTORY),
+            f"cannot be written to: {error.strerror}; start the command in another directory",
+        ) from None
     return [str(png), str(page)]

@@ -101,7 +101,7 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
 
 
 def _shown(data: HubData) -> str:
-    """Describes a shard's data to an operator, in a sentence."""
+    """Returns a sentence about a shard's data, for an operator."""
     if not data.generation:
         return "no node has reported to the hub yet"
     adopted = f", adopted {data.adopted} times" if data.adopted else ""
@@ -116,7 +116,7 @@ def _shown(data: HubData) -> str:
 
 
 def _open(url: str, namespace: str) -> Hub:
-    """Opens the hub of that URL. Raises InvalidSetting for `memory://`, which exists in one process only."""
+    """Returns the hub of that URL, opened. Raises InvalidSetting for `memory://`, which exists in one process only."""
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", redacted(url), "is no hub that nodes share, so it has no data to adopt; name one")
     return open_hub(url, HubSettings(namespace, PATIENCE_S))

@@ -229,7 +229,7 @@ def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, o
 def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]:
     for name in names:
         if name not in COMPARED:
-            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(COMPARED)}")
+            raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(COMPARED)}")
     if max_overshoot is not None and BALANCED.name not in names:
         raise InvalidSetting(
             "max_overshoot", max_overshoot, "is for balanced, which is not simulated; add --policy balanced"
@@ -245,15 +245,22 @@ def _traffic(
     limit = fleet.limit
     if pattern in PATTERNS:
         if cost_max > limit.capacity:
-            raise InvalidSetting("cost_max", cost_max, f"is more than {limit} can ever admit")
+            raise InvalidSetting(
+                "cost_max", cost_max, f"is more than {limit} can ever admit; lower it, or raise the limit"
+            )
         return Traffic(pattern, demand, keys, cost_max), windows or WINDOWS
     path = Path(pattern)
     if path.suffix not in (".csv", ".gz"):
-        raise InvalidSetting("pattern", pattern, f"is no CSV file, and none of {', '.join(PATTERNS)}")
+        raise InvalidSetting(
+            "pattern", pattern, f"is neither a CSV file nor a pattern; known patterns: {', '.join(PATTERNS)}"
+        )
     arrivals = read_arrivals(path, fleet.nodes)
     dearest = max(arrival.cost for arrival in arrivals)
     if dearest > limit.capacity:
-        raise InvalidTrace(path, f"has a request that costs {dearest}, more than {limit} can ever admit")
+        raise InvalidTrace(
+            path,
+            f"has a request that costs {dearest}, more than {limit} can ever admit; lower the cost, or raise the limit",
+        )
     windows = windows or min(arrivals[-1].moment_ns // limit.window_ns + 1, WINDOWS_MAX)
     end_ns = windows * limit.window_ns
     return tuple(arrival for arrival in arrivals if arrival.moment_ns < end_ns), windows
@@ -270,7 +277,11 @@ def _check(experiment: Experiment, seed: int) -> None:
     end_ns = experiment.windows * experiment.fleet.limit.window_ns
     for text, fault in zip(experiment.faults, experiment.faults_of(seed), strict=True):
         if fault.start_ns >= end_ns:
-            raise InvalidSetting("fault", text, f"begins after the {experiment.windows} windows that are simulated")
+            raise InvalidSetting(
+                "fault",
+                text,
+                f"begins after the {experiment.windows} windows that are simulated; let it begin earlier",
+            )
 
 
 def _checked_ns(name: str, value: float, least: float, most: float) -> int:
@@ -400,4 +411,4 @@ def _save(path: Path, chart: Chart, columns: _Columns, figures: dict[str, Figure
             table = [head, *_rows(columns, figures)]
             picture.save_page(chart, path, heading="reconverge simulate", sentences=[sentence], table=table)
     except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None
+        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None

@@ -278,7 +278,7 @@ def _save(path: Path, frontier: Frontier, advice: str, options: list[Option]) ->
             table = _rows(options, asking=any(option.asked_pct for option in options))
             picture.save_page(frontier, path, heading="reconverge tune", sentences=[advice], table=table)
     except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None
+        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
 
 
 MARKERS: Final = "os^"

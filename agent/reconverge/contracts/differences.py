@@ -53,7 +53,7 @@ def _between(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Differe
 
 
 def _written(said: Any) -> str:
-    """Writes a value in one line, with its fields in braces."""
+    """Returns a value in one line, with its fields in braces."""
     if isinstance(said, Mapping):
         return "{" + ", ".join(f"{field_at([name])}: {_written(each)}" for name, each in said.items()) + "}"
     if isinstance(said, list):

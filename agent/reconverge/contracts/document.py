@@ -80,14 +80,16 @@ def checked(said: object) -> Document:
         )
     customers: object = {} if table.customers is None else table.customers
     if not isinstance(customers, dict):
-        raise InvalidContracts(f"must be a table, not {shown(customers)}", "customers")
+        raise InvalidContracts(f"must be a table of customers by name, not {shown(customers)}", "customers")
     if len(customers) > CUSTOMERS_MAX:
-        raise InvalidContracts(f"has more than {CUSTOMERS_MAX} entries", "customers")
+        raise InvalidContracts(
+            f"has {len(customers)} entries, and at most {CUSTOMERS_MAX} are possible; remove some", "customers"
+        )
     return Document(plans, {name: checked_customer(name, each, plans) for name, each in customers.items()}, unknown)
 
 
 def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) -> Customer:
-    """Reads the contract of one customer from a table, or from the name of a plan alone. Raises InvalidContracts."""
+    """Returns the contract of one customer from a table, or from the name of a plan alone. Raises InvalidContracts."""
     from reconverge.contracts import format as written  # noqa: PLC0415  # likewise
 
     name = check_identity(identity, "customers")
@@ -199,7 +201,7 @@ def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
 
 
 def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
-    """Reads a customer's own limit. Text over the same window as the plan's limit changes only quota and burst."""
+    """Returns a customer's own limit. Text over the window of the plan's limit changes only quota and burst."""
     if CUSTOMER not in plan_limit.by:
         raise InvalidContracts(
             f"counts by {', '.join(plan_limit.by)}, which other customers share; remove it, as one customer cannot "
@@ -211,7 +213,9 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
     try:
         quotas = parse_quotas(said)
         if len(quotas) != 1:
-            raise InvalidContracts(f"{shown(said)} has {len(quotas)} quotas, where one is expected", *path)
+            raise InvalidContracts(
+                f"{shown(said)} has {len(quotas)} quotas, where one is expected; leave the others out", *path
+            )
         if not says_how_much(quotas[0], plan_limit.limit):
             return replace(Limit.parse(said), name=None)
         overridden(plan_limit.limit, said)
@@ -243,7 +247,9 @@ def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
             path = ("plans", plan_name, "limits", name)
             if other.by != each.by:
                 raise InvalidContracts(
-                    f"counts by {', '.join(each.by)}, and by {', '.join(other.by)} in {other_name!r}", *path, "by"
+                    f"counts by {', '.join(each.by)}, and by {', '.join(other.by)} in {other_name!r}; make both alike",
+                    *path,
+                    "by",
                 )
             if CUSTOMER not in each.by and other.limit != each.limit:
                 raise InvalidContracts(

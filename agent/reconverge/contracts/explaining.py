@@ -256,7 +256,7 @@ def printable(customer: str) -> str:
 
 
 def written_wait(seconds: float) -> str:
-    """Writes a time to wait for human readers, rounded up: `0.4 s`, `37 s`, `12 minutes`, `3 days`."""
+    """Returns a time to wait as text for people, rounded up: `0.4 s`, `37 s`, `12 minutes`, `3 days`."""
     for least_s, unit_s, name in _WAITS:
         if seconds > least_s:
             return f"{_up(seconds / unit_s)} {name}"
@@ -287,7 +287,7 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
 
 
 def _clause(standing: LimitStanding, subject: str) -> str:
-    """Writes how much a customer may use of one limit, and how much it has used."""
+    """Returns a clause: how much a customer may use of one limit, and how much it has used."""
     term, used = standing.term, standing.usage.total
     limit = term.limit
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
@@ -345,7 +345,7 @@ def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
 
 
 def _window(limit: Limit) -> str:
-    """Writes the window of a limit, as in "a minute", "in 5 hours" or "in progress at once"."""
+    """Returns the window of a limit as words, such as "a minute", "in 5 hours" or "in progress at once"."""
     if limit.slots:
         return "in progress at once"
     if limit.calendar is not None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 Hold = Literal["auto", "all", "on-demand"]
-NO_EFFECT: Final = "has no effect where all customers are held"
+NO_EFFECT: Final = "has no effect where all customers are held; leave it out, or set hold='on-demand'"
 HOLDS: Final = get_args(Hold)
 MEANWHILES: Final = get_args(Meanwhile)
 
@@ -90,7 +90,7 @@ def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes
     """Returns the fetcher of pages on demand; None if all pages are held."""
     for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
         if word not in words:
-            raise InvalidSetting(name, word, f"is none of {', '.join(words)}")
+            raise InvalidSetting(name, word, f"is none of {', '.join(words)}; write one of these")
     if hold == "all":
         if page_bytes is not None:
             raise InvalidSetting("page_bytes", page_bytes, NO_EFFECT)

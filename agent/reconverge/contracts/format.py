@@ -126,12 +126,12 @@ def _share(said: object) -> object:
 def _facts(said: object) -> tuple[str, ...]:
     facts = [said] if isinstance(said, str) else said
     if not isinstance(facts, Sequence) or not 1 <= len(facts) <= FACTS_MAX:
-        raise wrong(f"must name 1 to {FACTS_MAX} facts of a request, such as [customer, user]")
+        raise wrong(f"must name 1 to {FACTS_MAX} facts of a request, such as [customer, user], not {shown(said)}")
     for each in facts:
         if not isinstance(each, str) or not each.isidentifier():
             raise wrong(f"{shown(each)} is no name of a fact, such as user, organisation or address")
     if len(set(facts)) < len(facts):
-        raise wrong("names a fact twice")
+        raise wrong(f"{shown(said)} names a fact twice; leave one out")
     return tuple(facts)
 
 
@@ -339,7 +339,7 @@ T = TypeVar("T", bound=Table)
 
 
 def read(table: type[T], said: object, *path: str) -> T:
-    """Reads a value as a table of that kind.
+    """Returns a value as a table of that kind.
 
     Raises InvalidContracts for the first mistake; `path` leads to the value.
     """
@@ -350,7 +350,7 @@ def read(table: type[T], said: object, *path: str) -> T:
 
 
 def mistake_in(error: ValidationError, table: type[Table], *path: str) -> InvalidContracts:
-    """Converts the first mistake that pydantic has found to InvalidContracts, with its path and a remedy."""
+    """Returns the first mistake that pydantic has found as InvalidContracts, with its path and a remedy."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":  # if a field is misspelt, the error names that one
         others = [

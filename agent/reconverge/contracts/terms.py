@@ -163,7 +163,7 @@ def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
 
 
 def cap_as_said(name: str, text: str) -> Limit:
-    """Reads a node's cap for the limit `name` from a limit string. Raises InvalidSetting."""
+    """Returns a node's cap for the limit `name` from a limit string. Raises InvalidSetting."""
     try:
         return Limit.parse(text)
     except InvalidLimit as error:

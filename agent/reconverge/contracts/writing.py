@@ -25,7 +25,7 @@ TEXTS_MAX: Final = 1024
 
 
 def table_of(document: Document) -> dict[str, Any]:
-    """Writes a document as a table, without fields that are not set; `checked` reads it back."""
+    """Returns a document as a table, without fields that are not set; `checked` reads it back."""
     return {
         "unknown": document.unknown,
         "plans": {name: _said_of_plan(plan) for name, plan in document.plans.items()},
@@ -34,7 +34,7 @@ def table_of(document: Document) -> dict[str, Any]:
 
 
 def table_of_customer(customer: Customer) -> dict[str, Any]:
-    """Writes the entry of one customer as a table."""
+    """Returns the entry of one customer as a table."""
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {
@@ -63,7 +63,7 @@ def _whole(limit: Limit) -> dict[str, Any]:
 
 
 def said_of_limit(limit: Limit) -> str | dict[str, Any]:
-    """Writes a limit as in a document: as a limit string if that suffices, else as a table with more fields."""
+    """Returns a limit as in a document: as a limit string if that suffices, else as a table with more fields."""
     text = _limit_string(limit)
     by_text = _limit_of(text)
     said = {
@@ -80,7 +80,7 @@ def _limit_of(text: str) -> Limit:
 
 
 def written_moment(moment: float) -> str:
-    """Writes a moment, in seconds since 1970, in ISO 8601 and UTC."""
+    """Returns a moment, given in seconds since 1970, as text in ISO 8601 and UTC."""
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -71,7 +71,7 @@ class Ownership:
 
     @property
     def owner(self) -> Runner | None:
-        """Returns the runner that owns the exchanges, or the last one that did."""
+        """Returns the runner that owns the exchanges, or the last one that did; None before the first."""
         claims = list(self._claims.items())
         return max(claims, key=_number)[1] if claims else None
 

@@ -56,13 +56,19 @@ class Questions:
             await asyncio.gather(*(_answer(question, future, hub, timeout_s) for question, future in taken))
         finally:
             for _, future in taken:
-                _fail(future, HubUnavailable("cancelled", "the exchanges ended before the hub's answer came"))
+                _fail(
+                    future,
+                    HubUnavailable("cancelled", "the agent's exchanges ended before the hub's answer came; ask again"),
+                )
 
     def refuse(self) -> None:
         """Fails all waiting questions, because the exchanges have ended."""
         while self._waiting:
             _, future = self._waiting.popleft()
-            _fail(future, HubUnavailable("stopped", "the agent's exchanges have ended", applied=False))
+            _fail(
+                future,
+                HubUnavailable("stopped", "the agent's exchanges have ended; ask while the agent runs", applied=False),
+            )
 
 
 async def _answer(question: Callable[[Hub], Awaitable[T]], future: Future[T], hub: Hub, timeout_s: float) -> None:
@@ -71,7 +77,7 @@ async def _answer(question: Callable[[Hub], Awaitable[T]], future: Future[T], hu
     try:
         future.set_result(await asyncio.wait_for(question(hub), timeout_s))
     except TimeoutError:
-        _fail(future, HubUnavailable("timeout", f"no answer within {timeout_s:g} s"))
+        _fail(future, HubUnavailable("timeout", f"the hub has not answered within {timeout_s:g} s; try again"))
     except Exception as error:  # noqa: BLE001  # the question's caller hears of it, and the exchanges go on
         _fail(future, error)
 

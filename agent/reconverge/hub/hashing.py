@@ -115,7 +115,7 @@ class _HashedRows(_HashedReports):
     """Cell reports with hashes in place of keys, for reports that can be packed into rows at once; see `Rows`."""
 
     def rows(self) -> bytes:
-        """Packs the reports; a row does not contain its key."""
+        """Returns the packed reports; a row does not contain its key."""
         cells = rows_of(self._cells)
         assert cells is not None
         return cells.rows()

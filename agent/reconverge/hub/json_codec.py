@@ -72,7 +72,9 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
         _refuse("leaving", header[Batch._fields.index("leaving")])
     _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "generation"))
     if not (fields["node"] and fields["account"]):
-        raise Malformed("a batch names no node or no account")
+        raise Malformed(
+            "batch.node or batch.account is an empty text; a batch must name the node that sends it, and its account"
+        )
     declared = [read_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
     known = {**_CELL, "limit": (0, len(declared) - 1)}
     reports = [_row(CellReport, cell, known, ("key",)) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
@@ -139,7 +141,9 @@ def _check(what: str, fields: Mapping[str, object], ranges: Ranges, *, texts: tu
 
 def _check_version(version: object) -> None:
     if version != SCHEMA_VERSION or type(version) is not int:
-        raise Malformed(f"schema {_shown(version)} is not {SCHEMA_VERSION}")
+        raise Malformed(
+            f"schema {_shown(version)} is not {SCHEMA_VERSION}; run one version of reconverge on both sides"
+        )
 
 
 def _sequence(what: str, value: object, least: int, most: int) -> Sequence[Any]:

@@ -63,7 +63,8 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
             raise InvalidLimit(text, f"kind {kind!r} costs {shown(cost)}, which is not a whole number of zero or more")
         if cost > capacity:
             raise InvalidLimit(
-                text, f"kind {kind!r} costs {shown(cost)}, which can never be admitted: {capacity} is the most at once"
+                text,
+                f"kind {kind!r} costs {shown(cost)}, which can never be admitted: {capacity} is the most at once",
             )
         checked[kind] = cost
     return checked
@@ -104,6 +105,6 @@ def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
     if max_debt is None:
         return
     if isinstance(max_debt, bool) or not isinstance(max_debt, int):
-        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not a whole number")
+        raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not a whole number; give one, or None for no bound")
     if not 0 <= max_debt <= most:
         raise InvalidLimit(text, f"max_debt {shown(max_debt)} is not between 0 and {most}")

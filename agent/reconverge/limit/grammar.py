@@ -64,7 +64,7 @@ class _LimitToken:
 
 
 def parse_quotas(text: str) -> tuple[Quota, ...]:
-    """Reads all quotas of a limit string, at least one.
+    """Returns all quotas of a limit string, at least one.
 
     Raises:
         InvalidLimit: the text cannot be read; the message names the place, and what was expected there.

@@ -191,7 +191,8 @@ class Limit:
             _check_quota(text, "burst", self.burst)
             if self.algorithm not in BURSTING:
                 raise InvalidLimit(
-                    text, f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}"
+                    text,
+                    f"a burst needs a bucket ({', '.join(BUCKETS)}) or {SMOOTH_BURSTY}, not {self.algorithm}; omit it",
                 )
         self._check_slices(text)
         self._check_alignment(text)
@@ -233,7 +234,7 @@ class Limit:
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
             if self.slices is not None:
-                raise InvalidLimit(text, f"slices go with {SLIDING_SLICES}, not with {self.algorithm}")
+                raise InvalidLimit(text, f"slices go with {SLIDING_SLICES}, not with {self.algorithm}; leave them out")
         elif self.slices is None:
             object.__setattr__(self, "slices", SLICES)  # makes Limit(slices=10) equal to a limit without slices
         elif isinstance(self.slices, bool) or not isinstance(self.slices, int):
@@ -251,16 +252,20 @@ class Limit:
                 f"use {SLIDING_SLICES} for more",
             )
         if self.count_refused and self.algorithm != SLIDING_LOG:
-            raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}")
+            raise InvalidLimit(text, f"count_refused goes with {SLIDING_LOG}, not with {self.algorithm}; leave it out")
 
     def _check_alignment(self, text: str) -> None:
         if self.align not in ALIGNMENTS:
             raise InvalidLimit(text, f"unknown alignment {shown(self.align)}; known: {', '.join(ALIGNMENTS)}")
         if self.align != CLOCK and self.algorithm != FIXED_WINDOW:
-            raise InvalidLimit(text, f"align={self.align!r} goes with {FIXED_WINDOW} alone, not with {self.algorithm}")
+            raise InvalidLimit(
+                text, f"align={self.align!r} goes with {FIXED_WINDOW} alone, not with {self.algorithm}; leave it out"
+            )
         if self.align == CALENDAR and unit_of(self.window_ns) is None:
             known = ", ".join(f"{unit.window_s // 86_400} ({unit.name})" for unit in UNITS)
-            raise InvalidLimit(text, f"align='calendar' goes with windows of so many days: {known}; not with another")
+            raise InvalidLimit(
+                text, f"align='calendar' goes only with windows of so many days: {known}; not with {self.window:g} s"
+            )
         if not isinstance(self.timezone, str) or not 1 <= len(self.timezone) <= NAME_LENGTH_MAX:
             raise InvalidLimit(text, f"the timezone {shown(self.timezone)} is not a name like 'Europe/Berlin'")
         if self.align != CALENDAR and self.timezone != UTC:
@@ -276,14 +281,17 @@ class Limit:
         if self.refill not in REFILLS:
             raise InvalidLimit(text, f"unknown refill {shown(self.refill)}; known: {', '.join(REFILLS)}")
         if self.refill != GREEDY and self.algorithm not in FILLED:
-            raise InvalidLimit(text, f"refill={self.refill!r} goes with {' and '.join(FILLED)}, not {self.algorithm}")
+            raise InvalidLimit(
+                text, f"refill={self.refill!r} goes with {' and '.join(FILLED)}, not {self.algorithm}; leave it out"
+            )
         if self.initial is None:
             return
         if isinstance(self.initial, bool) or not isinstance(self.initial, int):
             raise InvalidLimit(text, f"initial={shown(self.initial)} is not a whole number")
         if self.algorithm not in FILLED:
             raise InvalidLimit(
-                text, f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}"
+                text,
+                f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}; leave it out",
             )
         if not 0 <= self.initial <= self.nominal:
             raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.nominal}")
@@ -406,7 +414,7 @@ class Limit:
 
     @classmethod
     def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
-        """Reads all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
+        """Returns all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
 
         Raises InvalidLimit, whose message names the place.
         """
@@ -429,7 +437,7 @@ class Limit:
     @classmethod
     def _of_slots(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
         if algorithm not in (None, CONCURRENCY):
-            problem = f"the algorithm {algorithm!r} counts a rate, and this limits what is in progress"
+            problem = f"the algorithm {algorithm!r} counts a rate, and this limits what is in progress; leave it out"
             raise InvalidLimit(f"{quota.amount} in flight", problem, quota.position)
         if quota.lease_s is not None:
             fields = {**fields, "lease": quota.lease_s}
@@ -484,7 +492,7 @@ def _check_warmup(text: str, limit: Limit) -> None:
     warmup = limit.warmup
     if limit.algorithm != SMOOTH_WARMING_UP:
         if warmup is not None:
-            raise InvalidLimit(text, f"a warmup needs {SMOOTH_WARMING_UP}, not {limit.algorithm}")
+            raise InvalidLimit(text, f"a warmup needs {SMOOTH_WARMING_UP}, not {limit.algorithm}; leave it out")
         return
     if warmup is None:
         raise InvalidLimit(text, f"{SMOOTH_WARMING_UP} needs a warmup, in seconds: Limit(..., warmup=10)")
@@ -493,4 +501,6 @@ def _check_warmup(text: str, limit: Limit) -> None:
     if not WINDOW_MIN_NS <= warmup * SECOND_NS <= WINDOW_MAX_NS:
         raise InvalidLimit(text, f"the warmup of {shown(warmup)} s is not between 1 ms and ten years")
     if not limit.nominal <= QUOTA_MAX:
-        raise InvalidLimit(text, f"the warmup of {shown(warmup)} s stores more than {QUOTA_MAX} permits")
+        raise InvalidLimit(
+            text, f"the warmup of {shown(warmup)} s stores more than {QUOTA_MAX} permits; give a shorter one"
+        )

@@ -256,7 +256,7 @@ class LimitControl:
         """Returns why quotas of the same names cannot be in force; an empty string if they can."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
-            return f"{self.name!r} is a share, which cannot change while it is in use"
+            return f"{self.name!r} is a share, which cannot change while it is in use; restart the process"
         problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
         return next((f"{name!r} {problem}" for name, problem in problems if problem is not None), "")
 
@@ -279,7 +279,9 @@ class LimitControl:
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
-            raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
+            raise InvalidLimit(
+                str(limit), f"{self.name!r} is a share, which cannot change while it is in use; restart the process"
+            )
         if list(quotas) != list(own):
             known = ", ".join(own)
             raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them in this order")

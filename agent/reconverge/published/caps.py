@@ -38,7 +38,7 @@ def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, 
     """
     said = parse_quotas(text)
     if len(said) != len(own):
-        raise InvalidLimit(text, f"has {len(said)} quotas, but {name!r} has {len(own)} on this node")
+        raise InvalidLimit(text, f"has {len(said)} quotas, but {name!r} has {len(own)} on this node; give as many")
     return {quota_name: _with(limit, quota, text) for (quota_name, limit), quota in zip(own.items(), said, strict=True)}
 
 
@@ -50,7 +50,7 @@ def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Li
         raise InvalidSetting("cap", text, error.problem) from None
     for quota_name, limit in own.items():
         if capped(limit, caps[quota_name]) != limit:
-            raise InvalidSetting("cap", text, f"is lower than the declared limit of {quota_name!r}, {limit}")
+            raise InvalidSetting("cap", text, f"is lower than the declared limit of {quota_name!r}, {limit}; raise it")
     return caps
 
 
@@ -100,9 +100,11 @@ def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
 
 def _with(limit: Limit, said: Quota, text: str) -> Limit:
     if round(said.window_s * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS != limit.window_ns:
-        raise InvalidLimit(text, f"has another window than {limit} on this node", said.position)
+        raise InvalidLimit(text, f"has another window than {limit} on this node; give the same one", said.position)
     if said.name is not None and said.name != limit.name:
-        raise InvalidLimit(text, f"names a quota {said.name!r} that this node does not have", said.position)
+        raise InvalidLimit(
+            text, f"names a quota {said.name!r} that this node does not have; leave the name out", said.position
+        )
     if said.warmup_s is not None and said.warmup_s != limit.warmup:
-        raise InvalidLimit(text, f"has another warmup than {limit} on this node", said.position)
+        raise InvalidLimit(text, f"has another warmup than {limit} on this node; give the same one", said.position)
     return replace(limit, quota=said.amount, burst=said.burst)

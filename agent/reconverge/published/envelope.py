@@ -219,7 +219,7 @@ class Verifier(Generic[Doc]):
 
     def __init__(self, form: Format[Doc], namespace: str, secrets: Secrets, *, minimum: int = 0) -> None:
         if not 0 <= minimum <= VERSION_MAX:
-            raise InvalidSetting("minimum", minimum, f"is not a version; versions go from 0 to {VERSION_MAX}")
+            raise InvalidSetting("minimum", minimum, f"is not a version; give a whole number from 0 to {VERSION_MAX}")
         self._form = form
         self._namespace = namespace
         self._secrets = secrets
@@ -236,7 +236,7 @@ class Verifier(Generic[Doc]):
         if document.issued > now_s + AHEAD_MAX_S:
             return Rejection(PREMATURE, f"was issued {document.issued - now_s:.0f} s from now; compare the clocks")
         if document.expires <= now_s:
-            return Rejection(EXPIRED, f"has expired {now_s - document.expires:.0f} s ago")
+            return Rejection(EXPIRED, f"has expired {now_s - document.expires:.0f} s ago; publish it again")
         if document.version <= known:
             return Rejection(OLD, f"has version {document.version}, but {known} is known already")
         if document.version < self._minimum:
@@ -249,7 +249,7 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
     """Raises InvalidDocument unless a table has a valid namespace, version and period of validity."""
     for name in STAMP:
         if name not in table:
-            raise InvalidDocument("is missing", name)
+            raise InvalidDocument(f"is missing; a signed document has {', '.join(STAMP)}", name)
     try:
         checked_namespace(table["namespace"])
     except ReconvergeError as error:
@@ -266,12 +266,12 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise InvalidDocument("has a name twice; leave one out")
+        raise InvalidDocument(f"has one of the names {', '.join(table)[:200]} twice; leave one out")
     return table
 
 
 def _no_constant(name: str) -> None:
-    raise InvalidDocument(f"{name} is not JSON")
+    raise InvalidDocument(f"{name} is not a number in JSON; write a finite number")
 
 
 def _signature(secret: bytes, body: bytes, magic: bytes) -> bytes:
@@ -280,5 +280,9 @@ def _signature(secret: bytes, body: bytes, magic: bytes) -> bytes:
 
 def _words(part: str | bytes) -> list[bytes]:
     if not isinstance(part, str | bytes):
-        raise InvalidSetting("settings_secret", "***", f"is neither text nor bytes, but {type(part).__name__}")
+        raise InvalidSetting(
+            "settings_secret",
+            "***",
+            f"is neither text nor bytes, but {type(part).__name__}; make one with: openssl rand -hex 32",
+        )
     return [part] if isinstance(part, bytes) else [word.encode(errors="surrogatepass") for word in part.split()]

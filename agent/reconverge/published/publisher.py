@@ -99,7 +99,7 @@ async def publish(
     if raise_version:
         fleet_settings = replace(fleet_settings, version=max(fleet_settings.version, before + 1))
     elif fleet_settings.version <= before:
-        problem = f"is not above {before}, the published version, so no node would accept it"
+        problem = f"is not above {before}, the published version, so no node would accept it; give a higher one"
         raise InvalidSetting("version", fleet_settings.version, problem)
     await store.post(seal(fleet_settings, secrets), keep_s=fleet_settings.expires - fleet_settings.issued)
     if author:

@@ -236,7 +236,7 @@ class Reader(ABC, Generic[Doc, Store]):
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Puts a document in force with all its parts; returns a rejection if that is impossible."""
+        """Puts a document in force with all its parts. Returns None, or a rejection if that is impossible."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document

@@ -74,7 +74,7 @@ def checked(said: object) -> FleetSettings:
     _check_interval(table)
     limits = _table(table.get("limits", {}), None, "limits")
     if len(limits) > LIMITS_MAX:
-        raise InvalidDocument(f"has {len(limits)} limits; at most {LIMITS_MAX} are allowed", "limits")
+        raise InvalidDocument(f"has {len(limits)} limits; at most {LIMITS_MAX} are allowed; leave some out", "limits")
     return FleetSettings(
         namespace=table["namespace"],
         version=table["version"],

@@ -103,7 +103,7 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Admits a request, with or without holding something for it, or refuses it, which charges nothing."""
+        """Returns a ticket, or None if nothing is held, or a refusal, which charges nothing."""
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:

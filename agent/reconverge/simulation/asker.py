@@ -108,7 +108,7 @@ class SimulatedAsk:
 
 
 def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
-    """Draws whether requests of a fuzz case ask: in half of the cases they do."""
+    """Returns how requests of a fuzz case ask; in half of the cases, which are drawn, None: they do not."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 

@@ -83,7 +83,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
-        """Reads one fault; the nodes that it is about are drawn. Raises InvalidSetting."""
+        """Returns the fault in a text; the nodes that it is about are drawn. Raises InvalidSetting."""
         what, _, when = text.partition("@")
         name, *words = what.split(":")
         try:
@@ -107,14 +107,14 @@ class Fault:
         members: frozenset[int] = frozenset()
         if kind in _OF_NODES:
             if not words:
-                raise ValueError("names no nodes")
+                raise ValueError(f"names no nodes for {kind.value}")
             members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
         if kind is FaultKind.CUT:
             direction = Direction(words.pop(0)) if words else Direction.BOTH
         elif kind in (FaultKind.SLOW, FaultKind.LOSS, FaultKind.REPEAT, FaultKind.OFFSET, FaultKind.JUMP):
             if not words:
-                raise ValueError("names no amount")
+                raise ValueError(f"names no amount for {kind.value}")
             amount = _amount(kind, words.pop(0))
         if words:
             raise ValueError(f"has one part too many, {words[0]!r}")
@@ -151,7 +151,7 @@ def _times(text: str, window_ns: int) -> tuple[int, int]:
         return start_ns, 0
     length_ns = round(float(match["length"]) * units[match["length_unit"]])
     if length_ns == 0:
-        raise ValueError("has the length 0")
+        raise ValueError(f"has the length 0 in {text!r}")
     return start_ns, length_ns
 
 

@@ -52,7 +52,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
-            raise InvalidSetting("pattern", self.pattern, f"unknown; known: {', '.join(PATTERNS)}")
+            raise InvalidSetting("pattern", self.pattern, f"is no pattern; known: {', '.join(PATTERNS)}")
         if not 0 < self.demand <= 10_000:
             raise InvalidSetting("demand", self.demand, "must be above 0 and at most 10000 times the limit")
         if not 1 <= self.keys <= KEYS_MAX:

@@ -39,7 +39,7 @@ class BoardClaims:
 
     def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:
         """Returns a hub on the same server, with another namespace."""
-        raise SkipTest("make_board_of_a_stranger is not provided")
+        raise SkipTest("the suite has no make_board_of_a_stranger; define it to test a hub of another namespace")
 
     def test_nothing_is_taken_while_no_console_is_open(self) -> None:
         """Without an open console the board takes no snapshots."""

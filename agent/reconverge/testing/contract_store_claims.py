@@ -46,7 +46,7 @@ class ContractStoreClaims:
 
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
         """Returns a hub on the same server, with another namespace."""
-        raise SkipTest("make_store_of_a_stranger is not provided")
+        raise SkipTest("the suite has no make_store_of_a_stranger; define it to test a hub of another namespace")
 
     def test_before_anything_is_put_nothing_is_there(self) -> None:
         """An empty store returns None for the index and for a page, not an empty payload."""

@@ -41,7 +41,7 @@ class SettingsStoreClaims:
 
     def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Returns a hub on the same server, with another namespace."""
-        raise SkipTest("make_settings_store_of_a_stranger is not provided")
+        raise SkipTest("the suite has no make_settings_store_of_a_stranger; define it to test another namespace")
 
     def test_before_anything_is_posted_nothing_is_read(self) -> None:
         """An empty store returns None, not an empty payload."""

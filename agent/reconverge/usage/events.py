@@ -91,7 +91,9 @@ def stripe_meter_event(
     if value not in counts:
         raise InvalidSetting("value", value, f"is none of {', '.join(counts)}")
     if not 0 < len(event_name) <= EVENT_NAME_MAX:
-        raise InvalidSetting("event_name", event_name, f"must have 1 to {EVENT_NAME_MAX} characters")
+        raise InvalidSetting(
+            "event_name", event_name, f"must have 1 to {EVENT_NAME_MAX} characters, not {len(event_name)}"
+        )
     return {
         "event_name": event_name,
         "identifier": event_id(namespace, event),

@@ -49,7 +49,7 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
     """Whether the value of an option is a word for on, in upper or lower case. Raises the exception of `refuse`."""
     if value.lower() not in SWITCHES:
-        raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}")
+        raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}; write one of these")
     return SWITCHES[value.lower()]
 
 
@@ -63,7 +63,7 @@ def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) 
     options: dict[str, Any] = {name: query.pop(name) for name in list(query) if name in TLS_OPTIONS}
     required = options.setdefault("ssl_cert_reqs", "required")
     if required not in TLS_REQUIREMENTS:
-        raise refuse(f"has an ssl_cert_reqs that is none of {', '.join(TLS_REQUIREMENTS)}")
+        raise refuse(f"has an ssl_cert_reqs that is none of {', '.join(TLS_REQUIREMENTS)}; write one of these")
     said = options.get("ssl_check_hostname")
     checked = required != "none" if said is None else read_switch("ssl_check_hostname", said, refuse)
     if checked and required == "none":

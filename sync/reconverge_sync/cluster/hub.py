@@ -60,7 +60,7 @@ class ClusterHub(RedisHub):
         super().__init__(url, settings, shards=shards, clock=clock, new_name=new_name)
         self._shards = _shards(url, self._connection.more.get("shards", str(shards)))
         if self._connection.address.database != 0:
-            raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
+            raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0, so leave it out")
 
     async def _listening_client(self) -> redis.asyncio.Redis:
         """Makes a client of one of the URL's servers: a message that is published at any of them reaches all."""
@@ -89,10 +89,14 @@ class ClusterHub(RedisHub):
 
 def _shards(url: str, wanted: str) -> int:
     if not (is_number(wanted) and 1 <= int(wanted) <= SHARDS_MAX):
-        raise InvalidSetting("hub", redacted(url), f"has a number of shards that is not from 1 to {SHARDS_MAX}")
+        raise InvalidSetting(
+            "hub",
+            redacted(url),
+            f"has a number of shards that is not from 1 to {SHARDS_MAX}; write one, such as shards=16",
+        )
     return int(wanted)
 
 
 def open_cluster(url: str, settings: HubSettings) -> ClusterHub:
-    """Opens the hub of a `redis+cluster://` or `rediss+cluster://` URL, or of the same with `valkey`."""
+    """Returns the hub of a `redis+cluster://` or `rediss+cluster://` URL, or of the same with `valkey`."""
     return ClusterHub(url, settings)

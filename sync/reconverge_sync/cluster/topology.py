@@ -53,20 +53,22 @@ def slot_of(shard: int) -> int:
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """Reads the reply of the server `asked` to `CLUSTER SLOTS`, for the `wanted` slots.
+    """Returns the owners of the `wanted` slots, from the reply of the server `asked` to `CLUSTER SLOTS`.
 
     Raises ValueError if invalid.
     """
     if not isinstance(reply, list) or not 0 < len(reply) <= RANGES_MAX:
-        raise ValueError("the server returned no slots")
+        raise ValueError(
+            f"the server {asked} returned no slots, or too many ranges; check that it belongs to a cluster"
+        )
     owners: dict[int, Place] = {}
     places: dict[Place, None] = {}
     for entry in reply:
         if not isinstance(entry, list) or len(entry) < 3:
-            raise ValueError("a range of slots cannot be read")
+            raise ValueError(f"a range of slots that the server {asked} returned has fewer than 3 fields")
         first, last, owner, *replicas = entry
         if type(first) is not int or type(last) is not int:
-            raise ValueError("a range of slots cannot be read")
+            raise ValueError(f"a range of slots that the server {asked} returned has no whole numbers as bounds")
         place = _place(owner, asked)
         if place is not None:
             owners |= {slot: place for slot in wanted if first <= slot <= last}
@@ -83,14 +85,16 @@ def place_at(host: str, port: int, asked: Place) -> Place:
     Raises ValueError if the address is unknown.
     """
     if host == "?" or not 0 < port < 65536:
-        raise ValueError("the cluster does not know the address of one of its servers")
+        raise ValueError(
+            f"the cluster names a server by the host {host!r} and port {port}; set cluster-announce-ip there"
+        )
     return Place(host or asked.host, port)
 
 
 def _place(server: Any, asked: Place) -> Place | None:
     """Returns the address of a server in a reply; None if the cluster does not know it. Raises ValueError."""
     if not isinstance(server, list) or len(server) < 2 or type(server[1]) is not int:
-        raise ValueError("a server's address cannot be read")
+        raise ValueError(f"the server {asked} returned an address that is not a list of a host and a port")
     host = server[0]
     try:
         return place_at(host.decode() if isinstance(host, bytes) else "" if host is None else "?", server[1], asked)
@@ -149,7 +153,9 @@ class ClusterTopology:
             await self._map()
             place = self._owner_of.get(slot)
             if place is None:
-                raise exceptions.ClusterDownError("CLUSTERDOWN no server owns the slot")
+                raise exceptions.ClusterDownError(
+                    f"CLUSTERDOWN no server owns the slot {slot}; start its server, or move the slot"
+                )
         before: tuple[Command, ...] = ()
         for _ in range(HOPS_MAX):
             try:
@@ -171,7 +177,9 @@ class ClusterTopology:
                     raise
                 place = successor
                 before = ()
-        raise exceptions.TryAgainError(f"sent on more than {HOPS_MAX} times")
+        raise exceptions.TryAgainError(
+            f"servers sent the question about slot {slot} on more than {HOPS_MAX} times; wait until slots have moved"
+        )
 
     async def places(self) -> dict[Place, list[int]]:
         """Returns the shards that each server owns, by a new map. Raises the client's errors."""
@@ -211,7 +219,7 @@ class ClusterTopology:
         mapping = self._mapping
         await asyncio.wait({mapping})  # the search goes on if the caller that waits here is cancelled
         if mapping.cancelled():
-            raise exceptions.ConnectionError("closed")
+            raise exceptions.ConnectionError("the hub was closed while it searched the cluster's servers")
         mapping.result()
 
     async def _make_map(self) -> None:

@@ -227,9 +227,9 @@ class EmbeddedHub:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = directory.lstat()
             if not stat.S_ISDIR(found.st_mode):
-                raise OSError("is a link or a file, not a directory; remove it")
+                raise OSError(f"{directory} is a link or a file, not a directory; remove it")
             if found.st_uid != os.getuid():
-                raise OSError("the directory belongs to another user")
+                raise OSError(f"the directory belongs to the user {found.st_uid}; name another hub in the URL")
             if found.st_mode & 0o077:
                 directory.chmod(0o700)
         deadline_s = time.monotonic() + START_S
@@ -239,7 +239,7 @@ class EmbeddedHub:
                 return
             time.sleep(POLL_S)
         log = self.directory / "redis.log"
-        raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
+        raise HubUnavailable("embedded", f"{self._binary} did not start; read the reason in {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
         """Takes the shared lock that keeps the server running. Returns False while its supervisor is stopping it."""
@@ -279,7 +279,7 @@ class EmbeddedHub:
         return self._ready()
 
     def _supervisor(self) -> subprocess.Popen[bytes]:
-        """Starts the supervisor process, which keeps the server running."""
+        """Starts and returns the supervisor process, which keeps the server running."""
         command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
         command += ["fresh"] if self._alone else []
         self._alone = False  # others may use it by the time it has to be started again
@@ -308,7 +308,7 @@ def directory_of(name: str) -> Path:
 
 
 def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
-    """Opens the hub of an `embedded://` URL."""
+    """Returns the hub of an `embedded://` URL."""
     return EmbeddedHub(url, settings)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.report import UNBOUNDED, Batch, CellReport, LimitReport
 from reconverge.limit.limit import QUOTA_MAX
 
@@ -33,6 +33,7 @@ NEEDS_MAX: Final = 100
 NEED_MAX_MILLI: Final = 10**15
 SAID_MAX: Final = 2**43
 """Larger than any node asks for, and so small that a thousand such numbers have an exact sum in Lua."""
+NAMES_SHOWN_MAX: Final = 100
 RESET_AHEAD_MAX_US: Final = DAY_US
 """A reset further ahead than that is ignored: until its moment comes, no other could reset the key."""
 
@@ -41,8 +42,14 @@ def check(batch: Batch) -> None:
     """Raises HubUnavailable for a batch that no agent would send."""
     sane = batch.lease_us <= LEASE_MAX_US and batch.interval_us <= INTERVAL_MAX_US
     if not (sane and all(_sane(limit) for limit in batch.limits)):
+        limits = (
+            ", ".join(repr(limit.name) for limit in batch.limits if not _sane(limit))[:NAMES_SHOWN_MAX] or "a limit"
+        )
         raise HubUnavailable(
-            "protocol", "the batch is malformed: a lease, a window or a quota is too large", applied=False
+            "protocol",
+            f"the batch of shard {batch.shard} is malformed: the lease of {batch.lease_us} us, the interval of "
+            f"{batch.interval_us} us, or the window or quota of {limits} is too large; {ONE_VERSION}",
+            applied=False,
         )
 
 

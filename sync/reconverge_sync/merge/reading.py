@@ -37,7 +37,8 @@ def identity_of(limit: LimitReport, key: str) -> Identity:
 def check_questions(questions: Sequence[KeyQuestion]) -> None:
     """Raises HubUnavailable for more questions than are answered in one call."""
     if len(questions) > READ_MAX:
-        raise HubUnavailable("protocol", f"at most {READ_MAX} keys are read at a time", applied=False)
+        problem = f"{len(questions)} keys are too many to read at a time; ask for at most {READ_MAX}"
+        raise HubUnavailable("protocol", problem, applied=False)
 
 
 def read_keys(shard: LedgerShard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:

@@ -304,7 +304,9 @@ class UsageShard:
         own = self.state.own.get(batch.account, {})
         new = sum(row.key not in own.get(row.period, ()) for row in batch.rows)
         if new and self._held + 2 * new > self._held_max:
-            problem = f"there are {self._held} rows of usage, and no more than {self._held_max} are kept: keep fewer "
+            problem = (
+                f"this hub keeps {self._held} rows of usage, and {new} more would exceed {self._held_max}; keep fewer "
+            )
             raise HubUnavailable("full", f"{problem}periods or routes, or use a hub on Redis", applied=False)
 
 

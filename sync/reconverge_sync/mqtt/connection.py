@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """Converts an exception of the client to HubUnavailable, with a text that shows none of `secrets`."""
+    """Returns an exception of the client as HubUnavailable, with a text that shows none of `secrets`."""
     text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
@@ -55,7 +55,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text, applied=False)
     if isinstance(error, asyncio.TimeoutError | TimeoutError) or "timed out" in text:
-        return HubUnavailable("timeout", "no answer in time", applied=None)
+        return HubUnavailable("timeout", "the broker did not answer in time; check that it runs", applied=None)
     if isinstance(error, OSError | MqttError) and NO_NAME_TEXT.search(text):
         return HubUnavailable("refused", text, applied=False, misconfigured=True)
     if isinstance(error, OSError | MqttError) and UNREACHED_TEXT.search(text):
@@ -87,6 +87,12 @@ _silent = logging.getLogger("reconverge.mqtt")
 _silent.setLevel(logging.CRITICAL + 1)
 
 
+def _refused(topics: Sequence[str]) -> HubUnavailable:
+    """Returns the error for topics that the broker's user may not read."""
+    problem = f"the broker refuses the subscription to {', '.join(topics)[:TEXT_MAX]}; let its user read these topics"
+    return HubUnavailable("permission", problem, applied=False)
+
+
 class MqttLink:
     """A connection to a broker that is opened once.
 
@@ -116,7 +122,7 @@ class MqttLink:
             await client.__aenter__()
             if await self._subscribed(client, topics):
                 return
-            problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
+            problem = _refused(topics)
         except asyncio.CancelledError:
             self.sever()
             raise
@@ -135,7 +141,7 @@ class MqttLink:
         except Exception as error:  # noqa: BLE001  # with any error of the client nothing is heard of them
             problem = as_unavailable(error, secrets=self._address.login.secrets)
         else:
-            problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
+            problem = _refused(topics)
         raise problem
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
@@ -200,7 +206,7 @@ class MqttLink:
                 pass
         except aiomqtt.MqttError as error:
             return as_unavailable(error.__cause__ or error, secrets=self._address.login.secrets)
-        return HubUnavailable("connection", "the connection has ended")
+        return HubUnavailable("connection", "the broker has ended the connection; check the broker's log")
 
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None

@@ -243,7 +243,7 @@ class Election:
         return self._next_ns
 
     def tick(self, now_ns: int) -> LeaderClaim | None:
-        """Updates the role by the time that has passed. Returns the claim to send to all members now, if any."""
+        """Updates the role by the time that has passed. Returns the claim to send to all members now, else None."""
         if not self.member:
             return None
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:

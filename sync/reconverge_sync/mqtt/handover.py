@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
+from reconverge.hub.checking.answers import shown
 from reconverge.hub.report import SCHEMA_VERSION, Totals
 from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, LedgerCell, NodeRecord
 from reconverge_sync.merge.rule import LedgerShard
@@ -47,14 +48,16 @@ def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
     """Yields the parts of a ledger, each written when it is asked for. Raises HubUnavailable."""
     pages = list(_pages(ledger))  # only references; the messages, which take time, are written one by one
     if len(pages) > PARTS_MAX:
-        raise HubUnavailable("protocol", f"a ledger of {len(pages)} parts is too large to be handed over")
+        problem = f"a ledger of {len(pages)} parts cannot be handed over to the next leader, which takes {PARTS_MAX}"
+        raise HubUnavailable("protocol", f"{problem}; spread keys over more shards")
     for number, page in enumerate(pages):
         items = [_item_of(kind, name, what) for kind, name, what in page]
         header = _PART.pack(term, number, len(pages), SCHEMA_VERSION)
         try:
             yield sealed(MessageKind.LEDGER, header + cast("bytes", msgpack.packb(items)))
         except (OverflowError, ValueError):
-            raise HubUnavailable("protocol", "a ledger has a number that is too large to be sent") from None
+            problem = f"part {number} of a ledger has a number of more than 64 bits, and cannot be handed over"
+            raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from None
 
 
 def _pages(ledger: LedgerShard) -> Iterator[list[tuple[str, Any, Any]]]:
@@ -102,18 +105,22 @@ class LedgerReader:
             term, number, parts, schema = _PART.unpack_from(content)
             items = msgpack.unpackb(content[_PART.size :], strict_map_key=True)
         except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-            raise MalformedMessage("ledger") from None
+            raise MalformedMessage("ledger", f"a part of {len(content)} bytes of a ledger cannot be decoded") from None
         if schema != SCHEMA_VERSION:
-            raise MalformedMessage("schema")
+            raise MalformedMessage(
+                "schema", f"the ledger has the schema {schema}, not {SCHEMA_VERSION}; update all members"
+            )
         if number == 0:
             self._term, self._parts = term, parts
         if (term, parts, number) != (self._term, self._parts, self._next) or not 1 <= term <= TERM_MAX:
-            raise MalformedMessage("ledger")
+            raise MalformedMessage("ledger", f"part {number} of term {term} came where part {self._next} is expected")
         if parts > PARTS_MAX or type(items) is not list or (number == 0 and not items):
-            raise MalformedMessage("ledger")
+            raise MalformedMessage("ledger", f"a ledger of {parts} parts has more than {PARTS_MAX}, or an empty part")
         for place, item in enumerate(items):
             if type(item) is not list or not item or (item[0] == "shard") != (place == number == 0):
-                raise MalformedMessage("ledger")
+                raise MalformedMessage(
+                    "ledger", f"item {place} of part {number} is empty, or not the shard at the beginning"
+                )
             self._take(item)
         self._next += 1
         return (LeaderClaim(term, self._sender, 0), self._ledger) if self._next == parts else None
@@ -129,7 +136,7 @@ class LedgerReader:
         elif kind == "cell":
             self._take_cell(rest)
         else:
-            raise MalformedMessage("ledger")
+            raise MalformedMessage("ledger", f"an item is of the unknown kind {shown(kind)}; update all members")
 
     def _take_shard(self, rest: Item) -> None:
         _check(len(rest) == len(_META))
@@ -209,4 +216,4 @@ def is_sum(value: object, *, signed: bool = False) -> bool:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("ledger")
+        raise MalformedMessage("ledger", "a field of a node, account or cell of the ledger is invalid")

@@ -104,12 +104,12 @@ class MqttHub:
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         """Publishes settings. A broker of MQTT 3.1.1 keeps them forever; their reader knows when they expire."""
         if len(payload) > PAYLOAD_BYTES_MAX:
-            problem = f"the settings have {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} can be published"
+            problem = f"the settings have {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are taken; shorten them"
             raise HubUnavailable("protocol", problem, applied=False)
         await self._at_broker(lambda retained: retained.settings.post(payload, keep_s=keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the settings that were published last. The broker has pushed them, so no message is sent."""
+        """Returns the settings published last, or None. The broker has pushed them, so no message is sent."""
         payload = (await self._retained()).settings.payload
         return None if payload is None else payload[: bytes_max + 1]
 
@@ -133,7 +133,7 @@ class MqttHub:
         return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index of the contracts. The broker has pushed it, so no message is sent."""
+        """Returns the index of the contracts, or None. The broker has pushed it, so no message is sent."""
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
@@ -209,7 +209,7 @@ class MqttHub:
 
 
 async def _only_unavailable(asked: Awaitable[_T]) -> _T:
-    """Awaits a result. Raises HubUnavailable in place of any other error."""
+    """Returns a result that it awaits. Raises HubUnavailable in place of any other error."""
     try:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):
@@ -220,5 +220,5 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
 
 
 def open_mqtt(url: str, settings: HubSettings) -> MqttHub:
-    """Opens the hub of an `mqtt://` or `mqtts://` URL."""
+    """Returns the hub of an `mqtt://` or `mqtts://` URL."""
     return MqttHub(url, settings)

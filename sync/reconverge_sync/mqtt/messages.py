@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
+from reconverge.hub.checking.answers import shown
 from reconverge.hub.json_codec import Malformed, read_limit
 from reconverge.hub.report import (
     REPORT_ROWS,
@@ -99,12 +100,20 @@ BYTES_MAX: Final = {
 """The most bytes of a message, by kind. 256 cells with keys of 256 bytes take 93 kB, and their answer 33 kB."""
 
 
-class MalformedMessage(Exception):
-    """Raised when a message is invalid. `kind` is a word for the fault, by which such messages are counted."""
+BROKER_BUSY: Final = "the broker takes messages more slowly than this member sends them; try again later"
+CONNECTION_LOST: Final = "the connection to the broker was lost before an answer came; check that the broker runs"
 
-    def __init__(self, kind: str) -> None:
+
+class MalformedMessage(Exception):
+    """Raised when a message is invalid. `kind` is a word for the fault, by which such messages are counted.
+
+    `problem` describes the fault: which part of the message is invalid, with its value.
+    """
+
+    def __init__(self, kind: str, problem: str) -> None:
         self.kind = kind
-        super().__init__(kind)
+        self.problem = problem
+        super().__init__(f"{kind}: a message of MQTT was dropped, because {problem}")
 
 
 class Reply(NamedTuple):
@@ -118,14 +127,14 @@ class Reply(NamedTuple):
 def body(payload: bytes, kind: MessageKind) -> bytes:
     """Returns the content of a message behind its head. Raises MalformedMessage if it is not of that kind."""
     if len(payload) > BYTES_MAX[kind]:
-        raise MalformedMessage("size")
+        raise MalformedMessage("size", f"its {len(payload)} bytes are more than the {BYTES_MAX[kind]} of a {kind.name}")
     if len(payload) < _HEAD.size or payload[:2] != _MAGIC:
-        raise MalformedMessage("format")
+        raise MalformedMessage("format", f"it begins with {payload[:2]!r}, where {_MAGIC!r} is expected")
     _, number, said = _HEAD.unpack_from(payload)
     if number != FORMAT:
-        raise MalformedMessage("version")
+        raise MalformedMessage("version", f"it has the format {number}, not {FORMAT}; update all members")
     if said != kind:
-        raise MalformedMessage("kind")
+        raise MalformedMessage("kind", f"it is of kind {said}, where {kind.name} ({kind}) is expected")
     return payload[_HEAD.size :]
 
 
@@ -134,30 +143,33 @@ def sealed(kind: MessageKind, content: bytes) -> bytes:
     message = _HEAD.pack(_MAGIC, FORMAT, kind) + content
     if len(message) > BYTES_MAX[kind]:
         raise HubUnavailable(
-            "protocol", f"{len(message)} bytes are too many for one {kind.name.lower()}", applied=False
+            "protocol",
+            f"a message of kind {kind.name} has {len(message)} bytes, and at most {BYTES_MAX[kind]} can be sent; "
+            "use shorter keys and names",
+            applied=False,
         )
     return message
 
 
 def write_claim(claim: LeaderClaim) -> bytes:
-    """Writes a claim as a message."""
+    """Returns a claim as a message."""
     return sealed(MessageKind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
 
 
 def read_claim(payload: bytes) -> LeaderClaim:
-    """Reads a claim from a message. Raises MalformedMessage."""
+    """Returns the claim in a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.CLAIM)
     if len(content) != _CLAIM.size:
-        raise MalformedMessage("claim")
+        raise MalformedMessage("claim", f"the claim of a leader has {len(content)} bytes, not {_CLAIM.size}")
     term, beat, name, answers = _CLAIM.unpack(content)
     member = name.decode("latin-1")
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
-        raise MalformedMessage("claim")
+        raise MalformedMessage("claim", f"a leader's claim has the term {term}, the beat {beat} or an invalid name")
     return LeaderClaim(term, member, beat, answers == 1)
 
 
 def write_batch(batch: Batch) -> bytes:
-    """Writes a batch as a message. Raises HubUnavailable if it cannot be sent."""
+    """Returns a batch as a message. Raises HubUnavailable if it cannot be sent."""
     try:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
@@ -168,43 +180,51 @@ def write_batch(batch: Batch) -> bytes:
         together = b"".join(keys)
         content = _BATCH.pack(len(packed), len(keys), len(together)) + packed + lengths + together
     except (ValueError, TypeError, OverflowError, struct.error):
-        raise HubUnavailable("protocol", "the batch cannot be sent", applied=False) from None
+        problem = f"the batch of {len(batch.cells)} cells of shard {batch.shard} cannot be written as a message of MQTT"
+        raise HubUnavailable("protocol", f"{problem}; use smaller costs", applied=False) from None
     return sealed(MessageKind.BATCH, content + encode_rows(batch))
 
 
 def read_batch(payload: bytes, *, shard: int) -> Batch:
-    """Reads a batch for that shard from a message. Raises MalformedMessage."""
+    """Returns the batch for that shard in a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.BATCH)
     try:
         shared_bytes, cells, keys_bytes = _BATCH.unpack_from(content)
         keys_from = _BATCH.size + shared_bytes + 4 * cells
         rows_from = keys_from + keys_bytes
         if cells > CELLS_MAX or rows_from > len(content):
-            raise MalformedMessage("batch")
+            raise MalformedMessage(
+                "batch", f"{len(content)} bytes of a batch name {cells} cells; at most {CELLS_MAX} can be"
+            )
         shared = msgpack.unpackb(content[_BATCH.size : _BATCH.size + shared_bytes], strict_map_key=True)
         lengths = struct.unpack_from(f"<{cells}I", content, keys_from - 4 * cells)
         keys = list(_keys(content[keys_from:rows_from], lengths))
         batch = _header(shared)
         reports = tuple(_reports(content[rows_from:], keys, known=len(batch.limits)))
     except (ValueError, TypeError, OverflowError, RecursionError, struct.error, msgpack.UnpackException):
-        raise MalformedMessage("batch") from None
+        raise MalformedMessage("batch", f"a batch of {len(content)} bytes cannot be decoded") from None
     if batch.shard != shard:
-        raise MalformedMessage("shard")
+        raise MalformedMessage("shard", f"its batch is of shard {batch.shard}, and its topic of shard {shard}")
     return batch._replace(cells=reports)
 
 
 def _header(shared: Any) -> Batch:
     if type(shared) is not list or len(shared) != 10:
-        raise MalformedMessage("batch")
+        raise MalformedMessage("batch", f"the head of a batch is {shown(shared)}, not a list of 10 fields")
     if shared[0] != SCHEMA_VERSION or type(shared[0]) is not int:
-        raise MalformedMessage("schema")
+        raise MalformedMessage("schema", f"its schema is {shown(shared[0])}, not {SCHEMA_VERSION}; update all members")
     _, node, account, shard, sequence, generation, interval_us, lease_us, leaving, limits = shared
     if not (is_text(node, 2) and is_text(account, 2) and is_text(generation)):
-        raise MalformedMessage("batch")
+        raise MalformedMessage(
+            "batch", f"a text of a batch is invalid: node {shown(node)}, account {shown(account)}, generation"
+        )
     if not (is_whole(shard) and is_whole(sequence, 1) and is_whole(interval_us, 1) and is_whole(lease_us, 1)):
-        raise MalformedMessage("batch")
+        raise MalformedMessage(
+            "batch",
+            f"a number of a batch is invalid: shard {shown(shard)}, sequence {shown(sequence)}, interval or lease",
+        )
     if type(leaving) is not int or leaving not in (0, 1) or type(limits) is not list or len(limits) > LIMITS_MAX:
-        raise MalformedMessage("batch")
+        raise MalformedMessage("batch", f"`leaving` of a batch is not 0 or 1, or it has more than {LIMITS_MAX} limits")
     declared = tuple(_limit(limit) for limit in limits)
     return Batch(
         node, account, shard, sequence, generation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
@@ -214,16 +234,18 @@ def _header(shared: Any) -> Batch:
 def _limit(fields: Any) -> LimitReport:
     try:
         limit = read_limit(fields)
-    except Malformed:
-        raise MalformedMessage("limit") from None
+    except Malformed as error:
+        raise MalformedMessage("limit", f"a limit of its batch cannot be read: {error}") from None
     if not (is_text(limit.name) and is_text(limit.variant)):
-        raise MalformedMessage("limit")
+        raise MalformedMessage(
+            "limit", f"the name {shown(limit.name)} or the variant of a limit of its batch is too long"
+        )
     return limit
 
 
 def _keys(together: bytes, lengths: tuple[int, ...]) -> Iterator[str]:
     if sum(lengths) != len(together) or max(lengths, default=0) > KEY_BYTES_MAX:
-        raise MalformedMessage("keys")
+        raise MalformedMessage("keys", f"its keys have other lengths than it says, or more than {KEY_BYTES_MAX} bytes")
     for length, end in zip(lengths, accumulate(lengths), strict=True):
         yield str(together[end - length : end], "utf-8")
 
@@ -232,63 +254,69 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
     narrow, wide = REPORT_ROWS
     row = narrow if len(rows) == len(keys) * narrow.size else wide
     if len(rows) != len(keys) * row.size:
-        raise MalformedMessage("cells")
+        raise MalformedMessage("cells", f"its {len(rows)} bytes of cells are not {len(keys)} rows of equal length")
     for key, fields in zip(keys, row.iter_unpack(rows), strict=True):
         report = report_of_row(key, fields)
         if not 0 <= report.limit < known:
-            raise MalformedMessage("cells")
+            raise MalformedMessage("cells", f"a cell is of limit {report.limit}, where {known} limits are in the batch")
         epoch, reset_us, current = report.epoch, report.reset_us, report.current
         if max(epoch, -epoch, reset_us, current, -current) > WHOLE_MAX or reset_us < 0:
-            raise MalformedMessage("cells")
+            raise MalformedMessage("cells", f"a cell has epoch {epoch}, reset {reset_us} or use {current} out of range")
         if row is wide and (min(report[4:]) < 0 or max(report[4:]) > WHOLE_MAX):
-            raise MalformedMessage("cells")
+            raise MalformedMessage("cells", f"a number of a cell is not between 0 and {WHOLE_MAX}: {report[4:]}")
         yield report
 
 
 def write_answer(batch: Batch, answer: Answer) -> bytes:
-    """Writes the answer to a batch as a message. Raises HubUnavailable if it cannot be sent."""
+    """Returns the answer to a batch as a message. Raises HubUnavailable if it cannot be sent."""
     node = batch.node.encode()
     try:
         return sealed(MessageKind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
     except struct.error:
-        raise HubUnavailable("protocol", "an answer has a number that is too large to be sent") from None
+        problem = f"the leader's answer for shard {batch.shard} has a number of more than 64 bits"
+        raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from None
 
 
 def read_answer(payload: bytes) -> Reply:
-    """Reads an answer from a message. Raises MalformedMessage."""
+    """Returns the answer in a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.ANSWER)
     try:
         sequence, length = _REPLY.unpack_from(content)
         end = _REPLY.size + length
         if length > TEXT_BYTES_MAX or end > len(content):
-            raise MalformedMessage("answer")
+            raise MalformedMessage(
+                "answer", f"the node's name of {length} bytes is longer than the answer or its bound"
+            )
         reply = Reply(str(content[_REPLY.size : end], "utf-8"), sequence, decode_answer(content[end:]))
-    except (ValueError, struct.error, HubUnavailable):
-        raise MalformedMessage("answer") from None
+    except (ValueError, struct.error, HubUnavailable) as error:
+        raise MalformedMessage("answer", f"the leader's answer cannot be decoded: {error}") from None
     if not 0 <= reply.answer.hub_us <= WHOLE_MAX or not is_text(reply.answer.generation, 1):
-        raise MalformedMessage("answer")
+        raise MalformedMessage(
+            "answer", f"the clock {reply.answer.hub_us} or the generation in the leader's answer is out of range"
+        )
     return reply
 
 
 def write_question(number: int) -> bytes:
-    """Writes a question for the totals as a message, with the number of the question."""
+    """Returns a question for the totals as a message, with the number of the question."""
     return sealed(MessageKind.QUESTION, _NUMBER.pack(number))
 
 
 def read_question(payload: bytes) -> int:
-    """Reads the number of a question for the totals from a message. Raises MalformedMessage."""
+    """Returns the number of a question for the totals from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.QUESTION)
     if len(content) != _NUMBER.size:
-        raise MalformedMessage("question")
+        raise MalformedMessage("question", f"a question for totals has {len(content)} bytes, not {_NUMBER.size}")
     return int(_NUMBER.unpack(content)[0])
 
 
 def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
-    """Writes the totals as the answer to the question of that number. Raises HubUnavailable if they cannot be sent."""
+    """Returns the totals as the answer to the question of that number. Raises HubUnavailable if they cannot be sent."""
     try:
         return sealed(MessageKind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
     except (OverflowError, ValueError):
-        raise HubUnavailable("protocol", "the totals have a number that is too large to be sent") from None
+        problem = f"the totals of {len(totals)} limits have a number of more than 64 bits"
+        raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from None
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
@@ -298,13 +326,13 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
         (number,) = _NUMBER.unpack_from(content)
         totals = msgpack.unpackb(content[_NUMBER.size :], strict_map_key=True)
     except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-        raise MalformedMessage("totals") from None
+        raise MalformedMessage("totals", f"totals of {len(content)} bytes cannot be decoded") from None
     if type(totals) is not dict:
-        raise MalformedMessage("totals")
+        raise MalformedMessage("totals", f"the totals are of type {type(totals).__name__}, not a table by limit")
     for name, pair in totals.items():
         # Sums of what many said, so they may be larger than what one may say.
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:
-            raise MalformedMessage("totals")
+            raise MalformedMessage("totals", f"the total of limit {name!r:.80} is not two whole numbers")
     return number, {name: Totals(*pair) for name, pair in totals.items()}
 
 

@@ -203,7 +203,11 @@ class Membership:
         return self._link is not None and server.election.answering
 
     def _unconnected(self) -> HubUnavailable:
-        return HubUnavailable("timeout", "no connection to the broker in time", applied=False)
+        return HubUnavailable(
+            "timeout",
+            f"there was no connection to the broker within {self._timeout_s:g} s; check that it runs",
+            applied=False,
+        )
 
     def _unread(self) -> HubUnavailable:
         if self._link is None:
@@ -219,7 +223,11 @@ class Membership:
             return self._unconnected()
         if server.election.unheard:
             return self._unread()
-        return HubUnavailable("no-leader", "the members have not elected a leader yet", applied=False)
+        return HubUnavailable(
+            "no-leader",
+            f"the members have not elected a leader of shard {server.shard} yet; try again in a moment",
+            applied=False,
+        )
 
     async def _stay_connected(self) -> None:
         while True:
@@ -234,7 +242,7 @@ class Membership:
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
 
     async def _connect(self) -> MqttLink:
-        """Opens a connection with all subscriptions and begins to use it. Raises HubUnavailable."""
+        """Returns a connection with all subscriptions, which is in use from now on. Raises HubUnavailable."""
         member = token_hex(10)
         gone = f"{self._root}/gone/"
         self._early = []
@@ -342,7 +350,9 @@ class Membership:
         if self.retained.hear(words, payload):
             return
         if kept and words[1:] != ["claims"]:
-            raise MalformedMessage("retained")
+            raise MalformedMessage(
+                "retained", f"the broker retains a message at {'/'.join(words)[:80]}; delete it there"
+            )
         match words:
             case ["gone", member] if MEMBER.fullmatch(member):
                 for server in self.servers:
@@ -358,14 +368,18 @@ class Membership:
                 self._tell()
             case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
                 if kind not in KINDS:
-                    raise MalformedMessage("topic")
+                    raise MalformedMessage("topic", f"its topic names {kind[:80]!r}, which is no kind of message")
                 self._server(shard).hear(KINDS[kind], sender, payload)
             case _:
-                raise MalformedMessage("topic")
+                raise MalformedMessage(
+                    "topic", f"its topic is {'/'.join(words)[:80]}, at which no member sends messages"
+                )
 
     def _server(self, shard: str) -> ShardServer:
         if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.servers)):
-            raise MalformedMessage("topic")
+            raise MalformedMessage(
+                "topic", f"its topic is of shard {shard[:80]}, where {len(self.servers)} shards exist"
+            )
         return self.servers[int(shard)]
 
     async def leave(self) -> None:

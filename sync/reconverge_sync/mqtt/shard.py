@@ -32,6 +32,8 @@ from reconverge_sync.mqtt.calling.calls import Call, read_recorded
 from reconverge_sync.mqtt.election import LeaderClaim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
+    BROKER_BUSY,
+    CONNECTION_LOST,
     MalformedMessage,
     MessageKind,
     Reply,
@@ -139,8 +141,12 @@ class ShardServer:
         self._asked[key] = asked
         try:
             if not self._post(leader, MessageKind.BATCH, message):
-                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
-            reply = await within(asked.answer, timeout_s, "the leader does not answer")
+                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
+            reply = await within(
+                asked.answer,
+                timeout_s,
+                f"the leader of shard {self.shard} has not answered within {timeout_s:g} s; try again",
+            )
         finally:
             if self._asked.get(key) is asked:
                 del self._asked[key]
@@ -160,7 +166,10 @@ class ShardServer:
         if self.election.role is Role.LEADER:
             here = self.candidate.totals()
             if here is None:
-                raise HubUnavailable("timeout", "this member is the leader, but its claim is not confirmed at present")
+                raise HubUnavailable(
+                    "timeout",
+                    f"this member leads shard {self.shard}, but the broker has not confirmed its claim; try again",
+                )
             return here
         leader = self.election.leader
         self._question += 1
@@ -169,8 +178,12 @@ class ShardServer:
         self._questions[number] = leader, totals
         try:
             if not self._post(leader, MessageKind.QUESTION, write_question(number)):
-                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
-            return await within(totals, timeout_s, "the leader does not answer")
+                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
+            return await within(
+                totals,
+                timeout_s,
+                f"the leader of shard {self.shard} has not answered within {timeout_s:g} s; try again",
+            )
         finally:
             del self._questions[number]
 
@@ -179,7 +192,7 @@ class ShardServer:
         futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
         for future in [*futures, *(totals for _, totals in self._questions.values())]:
             if not future.done():
-                future.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))
+                future.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))
         self._calls.fail(problem)
         self._successor.forget()
 
@@ -253,7 +266,7 @@ class ShardServer:
                     self._took_over_ns = message.came_ns
                     look_soon()
             else:
-                raise MalformedMessage("kind")
+                raise MalformedMessage("kind", f"no member sends {message.kind.name} to this topic")
         except MalformedMessage as malformed:
             self._rejects[malformed.kind] += 1
         except HubUnavailable:
@@ -272,22 +285,32 @@ class ShardServer:
             return
         if answer is None:
             own.answer.set_exception(
-                HubUnavailable("timeout", "another member may be the leader by now", applied=False)
+                HubUnavailable(
+                    "timeout", f"another member may lead shard {self.shard} by now; try again", applied=False
+                )
             )
         # As for an answer to another member: a grant that comes too late is one that another leader may have made, too.
         elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
-            own.answer.set_exception(HubUnavailable("timeout", "the batch was merged too late"))
+            own.answer.set_exception(
+                HubUnavailable(
+                    "timeout", f"the batch of shard {self.shard} was merged too late; the node sends it again"
+                )
+            )
         else:
             own.answer.set_result(answer)
 
     async def _merge_message(self, message: Message) -> None:
         if self.election.role is not Role.LEADER:
-            raise MalformedMessage("unasked")
+            raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
         if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
-            raise MalformedMessage("late")
+            raise MalformedMessage(
+                "late", f"a batch has waited for longer than the {self._wait_ns / 1e9:g} s of its sender"
+            )
         batch = read_batch(message.payload, shard=self.shard)
         if self._is_full(batch):
-            raise MalformedMessage("full")
+            raise MalformedMessage(
+                "full", f"the ledger of shard {self.shard} has no room for the nodes or keys of a batch"
+            )
         self._note_caller(message.sender, message.came_ns, leaving=batch.leaving)
         answer = await self._merged(batch)
         if answer is not None:
@@ -324,7 +347,7 @@ class ShardServer:
             if self._clock.monotonic_ns() - begun_ns > SLICE_NS:
                 await asyncio.sleep(0)
                 begun_ns = self._clock.monotonic_ns()
-        raise AssertionError("the last step is the answer")
+        raise AssertionError("the steps of a merge ended without an answer, which the last of them is")
 
     def _tell_totals(self, message: Message) -> None:
         number = read_question(message.payload)
@@ -350,9 +373,11 @@ class ShardServer:
 
     def _answer_message(self, message: Message) -> None:
         if self.election.role is not Role.LEADER:
-            raise MalformedMessage("unasked")
+            raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
         if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
-            raise MalformedMessage("late")
+            raise MalformedMessage(
+                "late", f"a call has waited for longer than the {self._wait_ns / 1e9:g} s of its sender"
+            )
         if self._calls.answer_message(message.sender, message.payload) == RECORD:
             self._note_caller(message.sender, message.came_ns)
 

@@ -91,13 +91,13 @@ class SimulatedMembers:
         seat = next((seat for seat in self.seats if name and seat.candidate.election.member == name), None)
         # A member that asks itself needs no broker for that.
         if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
-            raise HubUnavailable("timeout", "no member answers")
+            raise HubUnavailable("timeout", f"the leader, {name or 'none as yet'}, cannot be reached")
         if self.now_ns < seat.stalled_until_ns:
             seat.batches.append(batch)  # it will be merged later, when its caller no longer waits for the answer
-            raise HubUnavailable("timeout", "no member answers")
+            raise HubUnavailable("timeout", f"the leader, {name}, is stalled")
         answer = self._answer(seat, batch)
         if answer is None:
-            raise HubUnavailable("timeout", "no member answers")
+            raise HubUnavailable("timeout", f"the leader, {name or 'none as yet'}, cannot be reached")
         if asked is not seat:
             sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
             asked.candidate.answered(answer.hub_us, sent_ns=sent_ns, received_ns=received_ns)
@@ -224,7 +224,9 @@ class SimulatedMembers:
     def _answer(self, seat: SimulatedMember, batch: Batch) -> Answer | None:
         answer = seat.candidate.merge(batch)
         if answer is not None and self.answering() > 1:
-            raise RuntimeError("two members answer at once")
+            raise RuntimeError(
+                f"{self.answering()} members answer as leaders at once, and only one may; this is a bug in the election"
+            )
         return answer
 
     def _plan_fault(self) -> None:

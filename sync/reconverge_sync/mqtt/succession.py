@@ -53,7 +53,9 @@ class Successor:
         size += len(payload)
         self._usage = None  # if this part is invalid, no further part is accepted
         if size > BYTES_MAX:
-            raise MalformedMessage("full")
+            raise MalformedMessage(
+                "full", f"the usage that is handed over has {size} bytes; at most {BYTES_MAX} are taken"
+            )
         whole = reader.read(payload)
         if whole is None:
             self._usage = sender, reader, size
@@ -72,7 +74,9 @@ class Successor:
         size += len(payload)
         self._ledger = None
         if size > BYTES_MAX:
-            raise MalformedMessage("full")
+            raise MalformedMessage(
+                "full", f"the ledger that is handed over has {size} bytes; at most {BYTES_MAX} are taken"
+            )
         whole = reader.read(payload)
         if whole is None:
             self._ledger = sender, reader, size
@@ -81,13 +85,15 @@ class Successor:
         usage, self._whole_usage = self._whole_usage, None
         fits = usage is not None and usage[:2] == (sender, claim.term)
         if not self._candidate.inherit(claim, ledger, usage[2] if usage is not None and fits else None):
-            raise MalformedMessage("unasked")
+            raise MalformedMessage("unasked", f"this member does not succeed the leader of term {claim.term}")
         return True
 
     def _check_sender(self, sender: str) -> None:
         election = self._candidate.election
         if election.role is not Role.FOLLOWER or election.leader != sender:
-            raise MalformedMessage("unasked")
+            raise MalformedMessage(
+                "unasked", f"{sender} hands over its data, and is not the leader that this member follows"
+            )
 
 
 async def give_usage(state: UsageState, term: int, successor: str, deliver: Deliver) -> None:

@@ -51,12 +51,12 @@ class BrokerAddress:
 
     @classmethod
     def of(cls, url: str) -> BrokerAddress:
-        """Reads the address from a URL. Raises InvalidSetting if the URL is invalid."""
+        """Returns the address in a URL. Raises InvalidSetting if the URL is invalid."""
         try:
             parts = urlsplit(url)
             port = PORTS[parts.scheme] if parts.port is None else parts.port
             if port == 0:
-                raise ValueError("port 0")
+                raise ValueError("the port 0 cannot be connected to")
         except ValueError:
             # No cause: its message may show a part of the password.
             raise InvalidSetting("hub", redacted(url), UNREADABLE) from None
@@ -65,21 +65,23 @@ class BrokerAddress:
             return InvalidSetting("hub", redacted(url), problem)
 
         if parts.path.strip("/") or parts.fragment:
-            raise wrong("has something after the port, where nothing belongs; topics follow from the namespace")
+            raise wrong(
+                "has a path after the port, where nothing belongs; remove it, as topics follow from the namespace"
+            )
         encrypted = parts.scheme == "mqtts"
         query = read_query(parts.query, (*OPTIONS, *(TLS_OPTIONS if encrypted else ())), wrong)
         protocol = query.pop("protocol", PROTOCOLS[0])
         if protocol not in PROTOCOLS:
-            raise wrong(f"has a protocol that is none of {', '.join(PROTOCOLS)}")
+            raise wrong(f"has a protocol that is none of {', '.join(PROTOCOLS)}; write one of these")
         shards = query.pop("shards", "1")
         if not (is_number(shards) and 1 <= int(shards) <= SHARDS_MAX):
-            raise wrong(f"has shards that are no number from 1 to {SHARDS_MAX}")
+            raise wrong(f"has shards that are no number from 1 to {SHARDS_MAX}; write one, such as shards=4")
         tenure = query.pop("tenure", str(TENURE_NS / SECOND_NS))
         if not (re.fullmatch(r"\d{1,3}(\.\d{1,3})?", tenure, re.ASCII) and TENURE_S[0] <= float(tenure) <= TENURE_S[1]):
             raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
         tls = tls_options(query, wrong) if encrypted else {}
         if parts.password and not parts.username:
-            raise wrong("has a password without a user's name, which MQTT does not know")
+            raise wrong("has a password without a user's name, which MQTT does not know; name the user, too")
         login = Login(unquote(parts.username) if parts.username else None, unquote(parts.password or "") or None)
         return cls(
             parts.hostname or "localhost",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.usage import (
     ExportLease,
     ExportMarks,
@@ -43,7 +43,7 @@ class Ask(Protocol):
     """A function that sends a call to the leader of a shard and returns its reply. Raises HubUnavailable."""
 
     def __call__(self, shard: int, call: Call, *, takes_part: bool = False) -> Awaitable[Any]:
-        """Sends a call. With `takes_part` this member becomes a candidate for leader."""
+        """Sends a call, and returns its reply. With `takes_part` this member becomes a candidate for leader."""
         ...
 
 
@@ -113,8 +113,9 @@ class MqttUsage:
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
-    """Reads a reply by the function `read`. Raises HubUnavailable if the reply is invalid."""
+    """Returns a reply, as the function `read` reads it. Raises HubUnavailable if the reply is invalid."""
     try:
         return read(reply)
     except (MalformedMessage, TypeError, LookupError):
-        raise HubUnavailable("protocol", "the leader's reply cannot be read") from None
+        problem = f"the leader's reply about usage, of type {type(reply).__name__}, cannot be read; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem) from None

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.usage import KINDS, OTHERS, PAGES, Counts, Period, UsageKey
 from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.calling.calls import read_counts, read_key, read_load, read_period, reported_load
@@ -52,11 +52,13 @@ def write_usage(state: UsageState, term: int) -> Iterator[bytes]:
 
 def _written(term: int, number: int, part: list[Item], *, last: bool) -> bytes:
     if number >= PARTS_MAX:
-        raise HubUnavailable("protocol", f"usage of more than {PARTS_MAX} parts is too large to be handed over")
+        problem = f"usage of more than {PARTS_MAX} parts cannot be handed over to the next leader; keep fewer periods"
+        raise HubUnavailable("protocol", problem)
     try:
         packed = cast("bytes", msgpack.packb(part, unicode_errors="surrogatepass"))
     except (OverflowError, ValueError):
-        raise HubUnavailable("protocol", "usage has a number that is too large to be sent") from None
+        problem = f"part {number} of the usage has a number of more than 64 bits, and cannot be handed over"
+        raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from None
     return sealed(MessageKind.USAGE, _PART.pack(term, number, last, FORMAT) + packed)
 
 
@@ -123,9 +125,9 @@ class UsageReader:
             rest = content[_PART.size :]
             items = msgpack.unpackb(rest, strict_map_key=True, unicode_errors="surrogatepass")
         except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-            raise MalformedMessage("usage") from None
+            raise MalformedMessage("usage", f"a part of {len(content)} bytes of usage cannot be decoded") from None
         if form != FORMAT:
-            raise MalformedMessage("schema")
+            raise MalformedMessage("schema", f"the usage has the format {form}, not {FORMAT}; update all members")
         if number == 0:
             self._term = term
         _check((term, number) == (self._term, self._next) and 1 <= term <= TERM_MAX and number < PARTS_MAX)
@@ -199,4 +201,4 @@ def _exactly(count: int, rest: Item) -> Item:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("usage")
+        raise MalformedMessage("usage", "a field of the usage that is handed over is invalid")

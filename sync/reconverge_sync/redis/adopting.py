@@ -23,7 +23,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
-    """Reads the state of a shard's data. Raises HubUnavailable.
+    """Returns the state of a shard's data. Raises HubUnavailable.
 
     `call` runs a command on the shard's server; the shard's keys begin with `prefix`.
     """
@@ -48,4 +48,5 @@ async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) 
             ended += int(await call("EVAL", END_WAITS, len(some), *some))
         if int(cursor) == 0:
             return Adoption("", ended)
-    raise HubUnavailable("protocol", f"the search of the server's keys did not end after {CALLS_MAX} calls of SCAN")
+    problem = f"the search of the server's keys under {prefix!r} did not end after {CALLS_MAX} calls of SCAN; try again"
+    raise HubUnavailable("protocol", problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX, SNAPSHOTS_MAX, check_snapshot
 from reconverge_sync.redis.scripts import script
 
@@ -46,10 +46,12 @@ class RedisBoard(NamedTuple):
             case [bytes(left), int(taken)] if left.isdigit():
                 return int(left) / SECOND_US, bool(taken)
             case _:
-                raise HubUnavailable("protocol", "the server's reply about open consoles cannot be read", applied=False)
+                problem = f"the server's reply about open consoles, {reply!r:.80}, cannot be read; {ONE_VERSION}"
+                raise HubUnavailable("protocol", problem, applied=False)
 
     async def snapshots(self) -> dict[str, bytes]:
         reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.given_time)
         if not isinstance(reply, list) or len(reply) % 2 or not all(isinstance(each, bytes) for each in reply):
-            raise HubUnavailable("protocol", "the snapshots of nodes cannot be read", applied=False)
+            problem = f"the snapshots of nodes at {self._keys[1]} cannot be read; {ONE_VERSION}, or delete that key"
+            raise HubUnavailable("protocol", problem, applied=False)
         return {str(name, "utf-8", "replace"): payload for name, payload in zip(reply[::2], reply[1::2], strict=True)}

@@ -72,9 +72,9 @@ class Connection:
         except ValueError:
             raise refuse(UNREADABLE) from None  # no cause: its message may show a part of the password
         if not several and "," in hosts:
-            raise refuse("names several hosts, which only redis+cluster:// and redis+sentinel:// URLs may do")
+            raise refuse("names several hosts, which only redis+cluster:// and redis+sentinel:// URLs may do; name one")
         if len(places) > PLACES_MAX:
-            raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
+            raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others; leave some out")
         encrypted = parts.scheme.startswith(("rediss", "valkeys"))
         if parts.fragment:
             raise refuse("has a # after which nothing belongs; in a password it is written %23")
@@ -99,7 +99,7 @@ class Connection:
         if serves and not self.service:
             raise refuse("lacks the name of the service, as in redis+sentinel://host/mymaster")
         if not is_number(self._options["db"]):
-            raise refuse("names a database, after the last / or as db, that is no number")
+            raise refuse("names a database, after the last / or as db, that is no number; write one, such as 0")
         self._read_login(login)
 
     def _read_login(self, login: str) -> None:
@@ -174,18 +174,18 @@ class Connection:
 def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> str:
     """Returns the path of a unix socket. Raises the exception that `refuse` makes of a problem."""
     if not path:
-        raise refuse("lacks the path of the socket")
+        raise refuse("lacks the path of the socket, as in redis+unix:///run/redis.sock")
     if hosts not in ("", "localhost"):
         raise refuse("names a host, and a socket has none; write the whole path after redis+unix://, as in /run/redis")
     return unquote(path)
 
 
 def _place(host: str, default_port: int) -> Place:
-    """Reads a host and its port. Raises ValueError."""
+    """Returns a host and its port, read from a text. Raises ValueError."""
     parts = urlsplit(f"//{host}")
     port = default_port if parts.port is None else parts.port
     if port == 0 or parts.path or parts.query or parts.fragment:
-        raise ValueError("no place")
+        raise ValueError("the host has no port from 1 to 65535, or something after the port")
     return Place(parts.hostname or "localhost", port)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge_sync.redis.scripts import script
 
 SWAP: Final = script("swap_index")
@@ -26,11 +26,12 @@ def shard_of(digest: str, shards: int) -> int:
     try:
         return int(digest[:_HASHED_DIGITS], 16) % shards
     except ValueError:
-        raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False) from None
+        problem = f"{digest[:80]!r} is no digest of a page of contracts, which has hexadecimal digits; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem, applied=False) from None
 
 
 def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]:
-    """Groups digests of pages by shard, at most PAGES_AT_ONCE in a group. Raises HubUnavailable."""
+    """Returns digests of pages grouped by shard, at most PAGES_AT_ONCE in a group. Raises HubUnavailable."""
     groups: dict[int, list[str]] = {}
     for digest in digests:
         groups.setdefault(shard_of(digest, shards), []).append(digest)
@@ -42,22 +43,31 @@ def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]
 
 
 def was_swapped(reply: object) -> bool:
-    """Reads the reply of SWAP. Raises HubUnavailable for any other."""
+    """Whether SWAP has swapped the index, by its reply. Raises HubUnavailable for any other."""
     if reply not in (0, 1):
-        raise HubUnavailable("protocol", "the server's reply about the index of contracts cannot be read")
+        problem = (
+            f"the server's reply to a change of the index of contracts is {reply!r:.80}, not 0 or 1; {ONE_VERSION}"
+        )
+        raise HubUnavailable("protocol", problem)
     return reply == 1
 
 
 def page_in(reply: object) -> bytes | None:
-    """Reads the reply of GET. Raises HubUnavailable for any other."""
+    """Returns the page in the reply of GET; None if there is none. Raises HubUnavailable for any other reply."""
     if reply is not None and type(reply) is not bytes:
-        raise HubUnavailable("protocol", "the server's reply for a page of contracts cannot be read", applied=False)
+        problem = (
+            f"the server's reply for a page of contracts is of type {type(reply).__name__}, not bytes; {ONE_VERSION}"
+        )
+        raise HubUnavailable("protocol", problem, applied=False)
     return reply
 
 
 def missing_in(reply: object, asked: list[str]) -> list[str]:
-    """Reads the reply of KEEP, as digests. Raises HubUnavailable for any other."""
+    """Returns the digests of missing pages in the reply of KEEP. Raises HubUnavailable for any other."""
     positions: list[Any] = reply if isinstance(reply, list) else [None]
     if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
-        raise HubUnavailable("protocol", "the server's reply about pages of contracts cannot be read")
+        problem = (
+            f"the server's reply about {len(asked)} pages of contracts, {reply!r:.80}, cannot be read; {ONE_VERSION}"
+        )
+        raise HubUnavailable("protocol", problem)
     return [asked[each] for each in positions]

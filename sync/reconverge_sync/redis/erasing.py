@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
 from reconverge_sync.merge.erasing import KEPT_US
 from reconverge_sync.redis.scripts import script
@@ -25,14 +25,15 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:
-    """Reads the orders to erase that are newer than `since_us`. Raises HubUnavailable."""
+    """Returns the orders to erase that are newer than `since_us`. Raises HubUnavailable."""
     reply = await call("EVAL", READ_ORDERS, 1, key, since_us, given_time)
     try:
         hub_us, *flat = (str(each, "utf-8") for each in reply)
         orders = [Erasure(int(at), mark) for mark, at in zip(flat[::2], flat[1::2], strict=True)]
         return Erasures(int(hub_us), sorted(orders))
     except (ValueError, TypeError) as error:
-        raise HubUnavailable("protocol", f"the orders to erase identities cannot be read: {error}") from error
+        problem = f"the orders to erase identities at {key} cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem) from error
 
 
 async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: str) -> int:

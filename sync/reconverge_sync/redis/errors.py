@@ -52,7 +52,7 @@ _BY_TEXT: Final = (
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """Converts an exception of the client to HubUnavailable, with a text that is safe to show.
+    """Returns an exception of the client as HubUnavailable, with a text that is safe to show.
 
     The text has none of `secrets`: a server that does not know AUTH would repeat the command with its password.
     """
@@ -68,7 +68,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return HubUnavailable("auth", text[:200], applied=False)
     if isinstance(error, exceptions.TimeoutError | asyncio.TimeoutError | TimeoutError):
-        return HubUnavailable("timeout", "no answer in time", applied=None)
+        return HubUnavailable("timeout", "the server did not answer in time; check that it runs", applied=None)
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text[:200], applied=False)
     if isinstance(error, exceptions.ConnectionError | OSError):

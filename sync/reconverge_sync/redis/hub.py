@@ -176,13 +176,13 @@ class RedisHub:
         await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the published settings. If they have not changed, only their mark is transferred."""
+        """Returns the published settings, or None. If they have not changed, only their mark is transferred."""
         reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index of the contracts. If it has not changed, only its mark is transferred."""
+        """Returns the index of the contracts, or None. If it has not changed, only its mark is transferred."""
         reply = await self._call("EVAL", READ, 1, self._index_key, self._index.mark, bytes_max + 1)
         self._index = posted(reply, self._index)
         return self._index.payload
@@ -352,7 +352,7 @@ class RedisHub:
             await servers.close()
 
     async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
-        """Runs the script of the merge rule. `keys` is the number of keys, which come before the arguments."""
+        """Returns the reply of the merge rule's script. `keys` is the number of keys, before the arguments."""
         try:
             return await self._call("EVALSHA", SCRIPT_SHA, keys, *keys_and_arguments, shard=shard)
         except HubUnavailable as error:
@@ -422,5 +422,5 @@ def _cells_of(limit: LimitReport) -> str:
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
-    """Opens the hub of a `redis://`, `rediss://` or `redis+unix://` URL, or of the same with `valkey`."""
+    """Returns the hub of a `redis://`, `rediss://` or `redis+unix://` URL, or of the same with `valkey`."""
     return RedisHub(url, settings)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
+from reconverge.hub.checking.answers import shown
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
 from reconverge_sync.redis.scripts import script
 
@@ -24,38 +25,42 @@ LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
-    """Writes loans as the names of their cells and the arguments of LEND. Raises HubUnavailable for invalid loans."""
+    """Returns loans as the names of their cells and the arguments of LEND. Raises HubUnavailable for invalid loans."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
-        raise HubUnavailable("protocol", "the loans are malformed", applied=False)
+        problem = f"the batch {sequence} of {len(loans)} loans of {lender[:80]!r} is invalid; send at most {LOANS_MAX}"
+        raise HubUnavailable("protocol", problem, applied=False)
     arguments: list[str | int] = [lender, sequence, ""]
     for cell, amount, until_us in loans:
         if not (cell.startswith(CELLS) and 0 <= amount <= WHOLE_MAX and 0 <= until_us <= WHOLE_MAX):
-            raise HubUnavailable("protocol", "a loan cannot be sent", applied=False)
+            problem = f"a loan of {amount} until {until_us} us has an invalid cell or number; {ONE_VERSION}"
+            raise HubUnavailable("protocol", problem, applied=False)
         arguments += [amount, until_us]
     return [loan.cell for loan in loans], arguments
 
 
 def read_wishes(reply: Any) -> Wishes:
-    """Reads the reply of WISHES. Raises HubUnavailable for any other."""
+    """Returns the wishes in the reply of WISHES. Raises HubUnavailable for any other."""
     try:
         hub_us, generation, lease_us, *flat = reply
         named = zip(flat[::2], flat[1::2], strict=True)
         wishes = tuple(_wish(str(name, "utf-8"), packed) for name, packed in named)
         return Wishes(int(hub_us), str(generation, "utf-8"), _whole(lease_us), wishes)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"the wishes cannot be read: {str(error)[:200]}") from error
+        problem = f"the wishes of a region's nodes at its hub cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem) from error
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Reads the reply of LEND. Raises HubUnavailable for any other."""
+    """Returns what became of loans, from the reply of LEND. Raises HubUnavailable for any other."""
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
-            raise ValueError("it has another number of loans")
+            raise ValueError(f"{loans} loans were sent, and {len(held)} are in it")
         status = Status.STALE if stale else Status.MERGED
         return Lent(int(hub_us), str(generation, "utf-8"), status, tuple(_whole(each, least=-1) for each in held))
     except (ValueError, TypeError) as error:
-        raise HubUnavailable("protocol", f"the answer about loans cannot be read: {str(error)[:200]}") from error
+        problem = f"the answer about {loans} loans of a region cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem) from error
 
 
 def _wish(name: str, packed: Any) -> Wish:
@@ -63,11 +68,11 @@ def _wish(name: str, packed: Any) -> Wish:
     unpacker.feed(packed)
     limit, *numbers = unpacker
     if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
-        raise ValueError("not a wish")
+        raise ValueError(f"a wish of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid name")
     return Wish(name, limit, *map(_whole, numbers))
 
 
 def _whole(value: object, *, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= WHOLE_MAX:
-        raise ValueError(f"{value!r:.40} is not a whole number")
+        raise ValueError(f"{value!r:.40} is not a whole number from {least} to {WHOLE_MAX}")
     return value

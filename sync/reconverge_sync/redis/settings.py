@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge_sync.redis.scripts import script
 
 POST: Final = script("post_settings")
@@ -32,4 +32,5 @@ def posted(reply: object, known: Posted) -> Posted:
         case [bytes(mark), bytes(payload)]:
             return Posted(mark, payload)
         case _:
-            raise HubUnavailable("protocol", "the published settings at the server cannot be read", applied=False)
+            problem = f"the server's reply about published settings cannot be read; publish them anew, or {ONE_VERSION}"
+            raise HubUnavailable("protocol", problem, applied=False)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgpack
 
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
 from reconverge_sync.merge.ledger import DEPARTED, Entry, LedgerCell, NodeRecord
 from reconverge_sync.merge.loans import Credit, Identity, Lending
@@ -35,7 +35,9 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
     try:
         hub_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
         if int(schema) > SCHEMA_VERSION:
-            raise ValueError(f"the data are of schema {int(schema)}, which is newer than {SCHEMA_VERSION}")
+            raise ValueError(
+                f"the data are of schema {int(schema)}, newer than {SCHEMA_VERSION}, which this version reads"
+            )
         shard = LedgerShard(str(generation, "utf-8"), int(born_us), lost == b"1", int(adopted))
         shard.nodes = {str(name, "utf-8"): _node(packed) for name, packed in _fields(nodes).items()}
         lending = Lending()
@@ -47,11 +49,12 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
         shard.lending = lending
         return shard, int(hub_us)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"the stored data cannot be read: {str(error)[:200]}") from error
+        problem = f"the data of a shard at the server cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        raise HubUnavailable("protocol", problem) from error
 
 
 def _fields(flat: Any) -> dict[bytes, bytes]:
-    """Reads a hash from a list of fields and values in turn."""
+    """Returns a hash from a list of fields and values in turn."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -76,7 +79,7 @@ def _cell(stored: Fields) -> LedgerCell:
 
 
 def _loans(packed: bytes | None) -> dict[str, Credit]:
-    """Reads the loans to a cell, by lender."""
+    """Returns the loans to a cell, by lender."""
     _, *flat = list(_unpacked(packed)) if packed else [0]
     four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
     return {
@@ -86,10 +89,10 @@ def _loans(packed: bytes | None) -> dict[str, Credit]:
 
 
 def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
-    """Unpacks numbers in the order of `names`, by name. Raises ValueError if there are fewer than `least`."""
+    """Returns packed numbers, in the order of `names`, by name. Raises ValueError if there are fewer than `least`."""
     values = list(_unpacked(packed))
     if not least <= len(values) <= len(names):
-        raise ValueError(f"{len(values)} numbers instead of {least} to {len(names)}")
+        raise ValueError(f"a cell or a node's entry has {len(values)} numbers instead of {least} to {len(names)}")
     return {name: _value(name, value) for name, value in zip(names, values, strict=False)}
 
 
@@ -104,13 +107,13 @@ def _value(name: str, value: object) -> object:
         return value if isinstance(value, str) else str(value)
     if name in FRACTIONS and isinstance(value, float):
         return value
-    return _whole(value)
+    return _whole(value, name)
 
 
-def _whole(value: object) -> int:
-    """Reads a whole number of a Lua script, which may come as a double. Raises ValueError for any other value."""
+def _whole(value: object, name: str = "a field of a node or a loan") -> int:
+    """Returns a whole number of a Lua script, which may come as a double. Raises ValueError for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or abs(value) > WHOLE_MAX:
-        raise ValueError(f"{value!r:.40} is not a whole number")
+        raise ValueError(f"{name} is {value!r:.40}, not a whole number")
     return value

@@ -15,7 +15,7 @@ import msgpack
 from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.report import WHOLE_MAX
 from reconverge.hub.usage import (
     EVENTS_MAX,
@@ -54,7 +54,7 @@ from reconverge_sync.redis.scripts import Script, script_of
 
 T = TypeVar("T")
 
-UNREADABLE: Final = "the hub's usage cannot be read"
+UNREADABLE: Final = "the usage that the server keeps cannot be read"
 META_MS: Final = Retention().keep_ms(MONTH)
 """The milliseconds for which the marks of an export are kept after the last batch."""
 EVENTS_KEPT_MS: Final = META_MS
@@ -254,7 +254,9 @@ class RedisAddresses:
         try:
             return {_identity(name): _checked_sketch(sketch) for name, sketch in pairs if name[:1] == b"i"}
         except ValueError as error:
-            raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
+            when = Period(HOUR, hour)
+            problem = f"the sketches of addresses of {when} in shard {shard} cannot be read: {str(error)[:200]}"
+            raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
         """Returns the key of an hour's sketches. It has a hash of the secret, as key names are visible to others."""
@@ -262,7 +264,7 @@ class RedisAddresses:
 
 
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]]:
-    """Groups rows by period and page: each with its place in the batch, its field and its counts."""
+    """Returns rows grouped by period and page: each with its place in the batch, its field and its counts."""
     groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
     for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)
@@ -278,11 +280,11 @@ def _packed(value: object) -> bytes:
 
 
 def _read(reader: Callable[[Any], T], reply: object) -> T:
-    """Reads a reply. Raises HubUnavailable when the reader cannot."""
+    """Returns what `reader` finds in a reply. Raises HubUnavailable if it cannot read the reply."""
     try:
         return reader(reply)
     except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"{UNREADABLE}: {str(error)[:200]}") from error
+        raise HubUnavailable("protocol", f"{UNREADABLE}: {str(error)[:200]}; {ONE_VERSION}") from error
 
 
 def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
@@ -293,7 +295,7 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
-    """Reads the script's reply about rows that came in the order of these places."""
+    """Returns the script's reply about rows that came in the order of these places."""
     known, merged, folded, hub_us, count, *rest = reply
     refused = tuple(sorted(places[int(each) - 1] for each in rest[:count]))
     marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(rest[count:])}
@@ -310,7 +312,7 @@ def _numbers(packed: bytes, count: int) -> list[int]:
     unpacker.feed(packed)
     numbers = list(unpacker)
     if len(numbers) != count or any(type(each) is not int or abs(each) > WHOLE_MAX for each in numbers):
-        raise ValueError(f"a field does not have {count} whole numbers")
+        raise ValueError(f"a field of usage has {len(numbers)} numbers, not {count} whole ones")
     return numbers
 
 

@@ -78,5 +78,5 @@ class SentinelHub(RedisHub):
 
 
 def open_sentinel(url: str, settings: HubSettings) -> SentinelHub:
-    """Opens the hub of a `redis+sentinel://` or `rediss+sentinel://` URL, or of the same with `valkey`."""
+    """Returns the hub of a `redis+sentinel://` or `rediss+sentinel://` URL, or of the same with `valkey`."""
     return SentinelHub(url, settings)

@@ -67,7 +67,7 @@ class SentinelMaster:
             return answer
 
     async def place(self) -> Place:
-        """Asks the Sentinels for the master's address. Raises HubUnavailable, or the client's errors."""
+        """Returns the master's address, by the Sentinels. Raises HubUnavailable, or the client's errors."""
         async with asyncio.timeout(self._timeout_s * FIND_SHARE):
             return await self._named()
 
@@ -148,7 +148,11 @@ class SentinelMaster:
         service = self._connection.service
         reply: Any = await client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
         if reply is None:
-            raise HubUnavailable("unknown-service", f"the Sentinel at {sentinel} knows no {service!r}", applied=False)
+            raise HubUnavailable(
+                "unknown-service",
+                f"the Sentinel at {sentinel} knows no service {service!r}; correct the URL",
+                applied=False,
+            )
         host, port = (part.decode() if isinstance(part, bytes) else str(part) for part in reply)
         return Place(host, int(port))
 

@@ -225,7 +225,7 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
             ["--in-doubt", "ask:5ms", "--policy", "naive"],
             "has an effect only with a policy that grants allowances; add one with --policy",
         ),
-        (["--policy", "lenient"], "policy='lenient': unknown; known: strict, balanced"),
+        (["--policy", "lenient"], "policy='lenient': is no policy; known: strict, balanced"),
         (["--limit", "many/minute"], "limit 'many/minute', at character 1: expected a number"),
         (["--limit", "1/s, 2/m"], "several quotas, where one is expected"),
         (["--slices", "5", "--algorithm", "sliding-log"], "slices go with sliding-slices"),
@@ -320,7 +320,7 @@ def test_a_node_that_is_lost_is_told_and_ends_the_run(running: subprocess.Popen[
     _, err = running.communicate(timeout=60)
 
     assert MISTAKE == running.returncode
-    assert "a node ended with status -9, and its results are lost; run the replay again" in err
+    assert "a node of the replay ended with status -9, so its results are lost; try again" in err
     assert "Traceback" not in err
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in nodes), "all nodes are gone")
 

@@ -210,4 +210,7 @@ def test_without_a_hub_there_are_no_contracts(make_agent: Any) -> None:
     with Browser(console(make_agent("memory://"), tokens=TOKENS, settings_secret=SECRET)) as client:
         response = client.get("/contracts", headers=READS)
 
-    assert (501, "no contracts are kept at this hub") == (response.status_code, response.json()["detail"])
+    assert (501, "no contracts are kept at this hub; use a Redis or a broker of MQTT") == (
+        response.status_code,
+        response.json()["detail"],
+    )

@@ -364,17 +364,20 @@ def test_a_method_that_is_decorated_as_a_function_is_told() -> None:
         ({"KEY_FUNC": "by_ip"}, r"RECONVERGE\['KEY_FUNC'\].*not a function"),
         ({"AGENT": "os.path"}, r"RECONVERGE\['AGENT'\]"),
         ({"AGENT": "os.path", "HUB": "memory://"}, r"RECONVERGE\['HUB'\].*'AGENT'"),
-        ({"RULES": {"PATHS": ["/"]}}, r"RECONVERGE\['RULES'\]: is not a list"),
-        ({"RULES": ["1/hour"]}, r"RECONVERGE\['RULES'\]\[0\]: is neither"),
+        ({"RULES": {"PATHS": ["/"]}}, r"RECONVERGE\['RULES'\]: is dict, not a list"),
+        ({"RULES": ["1/hour"]}, r"RECONVERGE\['RULES'\]\[0\]: is str, neither"),
         ({"RULES": [{"PATHS": ["/"]}]}, r"RECONVERGE\['RULES'\]\[0\]: has no 'LIMITS'"),
         ({"RULES": [{"LIMITS": "1/hour", "PATH": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATH'\]"),
         ({"RULES": [{"LIMITS": "1/hour", "PATHS": "/"}]}, r"RECONVERGE\['RULES'\]\[0\]\['PATHS'\]"),
-        ({"RULES": [{"LIMITS": "1/hour", "VIEWS": "home"}]}, r"RECONVERGE\['RULES'\]\[0\]\['VIEWS'\]: is not a list"),
+        (
+            {"RULES": [{"LIMITS": "1/hour", "VIEWS": "home"}]},
+            r"RECONVERGE\['RULES'\]\[0\]\['VIEWS'\]: is str, not a list",
+        ),
         (
             {"RULES": [{"LIMITS": "1/hour", "VIEWS": ["hone"]}]},
             r"\['VIEWS'\]: no URL has a view named 'hone'.*home.*shop:item",
         ),
-        ("1/hour", "RECONVERGE: is not a dictionary"),
+        ("1/hour", "RECONVERGE: is str, not a dictionary"),
     ],
 )
 @pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])

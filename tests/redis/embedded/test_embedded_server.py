@@ -255,7 +255,7 @@ def test_a_directory_of_somebody_else_is_not_used(directory: Path, level: int) -
     directory.mkdir(parents=True)
     os.chown([directory, directory.parent][level], 12345, -1)
 
-    with pytest.raises(HubUnavailable, match="belongs to another user"):
+    with pytest.raises(HubUnavailable, match="belongs to the user"):
         asyncio.run(_hello(EmbeddedHub("embedded://shared", SETTINGS)))
 
 
@@ -276,7 +276,7 @@ def test_a_server_that_does_not_start_is_unavailable(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RECONVERGE_REDIS_SERVER", "/bin/false")
     monkeypatch.setattr(embedded, "START_S", 0.5)
 
-    with pytest.raises(HubUnavailable, match=r"^embedded: /bin/false did not start; see .*redis\.log$"):
+    with pytest.raises(HubUnavailable, match=r"^embedded: /bin/false did not start; read the reason in .*redis\.log$"):
         asyncio.run(_hello(EmbeddedHub("embedded://shared", SETTINGS)))
 
 

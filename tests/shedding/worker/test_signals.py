@@ -172,5 +172,5 @@ def test_targets_that_make_no_sense_are_told(make: object) -> None:
 
 def test_a_signal_that_is_none_is_told() -> None:
     """A string in place of a signal is an error that says what there is."""
-    with pytest.raises(InvalidSetting, match="must be a LoopLag or an Occupancy"):
+    with pytest.raises(InvalidSetting, match="a LoopLag or an Occupancy"):
         WorkerShedder("lag")  # type: ignore[arg-type]  # what is tested

@@ -26,6 +26,7 @@ from secrets import token_hex
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from reconverge.errors import ONE_VERSION
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX
 from reconverge.kernel import Table
 from reconverge.limiter.waiting.waiters import queued_at
@@ -231,7 +232,7 @@ def _stack(said: Any) -> StackLoad:
     )
     counts = [made.admitted, *(each for layer in made.layers for each in (layer.refused, layer.would_refuse))]
     if any(len(each) != len(classes) for each in counts) or len(set(classes)) < len(classes):
-        raise ValueError("classes")
+        raise ValueError(f"classes: {len(classes)} names, of which one is there twice or lacks a count; {ONE_VERSION}")
     return made
 
 

@@ -160,7 +160,7 @@ async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None
 
 
 def _facts(given: Sequence[str]) -> dict[str, str]:
-    """Reads the values of `--fact`, by name. Raises InvalidSetting."""
+    """Returns the values of `--fact`, by name. Raises InvalidSetting."""
     facts: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")

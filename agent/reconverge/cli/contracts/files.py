@@ -63,7 +63,7 @@ def print_schema() -> None:
 
 
 def read_file(file: Path) -> Document:
-    """Reads the contracts in a file. Raises InvalidConfiguration, with line and field."""
+    """Returns the contracts read from a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
 
     return read_contracts(file)

@@ -63,7 +63,9 @@ def _language_of(out: Path) -> str:
     """Returns the language of a new file, by the end of its name. Raises InvalidSetting."""
     languages = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
     if out.suffix not in languages:
-        raise InvalidSetting("out", str(out), f"ends in none of {', '.join(languages)}")
+        raise InvalidSetting(
+            "out", str(out), f"ends in none of {', '.join(languages)}; give the file one of these endings"
+        )
     return languages[out.suffix]
 
 
@@ -75,4 +77,4 @@ def _write(out: Path, text: str) -> None:
     except FileExistsError:
         raise InvalidSetting("out", str(out), "is there already; take another name, or remove it first") from None
     except OSError as error:
-        raise InvalidSetting("out", str(out), f"cannot be written: {error}") from None
+        raise InvalidSetting("out", str(out), f"cannot be written: {error}; choose another path") from None

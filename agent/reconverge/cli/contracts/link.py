@@ -55,7 +55,7 @@ def link(
 
 
 def _secret_as_said() -> str:
-    """Reads the secret for links from the environment; an argument would show in the list of processes.
+    """Returns the secret for links from the environment; an argument would show in the list of processes.
 
     Raises InvalidSetting.
     """
@@ -68,7 +68,7 @@ def _secret_as_said() -> str:
 
 
 def _seconds(name: str, text: str) -> int:
-    """Reads for how long a link is valid, in whole seconds. Raises InvalidSetting."""
+    """Returns for how long a link is valid, in whole seconds. Raises InvalidSetting."""
     found = _LIFETIME.fullmatch(text.strip())
     if found is None:
         raise InvalidSetting(name, text, "is not a time like 30m, 12h, '7 days' or a number of seconds")

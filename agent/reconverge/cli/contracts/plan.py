@@ -193,7 +193,7 @@ def _on_slots(document: Document) -> Iterator[str]:
 
 
 def _read(path: Path) -> Document:
-    """Reads the contracts in a file. Raises InvalidConfiguration, with line and field."""
+    """Returns the contracts read from a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
 
     return read_contracts(path)

@@ -97,7 +97,7 @@ class Shown:
         }
 
     def _own_s(self, moment_ns: int) -> float:
-        """Converts a moment to the recording's own time, in seconds."""
+        """Returns a moment in the recording's own time, in seconds."""
         return (moment_ns - round(self.began_s * SECOND_NS)) / SECOND_NS
 
 

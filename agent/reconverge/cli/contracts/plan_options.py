@@ -32,7 +32,9 @@ def facts_in(texts: Sequence[str]) -> dict[str, str]:
         if name == CUSTOMER:
             raise InvalidSetting("fact", text, "is given by --customer already; leave it out")
         if name in facts:
-            raise InvalidSetting("fact", text, f"is given twice; the column {facts[name]!r} was named before")
+            raise InvalidSetting(
+                "fact", text, f"gives the fact {name} again, which has the column {facts[name]!r}; leave one out"
+            )
         facts[name] = column
     return facts
 
@@ -45,13 +47,15 @@ def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
         if not limit or not column:
             raise InvalidSetting(setting, text, "is neither COLUMN nor LIMIT=COLUMN, such as tokens=context_tokens")
         if limit in columns:
-            raise InvalidSetting(setting, text, f"is given twice; the column {columns[limit]!r} was named before")
+            raise InvalidSetting(
+                setting, text, f"is a second column beside {columns[limit]!r} for the same limits; leave one out"
+            )
         columns[limit] = column
     return columns
 
 
 def most_refused(text: str, requests: int) -> Fraction:
-    """Reads how many of all requests may be newly refused, a number or a percentage. Raises InvalidSetting."""
+    """Returns how many of all requests may be newly refused: a number or a percentage. Raises InvalidSetting."""
     match = _MOST.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(
@@ -138,7 +142,9 @@ def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]
             )
         return 0.0
     if span.since_1970:
-        problem = f"the recording's times are since 1970 already; its first is {span.first_s:.15g}"
+        problem = (
+            f"has no effect, as the recording's times are since 1970 already, from {span.first_s:.15g} on; leave it out"
+        )
         raise InvalidSetting("began", began, problem)
     try:
         moment = datetime.fromisoformat(began)
@@ -146,5 +152,7 @@ def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]
         raise InvalidSetting("began", began, "is no moment like 2026-11-23T12:00:00Z") from None
     began_s = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not 0 <= began_s <= MOMENT_MAX_S - span.last_s:
-        raise InvalidSetting("began", began, "is before 1970, or the recording ends after 2100")
+        raise InvalidSetting(
+            "began", began, "is before 1970, or lets the recording end after 2100; give a moment between"
+        )
     return began_s

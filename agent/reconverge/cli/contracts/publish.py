@@ -47,7 +47,7 @@ def publish(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Reads a file of contracts. Raises InvalidConfiguration, with line and field."""
+    """Returns the table in a file of contracts. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)

@@ -48,7 +48,7 @@ class RecordingColumns:
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
 
     def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
-        """Describes the requests that `requests_in` reads."""
+        """Returns a description of the requests that `requests_in` reads."""
         facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
         return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 
@@ -75,7 +75,9 @@ def span_of(path: Path, columns: RecordingColumns) -> Span:
             time.
     """
     if path.exists() and not path.is_file():
-        raise InvalidTrace(path, "is no file; a recording is read twice, so it cannot come out of a pipe")
+        raise InvalidTrace(
+            path, "is no file; a recording is read twice, so it cannot come out of a pipe; save it to a file first"
+        )
     first_s = last_s = 0.0
     requests = 0
 

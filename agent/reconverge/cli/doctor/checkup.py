@@ -55,7 +55,7 @@ class Checkup:
 
 
 async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
-    """Examines a hub. A hub that cannot examine itself must have been opened in a scratch namespace."""
+    """Returns the findings of a hub. A hub that cannot examine itself must have been opened in a scratch namespace."""
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
         async with deadline:
@@ -155,6 +155,6 @@ def _ms(nanoseconds: float) -> str:
 
 
 def _rounded_up(seconds: float) -> float:
-    """Rounds a number up to one significant digit."""
+    """Returns a number rounded up to one significant digit."""
     digit = 10.0 ** math.floor(math.log10(seconds))
     return round(math.ceil(seconds / digit) * digit, 9)

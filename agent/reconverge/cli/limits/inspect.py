@@ -120,7 +120,7 @@ def inspect(
 
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[KeyStanding]:
-    """Reads a key at the hub, under all quotas of these tables. Raises InvalidKey, HubUnavailable."""
+    """Returns how a key stands at the hub, under all quotas of these tables. Raises InvalidKey, HubUnavailable."""
     kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)

@@ -142,9 +142,11 @@ class _ReplayNode:
         except EOFError:
             self._process.join(1.0)
             raise FleetFailed(
-                f"a node ended with status {self._process.exitcode}, and its results are lost; run the replay again"
+                f"a node of the replay ended with status {self._process.exitcode}, so its results are lost; try again"
             ) from None
-        raise FleetFailed("a node does not answer any more, and its results are lost; run the replay again")
+        raise FleetFailed(
+            "a node of the replay does not answer any more, so its results are lost; run the replay again"
+        )
 
     def end(self) -> None:
         """Ends the worker process."""
@@ -323,7 +325,7 @@ def _await_readiness(nodes: list[_ReplayNode]) -> None:
     for node in nodes:
         problem = node.hear(deadline_s)
         if problem is not None:
-            raise FleetFailed(f"a node could not start: {problem}")
+            raise FleetFailed(f"a node of the replay could not start: {problem}")
 
 
 def _oversee(
@@ -360,7 +362,9 @@ class _LagPatience:
         if done != self._done:
             self._done, self._since_s = done, time.monotonic()
         elif time.monotonic() > self._since_s + 3 * LAST_WORDS_S:
-            raise FleetFailed("a node makes no progress any more, and its results are lost; run the replay again")
+            raise FleetFailed(
+                f"no node has made a request for {3 * LAST_WORDS_S:g} s, after {done} requests; run the replay again"
+            )
 
 
 def _progress(nodes: list[_ReplayNode], elapsed_s: float, duration_s: float, cut: frozenset[int]) -> Progress:

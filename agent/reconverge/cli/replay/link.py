@@ -49,7 +49,7 @@ class Cut:
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, random: Random) -> Cut:
-        """Reads `NODES@START+LENGTH`; the nodes are drawn by `random` from `nodes`. Raises InvalidSetting."""
+        """Returns the cut `NODES@START+LENGTH`; its nodes are drawn by `random` from `nodes`. Raises InvalidSetting."""
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise InvalidSetting("cut", text, "is not NODES@START+LENGTH, like 2@30s+20s, half@10s+5s or all@8s+6s")

@@ -44,7 +44,7 @@ def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -
             sentences = [verdict_on(judgement) for judgement in judgements]
             picture.save_page(chart, path, heading="reconverge replay", sentences=sentences, table=table)
     except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None
+        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
 
 
 def chart_of(outcome: ReplayOutcome) -> Chart:

@@ -169,12 +169,12 @@ def _policies(names: list[str]) -> tuple[str, ...]:
     """Returns the policies to compare, each once. Raises InvalidSetting."""
     for name in names:
         if name not in POLICIES:
-            raise InvalidSetting("policy", name, f"unknown; known: {', '.join(POLICIES)}")
+            raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(POLICIES)}")
     return tuple(dict.fromkeys(names))
 
 
 def _requests(trace: Path, columns: Columns, max_gap: float | None) -> list[RecordedRequest]:
-    """Reads the recording, with idle stretches shortened to `max_gap` seconds if that is given."""
+    """Returns the requests of the recording, with idle stretches shortened to `max_gap` seconds if that is given."""
     requests = read_trace(trace, columns)
     if max_gap is None:
         return requests

@@ -114,13 +114,13 @@ def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -
                 found = True
                 yield item
     except FileNotFoundError:
-        raise InvalidTrace(path, "there is no such file") from None
+        raise InvalidTrace(path, "there is no such file; give the path of a CSV file of requests") from None
     except UnicodeDecodeError:
         raise InvalidTrace(path, "is not a text file in UTF-8; a gzipped one has to end in .gz") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidTrace(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not found:
-        raise InvalidTrace(path, "has no requests")
+        raise InvalidTrace(path, "has no requests; add a line for each, below the line of columns")
 
 
 def _opened(path: Path) -> IO[str]:
@@ -139,7 +139,7 @@ def _rows(path: Path, file: IO[str], needed: Sequence[str], parse: Callable[[Row
     try:
         for row in reader:
             if REST in row:
-                raise ValueError("has more fields than there are columns")
+                raise ValueError(f"has more fields than there are columns, {len(row[REST])} more; remove them")
             yield parse(row)
     except (ValueError, csv.Error) as error:
         raise InvalidTrace(path, str(error), reader.line_num) from None
@@ -155,10 +155,10 @@ def _request(row: Row, columns: Columns) -> RecordedRequest:
 def _arrival(row: Row, nodes: int) -> SimulatedArrival:
     node = amount_in(row, "node")
     if node >= nodes:
-        raise ValueError(f"node is {node}, but the nodes are 0 to {nodes - 1}")
+        raise ValueError(f"node is {node}, but the nodes are 0 to {nodes - 1}; correct it, or have more nodes")
     moment_s = moment_s_in(row)
     if moment_s < 0:
-        raise ValueError(f"{TIME} is {moment_s:g}, before the start")
+        raise ValueError(f"{TIME} is {moment_s:g}, before the start; times begin with 0")
     key = key_in(row, "key") if "key" in row else ALL
     cost = amount_in(row, "cost") if "cost" in row else 1
     return SimulatedArrival(round(moment_s * SECOND_NS), node, key, cost)
@@ -172,7 +172,7 @@ def moment_s_in(row: Row) -> float:
     except ValueError:
         raise ValueError(f"{TIME} is {text!r}, not a number of seconds") from None
     if not math.isfinite(t_s):
-        raise ValueError(f"{TIME} is {text!r}, not a moment")
+        raise ValueError(f"{TIME} is {text!r}, not a moment; give seconds")
     return t_s
 
 
@@ -188,7 +188,7 @@ def field_in(row: Row, name: str) -> str:
     """Returns the text of a column. Raises ValueError if it is empty."""
     text = row[name]
     if not text:
-        raise ValueError(f"{name} is missing")
+        raise ValueError(f"{name} is missing; fill in this column")
     return text
 
 

@@ -13,7 +13,7 @@ from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
 from reconverge.cli.shared.asking import ask_hub, secrets_as_said
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.errors import InvalidSetting, asked
+from reconverge.errors import InvalidSetting, asked, shown
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, VARIABLE, InvalidDocument, Rejection
@@ -100,7 +100,7 @@ def _end(problem: str) -> None:
 
 
 def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
-    """Reads the settings in a file. Raises InvalidConfiguration, with line and field."""
+    """Returns the settings in a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)
@@ -116,7 +116,9 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
             raise wrong(f"there is no such setting; known: {', '.join(known)}{asked(name, known)}", name)
     lifetime = said.pop(LIFETIME, None)
     if type(lifetime) is not int or not 1 <= lifetime <= LIFETIME_MAX_S:
-        raise wrong(f"must be the seconds for which to obey, from 1 to {LIFETIME_MAX_S}", LIFETIME)
+        raise wrong(
+            f"must be the seconds for which to obey, from 1 to {LIFETIME_MAX_S}, not {shown(lifetime)}", LIFETIME
+        )
     issued = now_ns // SECOND_NS
     said |= {
         "namespace": namespace,
@@ -133,7 +135,7 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
 
 
 def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable[T]]) -> T:
-    """Calls the settings store of a hub. Raises HubUnavailable, or InvalidSetting if the hub keeps no settings."""
+    """Returns a settings store's answer. Raises HubUnavailable, or InvalidSetting if the hub keeps no settings."""
 
     async def ask(hub: Hub) -> T:
         if not isinstance(hub, SettingsStore):

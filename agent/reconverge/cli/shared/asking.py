@@ -24,7 +24,7 @@ LOOK_S: Final = 0.02
 
 
 def secrets_as_said() -> Secrets:
-    """Reads the secrets from the environment; an argument would show in process lists. Raises InvalidSetting."""
+    """Returns the secrets from the environment; an argument would show in process lists. Raises InvalidSetting."""
     if not os.environ.get(VARIABLE):
         raise InvalidSetting(
             VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"

@@ -84,7 +84,7 @@ class Chart:
 def check_available(path: Path | None = None) -> None:
     """Raises MissingExtra if matplotlib is not installed, and InvalidSetting if `path` cannot become a picture."""
     if path is not None and path.suffix not in (".png", ".html"):
-        raise InvalidSetting("plot", str(path), "must end in .png or .html")
+        raise InvalidSetting("plot", str(path), f"must end in .png or .html, not in {path.suffix!r}")
     if path is not None and not path.parent.is_dir():
         raise InvalidSetting("plot", str(path), "cannot be written: there is no such directory; make it first")
     if find_spec("matplotlib") is None:

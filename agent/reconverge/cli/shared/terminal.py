@@ -31,7 +31,7 @@ def seconds(name: str, text: str) -> float:
 
 
 def round_trip_ns(name: str, text: str) -> int:
-    """Reads the round trip to a hub, in nanoseconds. Raises InvalidSetting, also if exchanges would always time out."""
+    """Returns a round trip to a hub, in nanoseconds. Raises InvalidSetting, also if exchanges would time out."""
     time_s = seconds(name, text)
     if time_s > ROUND_TRIP_MAX:
         raise InvalidSetting(name, text, f"must be at most {ROUND_TRIP_MAX:g}s: a node gives up an exchange after 1 s")

@@ -35,7 +35,9 @@ class Output:
             try:
                 self._file = Path(self._to).open("a", encoding="utf-8")
             except OSError as error:
-                raise InvalidSetting("to", self._to, f"cannot be written: {error.strerror}") from None
+                raise InvalidSetting(
+                    "to", self._to, f"cannot be written: {error.strerror}; choose another path"
+                ) from None
             self._header = self._header and self._file.tell() == 0
         return self
 
@@ -54,7 +56,7 @@ class Output:
             if self._file is not sys.stdout:
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise InvalidSetting("to", self._to, f"cannot be written: {error.strerror}") from None
+            raise InvalidSetting("to", self._to, f"cannot be written: {error.strerror}; choose another path") from None
         self._header = False
 
     def _text(self, events: Sequence[UsageEvent]) -> str:

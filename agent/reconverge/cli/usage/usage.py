@@ -188,7 +188,7 @@ def _left_s(run: ExportRun) -> float:
 
 
 def _sentence_of(run: ExportRun) -> str:
-    """Reports one run, in a sentence."""
+    """Returns a sentence about one run."""
     if not run.leads and run.lease is not None:
         until = datetime.fromtimestamp(run.lease.until_us / 1_000_000, UTC)
         return f"another exporter, {run.lease.exporter}, is at work until {until:%Y-%m-%dT%H:%M:%SZ}"
@@ -219,7 +219,7 @@ def _shown(value: object) -> str:
 
 
 def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:
-    """Calls the usage ledger of a hub. Raises HubUnavailable, or InvalidSetting if the hub does not add usage up."""
+    """Returns a ledger's answer. Raises HubUnavailable, or InvalidSetting if the hub does not add usage up."""
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")

@@ -75,7 +75,7 @@ def check_view(by: str) -> None:
 
 
 async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook | None = None) -> WatchLook:
-    """Takes a look at a fleet. `before` is the look before it, from which rates follow. Raises HubUnavailable."""
+    """Returns a look at a fleet. `before` is the look before it, from which rates follow. Raises HubUnavailable."""
     taken_s = time.monotonic()
     nodes = await live_nodes(hub)
     totals: Mapping[str, Totals] = {}

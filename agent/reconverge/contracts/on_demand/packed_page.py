@@ -88,7 +88,7 @@ class PackedPage(Mapping[str, Customer]):
             yield identity, self._contracts[which]
 
     def tables(self) -> dict[str, Any]:
-        """Writes the page's customers as tables, by their names, without marking the page as used."""
+        """Returns the page's customers as tables, by their names, without marking the page as used."""
         return tables_of(dict(self.items_quietly()))
 
 
@@ -98,9 +98,12 @@ def this_moment() -> int:
 
 
 def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int, pages: int) -> PackedPage:
-    """Reads a page of customers from its table. Raises InvalidContracts, also for a customer of another page."""
+    """Returns a page of customers from its table. Raises InvalidContracts, also for a customer of another page."""
     if not isinstance(said, dict):
-        raise InvalidContracts("a page of customers must be a table", "customers")
+        raise InvalidContracts(
+            f"page {number} of {pages} is {type(said).__name__}, not a table of customers; publish the contracts again",
+            "customers",
+        )
     same: dict[str, Customer] = {}
     customers: dict[str, Customer] = {}
     for identity, each in said.items():
@@ -110,7 +113,11 @@ def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int,
             known = same[key] = checked_customer(identity, each, plans)
         check_identity(identity, "customers")
         if page_number(identity, pages) != number:
-            raise InvalidContracts(f"is on page {number} of {pages}, where it does not belong", "customers", identity)
+            raise InvalidContracts(
+                f"is on page {number} of {pages}, where it does not belong; publish the contracts again",
+                "customers",
+                identity,
+            )
         customers[identity] = known
     return PackedPage(digest, customers)
 

@@ -139,7 +139,7 @@ class PagesOnDemand(PagesOfHub):
     # ------------------------------------------------------------ a version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """Reads the next version: its plans, and the pages that have the customers of the pages held now.
+        """Returns the next version: its plans, and the pages that have the customers of the pages held now.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -165,7 +165,9 @@ class PagesOnDemand(PagesOfHub):
         """Adopts the pages of a document that was just put in force; it must be the one that was read last."""
         before = self.customers
         if self._next is None or self._next[0] is not document:
-            raise AssertionError("another document was made since")
+            raise AssertionError(
+                "the document that came into force is not the one that was read last: a bug in the reader"
+            )
         self._evicted += self._table.evicted
         self.version, self._plans, self._table = self._next
         self._next, self._unread = None, {}

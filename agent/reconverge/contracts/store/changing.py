@@ -162,7 +162,9 @@ def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -
     customers = dict(before.customers)
     if said is None:
         if customers.pop(identity, None) is None:
-            raise InvalidContracts("has no contract to remove", "customers", identity)
+            raise InvalidContracts(
+                "has no contract to remove; check the spelling of the customer's name", "customers", identity
+            )
         return replace(before, customers=customers)
     customers[identity] = checked_customer(identity, said, before.plans)
     after = replace(before, customers=customers)

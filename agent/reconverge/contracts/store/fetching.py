@@ -24,7 +24,7 @@ from reconverge.contracts.store.pages import (
     table_in,
     tables_of,
 )
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.port import ContractStore
 
 FETCHED_AT_ONCE: Final = 3
@@ -155,13 +155,15 @@ class Pages(PagesOfHub):
 
 
 async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
-    """Fetches one page, and checks its digest. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
+    """Returns one page, whose digest was checked. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
     payload = await asyncio.wait_for(store.get_page(digest, bytes_max=PAGE_BYTES_MAX), timeout_s)
     if payload is None:
         raise MissingPage(digest)
     if type(payload) is not bytes:
         raise HubUnavailable(
-            "protocol", f"the hub returned {type(payload).__name__} for a page, not bytes", applied=False
+            "protocol",
+            f"the hub returned {type(payload).__name__} for the page {digest} of contracts, not bytes; {ONE_VERSION}",
+            applied=False,
         )
     table_in(payload, digest)
     return payload

@@ -85,13 +85,13 @@ def minimum_as_said() -> int:
 
 def _index(said: object) -> Index:
     if not isinstance(said, dict) or sorted(said) != sorted(FIELDS):
-        raise InvalidDocument(f"must be a table of {', '.join(FIELDS)}")
+        raise InvalidDocument(f"must be a table of {', '.join(FIELDS)}, not {shown(said)}")
     table: Mapping[str, Any] = said
     check_stamp(table, lifetime_max_s=LIFETIME_MAX_S)
     (plans,) = _digests("plans", [table["plans"]], 1)
     customers = _digests("customers", table["customers"], PAGES_MAX)
     if len(customers) & (len(customers) - 1):
-        raise InvalidDocument(f"{len(customers)} pages are no power of two", "customers")
+        raise InvalidDocument(f"{len(customers)} pages are no power of two, as all publishers write them", "customers")
     return Index(
         namespace=table["namespace"],
         version=table["version"],
@@ -107,9 +107,9 @@ INDEX: Final = Format(MAGIC, _index)
 
 def _digests(name: str, said: object, most: int) -> tuple[str, ...]:
     if not isinstance(said, list) or not 1 <= len(said) <= most:
-        raise InvalidDocument(f"must be a list of 1 to {most} digests", name)
+        raise InvalidDocument(f"must be a list of 1 to {most} digests, not {shown(said)}", name)
     digests: Sequence[object] = said
     for each in digests:
         if not isinstance(each, str) or len(each) != DIGEST_LENGTH or not _DIGITS.issuperset(each):
-            raise InvalidDocument(f"{shown(each)} is no digest", name)
+            raise InvalidDocument(f"{shown(each)} is no digest, which has {DIGEST_LENGTH} hexadecimal digits", name)
     return tuple(each for each in digests if isinstance(each, str))

@@ -45,11 +45,13 @@ class KeptFile:
             return None
         header, line_end, rest = content[:HEADER_BYTES_MAX].partition(b"\n")
         if not header.startswith(MAGIC) or not line_end or len(content) > FILE_BYTES_MAX:
-            raise ValueError("the file was not written by reconverge, or is too long; delete it")
+            raise ValueError(
+                f"{self.path} was not written by reconverge, or is longer than {FILE_BYTES_MAX} bytes; delete it"
+            )
         rest = content[len(header) + 1 :]
         lengths = [int(each) for each in header[len(MAGIC) :].split()]
         if not lengths or min(lengths) < 0 or sum(lengths) != len(rest):
-            raise ValueError("its length is not the one that its head states")
+            raise ValueError(f"the {len(rest)} bytes of {self.path} are not those that its head states; delete it")
         parts: list[bytes] = []
         for length in lengths:
             parts.append(rest[:length])

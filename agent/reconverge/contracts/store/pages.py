@@ -95,38 +95,49 @@ def divided(document: Document, *, pages: int | None = None) -> Divided:
 
 
 def payload_of(said: object) -> bytes:
-    """Writes a page as JSON in bytes. The order of plans, limits and customers is that of the table."""
+    """Returns a page as JSON in bytes. The order of plans, limits and customers is that of the table."""
     return json.dumps(said, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def table_in(payload: bytes, digest: str) -> Any:
-    """Reads the table of a page from JSON. Raises DamagedPage if the bytes have another digest or are not JSON."""
+    """Returns the table of a page from JSON. Raises DamagedPage if the bytes have another digest or are not JSON."""
     if len(payload) > PAGE_BYTES_MAX:
-        raise DamagedPage(f"is longer than {PAGE_BYTES_MAX} bytes")
+        raise DamagedPage(
+            f"has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are read; publish the contracts again"
+        )
     if digest_of(payload) != digest:
-        raise DamagedPage(f"has {len(payload)} bytes with another digest")
+        raise DamagedPage(f"has {len(payload)} bytes with another digest than {digest}; publish the contracts again")
     try:
         return json.loads(payload)
     except (ValueError, RecursionError):
-        raise DamagedPage("is not JSON") from None
+        raise DamagedPage(f"has the digest {digest}, and is not JSON; publish the contracts again") from None
 
 
 def plans_in(said: object) -> Document:
     """Reads the page of plans. Returns a document without customers. Raises InvalidContracts."""
     if isinstance(said, dict) and "customers" in said:
-        raise InvalidContracts("must be on pages of their own, not on the page of plans", "customers")
+        raise InvalidContracts(
+            "must be on pages of their own, not on the page of plans; publish the contracts again", "customers"
+        )
     return checked(said)
 
 
 def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages: int) -> dict[str, Customer]:
-    """Reads the customers of one page. Raises InvalidContracts, also for a customer that belongs on another page."""
+    """Returns the customers of a page. Raises InvalidContracts, also for a customer that belongs on another page."""
     if not isinstance(said, dict):
-        raise InvalidContracts("a page of customers must be a table", "customers")
+        raise InvalidContracts(
+            f"page {number} of {pages} is {type(said).__name__}, not a table of customers; publish the contracts again",
+            "customers",
+        )
     customers: dict[str, Customer] = {}
     for identity, each in said.items():
         customers[identity] = checked_customer(identity, each, plans)
         if page_number(identity, pages) != number:
-            raise InvalidContracts(f"is on page {number} of {pages}, where it does not belong", "customers", identity)
+            raise InvalidContracts(
+                f"is on page {number} of {pages}, where it does not belong; publish the contracts again",
+                "customers",
+                identity,
+            )
     return customers
 
 
@@ -136,12 +147,14 @@ def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document
     for page in pages:
         customers.update(page)
     if len(customers) > CUSTOMERS_MAX:
-        raise InvalidContracts(f"has {len(customers)} entries; at most {CUSTOMERS_MAX} are possible", "customers")
+        raise InvalidContracts(
+            f"has {len(customers)} entries; at most {CUSTOMERS_MAX} are possible; remove some", "customers"
+        )
     return Document(plans.plans, customers, plans.unknown)
 
 
 def tables_of(customers: Mapping[str, Customer]) -> dict[str, Any]:
-    """Writes the customers of a page as tables, by their names."""
+    """Returns the customers of a page as tables, by their names."""
     return {identity: table_of_customer(each) for identity, each in customers.items()}
 
 

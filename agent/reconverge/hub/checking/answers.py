@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import floor
 from typing import Final, NamedTuple, NoReturn
 
-from reconverge.errors import SHOWN_MAX, HubUnavailable
+from reconverge.errors import ONE_VERSION, SHOWN_MAX, HubUnavailable
 from reconverge.hub.report import (
     ANSWER_ROWS,
     NOT_TAKEN,
@@ -84,17 +84,24 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
             isinstance(answer.cells, AnswerRows)
             and len(answer.cells.raw) != count * ANSWER_ROWS[answer.cells.wide].size
         ):
-            raise HubUnavailable("protocol", "the hub's answer is cut off in its last cell")
+            raise HubUnavailable(
+                "protocol", f"the hub's answer for shard {batch.shard} is cut off in its last cell; {ONE_VERSION}"
+            )
         if count != len(batch.cells):
             raise HubUnavailable(
-                "protocol", f"the node reported {len(batch.cells)} cells, and the hub answered {count}"
+                "protocol",
+                f"the node reported {len(batch.cells)} cells of shard {batch.shard}, and the hub answered {count}; "
+                f"{ONE_VERSION}",
             )
         if count:
             odd = (odd_cell or first_odd_cell)(batch.cells, answer.cells, tuple(map(_bounds, batch.limits)))
             if odd >= 0:
-                raise HubUnavailable("protocol", f"the hub's answer about a cell is impossible: {_cell(answer, odd)}")
+                limit = batch.limits[batch.cells[odd][0]].name
+                problem = f"the hub's answer about a key of the limit {limit!r} is impossible: {_cell(answer, odd)}"
+                raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}")
     except (TypeError, ValueError, OverflowError, LookupError, AttributeError) as error:
-        raise HubUnavailable("protocol", f"the cells cannot be read: {str(error)[:SHOWN_MAX]}") from error
+        problem = f"the cells in the hub's answer for shard {batch.shard} cannot be read: {str(error)[:SHOWN_MAX]}"
+        raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from error
 
 
 def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
@@ -168,7 +175,8 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
     if not isinstance(lent.held, tuple):
         _refuse("what is held", lent.held)
     if lent.status is Status.MERGED and len(lent.held) != len(loans):
-        raise HubUnavailable("protocol", f"{len(loans)} loans were sent, and {len(lent.held)} were answered")
+        problem = f"{len(loans)} loans to the region were sent, and the hub answered {len(lent.held)}"
+        raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}")
     for held in lent.held:
         _check_whole("what is held", held, least=-1)
 
@@ -210,7 +218,7 @@ def _cell(answer: Answer, place: int) -> str:
 
 
 def _refuse(what: str, value: object) -> NoReturn:
-    raise HubUnavailable("protocol", f"{what} cannot be {shown(value)}")
+    raise HubUnavailable("protocol", f"{what} cannot be {shown(value)} in a hub's answer; {ONE_VERSION}")
 
 
 def shown(value: object) -> str:

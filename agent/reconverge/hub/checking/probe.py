@@ -7,7 +7,7 @@ from secrets import token_hex
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.diagnosis import Trip
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.limit.limit import FIXED_WINDOW
@@ -68,5 +68,6 @@ async def _exchange(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock
     answer = await exchange(batch)
     received_ns = clock.monotonic_ns()
     if answer.status is not Status.MERGED or len(answer.cells) != len(batch.cells):
-        raise HubUnavailable("protocol", f"the batch of a new node was answered with {answer.status.name}")
+        problem = f"the hub answered a new node's batch of {len(batch.cells)} cells with {answer.status.name} and"
+        raise HubUnavailable("protocol", f"{problem} {len(answer.cells)} cells; {ONE_VERSION}")
     return Trip(sent_ns, received_ns, answer.hub_us)

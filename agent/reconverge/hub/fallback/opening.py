@@ -42,7 +42,11 @@ def open_hubs(
     except InvalidSetting as error:
         raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
     if first.hub is None or second.hub is None:
-        raise InvalidSetting("fallback", second.name, f"needs two hubs; {MEMORY}:// has none")
+        raise InvalidSetting(
+            "fallback",
+            second.name,
+            f"needs two hubs that nodes share, and {MEMORY}:// is none; name two, or leave fallback out",
+        )
     both = two_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
@@ -63,7 +67,7 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
     """
     at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
     if not isinstance(at, KeyReader):
-        problem = f"the hub {name} cannot read the use of all nodes: it is no reconverge.hub.KeyReader"
+        problem = f"the hub {name} cannot read the use of all nodes: name one that implements reconverge.hub.KeyReader"
         raise HubUnavailable("unsupported", problem, applied=False)
     return at
 
@@ -76,7 +80,7 @@ def hubs_in(hub: Hub) -> tuple[Hub, ...]:
 def eraser_in(hub: Hub, name: str) -> Eraser:
     """Returns the hub if identities can be erased from it. Raises HubUnavailable if not."""
     if not isinstance(hub, Eraser):
-        problem = f"the hub {name} cannot erase identities: it is no reconverge.hub.Eraser"
+        problem = f"the hub {name} cannot erase identities: name one that implements reconverge.hub.Eraser"
         raise HubUnavailable("unsupported", problem, applied=False)
     return hub
 
@@ -89,9 +93,11 @@ def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
                     "hub", redacted(hub), f"has a path; agents that share a count name {MEMORY}://NAME"
                 )
             if set("?#") & set(hub):
-                raise InvalidSetting("hub", redacted(hub), "has options, and a node without a hub has none")
+                raise InvalidSetting(
+                    "hub", redacted(hub), f"has options after ? or #, and {MEMORY}:// has none; leave them out"
+                )
             return OpenedHub(None, redacted(hub))
         return OpenedHub(open_hub(hub, settings), redacted(hub))
     if not isinstance(hub, Hub):
-        raise InvalidSetting("hub", hub, "is neither a URL nor a Hub")
+        raise InvalidSetting("hub", hub, "is neither a URL nor a Hub; write one such as 'redis://localhost:6379/0'")
     return OpenedHub(hub, repr(hub))

@@ -197,12 +197,16 @@ class TwoHubsWithSettings(TwoHubs):
         await self._store().post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Reads the settings at the primary.
+        """Returns the settings at the primary; None if none are published.
 
         A node that is with the fallback keeps the settings that it has read before.
         """
         if self._away:
-            raise HubUnavailable("fallback", "settings are at the primary, which does not answer", applied=False)
+            raise HubUnavailable(
+                "fallback",
+                "settings are read from the primary hub, which does not answer now; try again when it does",
+                applied=False,
+            )
         return await self._store().read(bytes_max=bytes_max)
 
     def _store(self) -> SettingsStore:
@@ -214,7 +218,7 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
     """Two hubs, where settings and contracts are kept at the primary only."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Reads the index at the primary. A node that is with the fallback keeps the contracts that it has."""
+        """Returns the index at the primary; None if it has none. With the fallback, a node keeps its contracts."""
         return await self._contracts().read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
@@ -230,13 +234,17 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return await self._contracts().keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints | None:
-        """Returns the hints of the primary, if it has any."""
+        """Returns the hints of the primary; None if it has none."""
         return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
         """Returns the primary. Raises HubUnavailable while the node is with the fallback."""
         if self._away:
-            raise HubUnavailable("fallback", "contracts are at the primary, which does not answer", applied=False)
+            raise HubUnavailable(
+                "fallback",
+                "contracts are at the primary hub, which does not answer now; try again when it does",
+                applied=False,
+            )
         assert isinstance(self._primary, ContractStore)
         return self._primary
 

@@ -350,4 +350,6 @@ def _request_in(args: tuple[Any, ...]) -> web.Request:
             return each
         if isinstance(each, web.View):
             return each.request
-    raise TypeError("a limited handler must take the request as an argument, or be a method of an aiohttp.web.View")
+    kinds = ", ".join(type(each).__name__ for each in args) or "nothing"
+    problem = "a limited handler must take the request as an argument, or be a method of an aiohttp.web.View"
+    raise TypeError(f"{problem}; it was called with {kinds}")

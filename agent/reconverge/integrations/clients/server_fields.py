@@ -43,7 +43,7 @@ class Heard:
 
 
 def heard(status: int, fields: Mapping[str, str], *, now: float) -> Heard:
-    """Reads the limits in a response; `fields` finds names in any case, `now` is in seconds since 1970.
+    """Returns the limits in a response; `fields` finds names in any case, `now` is in seconds since 1970.
 
     A malformed field counts as missing, because the client cannot correct the server.
     """

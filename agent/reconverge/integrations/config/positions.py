@@ -281,11 +281,11 @@ class _Once(yaml.SafeLoader):
 
 
 def _text_of(path: Path, characters_max: int) -> str:
-    """Reads a file as text, without a byte order mark. Raises InvalidConfiguration."""
+    """Returns a file's text, without a byte order mark. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
-                str(path), "cannot be read: it is not a regular file"
+                str(path), "cannot be read: it is not a regular file; name one"
             )  # reading a pipe would wait
         with path.open("rb") as file:
             written = file.read(UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)

@@ -97,7 +97,7 @@ class Access:
             for token in self._tokens:
                 if compare_digest(_signature(token, session[1]), session[2]):
                     return Visitor(token.name, self._role(token.role), _word(token, session[2]))
-        raise Problem(401, "sign in, or send Authorization: Bearer <token>")
+        raise Problem(401, "the request has no valid token; sign in, or send Authorization: Bearer <token>")
 
     def check_change(self, request: Request, visitor: Visitor) -> None:
         """Raises Problem (403) unless the visitor may make changes and the request comes from a page of the console."""
@@ -147,7 +147,9 @@ def check_origin(request: Request) -> None:
     else:
         same = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
     if not same:
-        raise Problem(403, "the request does not come from a page of this console, as far as the browser reports")
+        raise Problem(
+            403, "the browser reports that the request does not come from a page of this console; make it from there"
+        )
 
 
 def _cookie(request: Request, value: str, age_s: int) -> str:

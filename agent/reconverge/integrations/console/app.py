@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from reconverge.agent import Agent
-from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
+from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, shown
 from reconverge.hub.usage import HOUR
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import InvalidDocument, Secrets, UnverifiedDocument
@@ -243,9 +243,13 @@ class _Console:
             return Response(self._files["console.html"], media_type="text/html")
         place = self._places.get(path)
         if place is None:
-            raise Problem(404, "there is no page at this path")
+            raise Problem(404, f"the console has no page at the path {path[:100]!r}; begin with /")
         if request.method != place.method:
-            raise Problem(405, f"this path only accepts {place.method}", fields={"Allow": place.method})
+            raise Problem(
+                405,
+                f"the path {path} only accepts {place.method}, not {request.method[:20]!r}",
+                fields={"Allow": place.method},
+            )
         if place.changes:
             self._access.check_change(request, visitor)
         return await place.serve(request, visitor)
@@ -256,7 +260,9 @@ class _Console:
         The link selects the customer. The response shows the limits of this customer only.
         """
         if request.method not in ("GET", "HEAD"):
-            raise Problem(405, "this path only accepts GET", fields={"Allow": "GET"})
+            raise Problem(
+                405, f"the path {path} only accepts GET, not {request.method[:20]!r}", fields={"Allow": "GET"}
+            )
         try:
             link = customers.opened(request.query_params.getlist(LINK))
         except Problem:
@@ -319,7 +325,9 @@ class _Console:
         named = limit_of_quota(query["limit"])
         limits = limits_named(await self._live.nodes(), named)
         if not limits:
-            raise Problem(404, f"no node has a limit {named[:100]!r}", parameter="limit")
+            raise Problem(
+                404, f"no node that reports now has a limit {named[:100]!r}; check its name", parameter="limit"
+            )
         try:
             return _json_response(await key_standing(self._agent, limits, named, query["key"]))
         except InvalidKey as error:
@@ -349,7 +357,9 @@ class _Console:
             raise wrong_field(422, str(error), ("to",)) from None
         limit = said.get("limit")
         if limit is not None and not isinstance(limit, str):
-            raise wrong_field(422, "must be the name of a limit, or null for all of them", ("limit",))
+            raise wrong_field(
+                422, f"must be the name of a limit, or null for all of them, not {shown(limit)}", ("limit",)
+            )
         try:
             limit = None if limit is None else limit_of_quota(limit)
             reported = (

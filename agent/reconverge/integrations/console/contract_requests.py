@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from reconverge.contracts.model import InvalidContracts, check_identity
 from reconverge.contracts.store.book import VersionConflict
-from reconverge.errors import MissingExtra
+from reconverge.errors import MissingExtra, shown
 from reconverge.integrations.console.access import Visitor
 from reconverge.integrations.console.contracts import ContractPages, ProposedChange
 from reconverge.integrations.contracts.problems import Problem, of_contracts, wrong_field
@@ -96,13 +96,15 @@ async def _asked(request: Request) -> ProposedChange:
     names = {name: said.get(name) for name in ("customer", "plan")}
     for name, value in names.items():
         if value is not None and not isinstance(value, str):
-            raise wrong_field(422, "must be a name", (name,))
+            raise wrong_field(422, f"must be a name, not {shown(value)}", (name,))
     if (names["customer"] is None) == (names["plan"] is None):
-        raise Problem(422, "the body must name either a customer or a plan")
+        raise Problem(422, "the body must name either a customer or a plan, and not both or none of them")
     version = said.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise wrong_field(
-            422, "must be the version of the contracts on which the change is based, a whole number", ("version",)
+            422,
+            f"must be the version of the contracts on which the change is based, not {shown(version)}",
+            ("version",),
         )
     return ProposedChange(names["customer"], names["plan"], said.get("said"), version)
 

@@ -47,7 +47,7 @@ DIFFERENCES_SHOWN_MAX: Final = 20
 EFFECTS_SHOWN_MAX: Final = 10
 RECORDED_MAX: Final = 200_000
 """The most requests of a recording; deciding each of them twice takes some seconds."""
-NOT_KEPT: Final = "no contracts are kept at this hub"
+NOT_KEPT: Final = "no contracts are kept at this hub; use a Redis or a broker of MQTT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,9 @@ class ContractPages:
         version, document = await self._read()
         said = table_of(Document(document.plans, unknown=document.unknown))["plans"].get(name)
         if said is None:
-            raise Problem(404, f"there is no plan {name[:100]!r}", parameter="name")
+            raise Problem(
+                404, f"there is no plan {name[:100]!r} in version {version} of the contracts", parameter="name"
+            )
         return {
             "version": version,
             "name": name,
@@ -265,7 +267,9 @@ def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Docum
         return with_customer(document, asked.customer, asked.said, now_s=now_s)
     table = table_of(document)
     if asked.plan not in table["plans"]:
-        raise InvalidContracts("is not a plan of these contracts", "plans", str(asked.plan))
+        raise InvalidContracts(
+            f"is not a plan of these contracts; known: {', '.join(table['plans']) or 'none'}", "plans", str(asked.plan)
+        )
     table["plans"][asked.plan] = asked.said
     return with_document(document, checked(table), now_s=now_s)
 

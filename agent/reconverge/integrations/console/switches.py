@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.errors import HubUnavailable, ReconvergeError
+from reconverge.errors import HubUnavailable, ReconvergeError, shown
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
 from reconverge.published.publisher import publish, published, renewed, turned, unknown_limits
@@ -109,13 +109,15 @@ def word_of(said: object) -> Word | None:
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:
-        raise ValueError(f"must be one of {', '.join(WORDS)}, or null to leave it to each node")
+        raise ValueError(f"must be one of {', '.join(WORDS)}, or null to leave it to each node, not {shown(said)}")
     return WORDS[said]
 
 
 def _store(hub: Hub) -> SettingsStore:
     if not isinstance(hub, SettingsStore):
-        raise HubUnavailable("unsupported", "settings cannot be published at this hub", applied=False)
+        raise HubUnavailable(
+            "unsupported", "settings cannot be published at this hub; use a Redis or a broker of MQTT", applied=False
+        )
     return hub
 
 

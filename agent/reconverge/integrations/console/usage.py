@@ -39,7 +39,7 @@ KEPT_NS: Final = 60 * SECOND_NS
 PRESENT_NS: Final = 5 * SECOND_NS
 READ_S: Final = 20.0
 """The longest time in which one chart is read."""
-UNSUPPORTED: Final = "usage is not added up at this hub, or only within each process"
+UNSUPPORTED: Final = "usage is not added up at this hub, or only within each process; use a Redis or a broker of MQTT"
 ALL: Final = ""
 """The name that stands for all limits together."""
 
@@ -81,7 +81,7 @@ class UsagePages:
     async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
         """Returns the usage of the last periods of a kind, the newest last, of one customer and limit or of all."""
         if kind not in SHOWN:
-            raise Problem(422, f"must be one of {', '.join(SHOWN)}", parameter="period")
+            raise Problem(422, f"must be one of {', '.join(SHOWN)}, not {kind[:100]!r}", parameter="period")
         last = period_at(kind, self._clock.wall_ns() / SECOND_NS)
         periods = [Period(kind, last.number - ago) for ago in reversed(range(SHOWN[kind]))]
         try:
@@ -89,7 +89,9 @@ class UsagePages:
                 pages = _PageLinks(self._agent, await self._agent.ask_hub(_shards))
                 sums = [await self._sums(pages, each, identity, is_over=each != last) for each in periods]
         except TimeoutError:
-            raise HubUnavailable("timeout", f"usage was not read within {READ_S:g} s") from None
+            raise HubUnavailable(
+                "timeout", f"usage by the {kind} was not read from the hub within {READ_S:g} s; try again"
+            ) from None
         except HubUnavailable as error:
             if error.kind == "unsupported":
                 raise Problem(501, UNSUPPORTED) from None

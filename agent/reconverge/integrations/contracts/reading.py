@@ -59,7 +59,7 @@ def route_path(scope: Mapping[str, Any]) -> str:
         try:
             unquote_to_bytes(raw).decode("utf-8")
         except UnicodeDecodeError:
-            raise Problem(400, "the path is not percent-encoded UTF-8") from None
+            raise Problem(400, "the path is not percent-encoded UTF-8; encode the names in it so") from None
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
@@ -77,7 +77,9 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
         raise Problem(400, f"the query is not percent-encoded UTF-8 with at most {PARAMETERS_MAX} parameters") from None
     query = dict(pairs)
     if len(query) < len(pairs):
-        raise Problem(400, "the query has a parameter twice; send each once")
+        raise Problem(
+            400, f"the query has {len(pairs)} parameters, and one of {', '.join(query)[:200]} twice; send each once"
+        )
     for name in query:
         if known is not None and name not in known:
             there_is = ", ".join(known) or "none"
@@ -113,9 +115,13 @@ class Conditions:
         if self.any_match and not exists:
             raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
         if self.match is not None and version not in self.match:
-            raise _failed(f"the contracts are at version {version}, but If-Match names another one", version)
+            raise _failed(
+                f"the contracts are at version {version}, but If-Match names another one; read them again", version
+            )
         if not reads and exists and self.is_known(version):
-            raise _failed("If-None-Match excludes the version that is there", version)
+            raise _failed(
+                f"the contracts are at version {version}, which If-None-Match excludes; read them again", version
+            )
 
     def is_known(self, version: int) -> bool:
         """Whether a client that reads has this version already."""
@@ -167,7 +173,7 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
     try:
         return dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=fields_max))
     except ValueError:  # the only reason for this error, because wrong bytes are replaced
-        raise Problem(400, f"the form has more than {fields_max} fields") from None
+        raise Problem(400, f"the form has more than {fields_max} fields; send fewer") from None
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
@@ -194,7 +200,7 @@ def _read(raw: bytes) -> Any:
     except RecursionError:
         raise Problem(400, f"the body is nested more than {NESTING_MAX} deep") from None
     except ValueError:  # raised for a whole number with thousands of digits
-        raise Problem(400, "the body has a number that is too long") from None
+        raise Problem(400, "the body has a whole number of thousands of digits; send a smaller one") from None
     _check_nesting(said)
     if _SURROGATE_ESCAPE.search(text):  # in UTF-8, only an escape can make a surrogate
         _check_text(said)
@@ -218,11 +224,15 @@ async def _body(request: Request, bytes_max: int) -> bytes:
 
 def _check_type(request: Request) -> None:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "the body is compressed; send it uncompressed", fields={"Accept-Encoding": "identity"})
+        raise Problem(
+            415,
+            "the body is compressed, by Content-Encoding; send it uncompressed",
+            fields={"Accept-Encoding": "identity"},
+        )
     kind, *parameters = request.headers.get("content-type", "").lower().split(";")
     charset = [each.partition("=")[2].strip(' "') for each in parameters if each.strip().startswith("charset=")]
     if kind.strip() != JSON or (charset and charset != ["utf-8"]):
-        raise Problem(415, f"the body must be {JSON}, in UTF-8", fields={"Accept": JSON})
+        raise Problem(415, f"the body must be {JSON}, in UTF-8, not {kind.strip()[:80]!r}", fields={"Accept": JSON})
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -230,18 +240,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise Problem(400, f"an object of the body has the member {twice[:100]!r} twice")
+        raise Problem(400, f"an object of the body has the member {twice[:100]!r} twice; send it once")
     return found
 
 
 def _no_number(name: str) -> Any:
-    raise Problem(400, f"the body has {name}, which is not a number in JSON")
+    raise Problem(400, f"the body has {name}, which is not a number in JSON; send a finite number")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise Problem(400, f"the body has the number {text[:40]}, which is too large")
+        raise Problem(400, f"the body has the number {text[:40]}, which is too large; send a smaller one")
     return number
 
 
@@ -264,7 +274,7 @@ def _check_text(said: Any) -> None:
     while ahead:
         path, value = ahead.pop()
         if isinstance(value, str) and _SURROGATE.search(value):
-            raise wrong_field(422, "has half of a surrogate pair, which is not a character", path)
+            raise wrong_field(422, "has half of a surrogate pair, which is not a character; send whole ones", path)
         if isinstance(value, dict):
             if any(map(_SURROGATE.search, value)):
                 raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")

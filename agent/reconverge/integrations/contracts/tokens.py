@@ -69,7 +69,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Reads `name: token, role`, the form in files and the environment.
+        """Returns the token in `name: token, role`, the form in files and the environment.
 
         Raises InvalidSetting, which does not show the secret.
         """
@@ -119,7 +119,11 @@ class TokenTable:
         found = _CREDENTIALS.fullmatch(credentials[0])
         token = None if found is None else self._find(found[1])
         if token is None:
-            raise Problem(401, "the token is unknown", fields=_challenge(error="invalid_token"))
+            raise Problem(
+                401,
+                "the token in Authorization is unknown; send one that the API was given",
+                fields=_challenge(error="invalid_token"),
+            )
         if role == "write" and token.role != "write":
             problem = f"the token {token.name!r} may only read; this request needs one that may write"
             raise Problem(403, problem, fields=_challenge(error="insufficient_scope", scope="write"))

@@ -298,7 +298,8 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
     """
     request = getattr(request, "_request", request)  # the request that Django REST framework wraps
     if not hasattr(request, "META"):
-        raise TypeError("a limited view must take the request first; limit a method with method_decorator(limit(...))")
+        problem = f"a limited view must take the request first, not {type(request).__name__}"
+        raise TypeError(f"{problem}; limit a method with method_decorator(limit(...))")
     before = getattr(request, SERVING, None)
     if isinstance(before, ServingRequest):
         yield before, lambda response: response

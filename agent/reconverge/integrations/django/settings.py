@@ -132,7 +132,9 @@ def configured() -> Configured:
             rules.append(guard.declare(_function("LIMITS", said["LIMITS"], SETTING)))
     several = said.get("RULES", ())
     if isinstance(several, str | Mapping) or not isinstance(several, Sequence):
-        raise ImproperlyConfigured(f"{SETTING}['RULES']: is not a list of dictionaries, one for each rule")
+        raise ImproperlyConfigured(
+            f"{SETTING}['RULES']: is {type(several).__name__}, not a list of dictionaries, one for each rule"
+        )
     for number, each in enumerate(cast("Sequence[object]", several)):
         place = f"{SETTING}['RULES'][{number}]"
         rule, names = _rule(each, place)
@@ -148,7 +150,9 @@ def configured() -> Configured:
 def _said() -> Mapping[str, Any]:
     said = getattr(settings, SETTING, None) or {}
     if not isinstance(said, Mapping):
-        raise ImproperlyConfigured(f"{SETTING}: is not a dictionary, such as {{'LIMITS': '100/minute'}}")
+        raise ImproperlyConfigured(
+            f"{SETTING}: is {type(said).__name__}, not a dictionary such as {{'LIMITS': '100/minute'}}"
+        )
     return cast("Mapping[str, Any]", said)
 
 
@@ -185,7 +189,9 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
     if isinstance(said, Rule):
         return said, ()
     if not isinstance(said, Mapping):
-        raise ImproperlyConfigured(f"{place}: is neither a dictionary nor a Rule")
+        raise ImproperlyConfigured(
+            f"{place}: is {type(said).__name__}, neither a dictionary nor a Rule; write {{'LIMITS': '100/minute'}}"
+        )
     rule = cast("Mapping[str, Any]", said)
     _check_names(rule, OF_RULE, place)
     if not rule.get("LIMITS"):
@@ -194,7 +200,9 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
     views = rule.get("VIEWS")
     if views is not None:
         if isinstance(views, str) or not isinstance(views, Sequence) or not views:
-            raise ImproperlyConfigured(f"{place}['VIEWS']: is not a list of names of views")
+            raise ImproperlyConfigured(
+                f"{place}['VIEWS']: is {type(views).__name__}, not a list of one or more names of views"
+            )
         with _naming(place):
             of_rule["exempt_when"] = _other_than(cast("Sequence[str]", views), of_rule.get("exempt_when"))
     with _naming(place):

@@ -54,7 +54,7 @@ class GrpcRequest(Located):
         return {}
 
     def header(self, name: str) -> str | None:
-        """Returns the value of a key in the metadata; several values are joined by commas."""
+        """Returns the value of a key in the metadata, several joined by commas; None if the key is missing."""
         values = self._values(name)
         return ", ".join(values) if values else None
 

@@ -45,7 +45,7 @@ class Queueing(Protocol):
 
     @property
     def max_queue(self) -> int | None:
-        """Returns the most requests that may wait."""
+        """Returns the most requests that may wait; None for any number."""
         ...
 
     @property

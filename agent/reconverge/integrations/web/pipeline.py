@@ -123,7 +123,9 @@ class OfPipeline(Outcome):
         elif name in _AS_YET:
             value = _AS_YET[name]
         else:
-            raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
+            raise AttributeError(
+                f"an outcome has no {name!r}; its other attributes are {', '.join(_AS_YET)}", name=name, obj=self
+            )
         setattr(self, name, value)
         return value
 

@@ -103,7 +103,8 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
-        raise ValueError("one request names the same quota twice; name each limit only once")
+        names = ", ".join(dict.fromkeys(table.name for table in tables))
+        raise ValueError(f"one request names a quota of {names} twice; name each limit only once")
     groups = [groups_of(part.limit, part.costs) for part in parts]
     locks = list(dict.fromkeys(group.lock for each in groups for group in each))
     now_ns = parts[0].limit.tables[0].now_ns()

@@ -52,10 +52,14 @@ class Composites:
         if parents is not None:
             parent = parents[0]
             if len(parents) > 1 or self._kernel.tables.get(parent.name) is not parent:
-                problem = "must be a limit of this agent with one quota and no parent of its own"
+                problem = "must be a limit of this agent with one quota and no parent of its own; name such a one"
                 raise InvalidSetting("parent", parent.name, problem)
             if len(quotas) > 1:
-                raise InvalidSetting("parent", parent.name, f"does not go with several quotas: {', '.join(quotas)}")
+                raise InvalidSetting(
+                    "parent",
+                    parent.name,
+                    f"does not go with several quotas: {', '.join(quotas)}; leave one of the two out",
+                )
             return self.share(name, quotas[name], policy, parent=parent)
         return (
             self.all_of(name, quotas, policy) if len(quotas) > 1 else self._kernel.declare(name, quotas[name], policy)

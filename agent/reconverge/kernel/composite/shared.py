@@ -163,7 +163,8 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
     text = str(share)
     if pool.soft or share.soft:
         raise InvalidLimit(
-            text, "soft cannot be combined with a parent, as use beyond the share is borrowed from the parent"
+            text,
+            "soft cannot be combined with a parent, as use beyond the share is borrowed from the parent; leave it out",
         )
     if share.align == FIRST_HIT or share.algorithm in PACED or share.initial is not None or pool.initial is not None:
         raise InvalidLimit(
@@ -172,9 +173,11 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
             "sum to the parent's quota; leave it out",
         )
     if share.count_refused:
-        raise InvalidLimit(text, "count_refused cannot be combined with a parent, as what a share refuses is borrowed")
+        raise InvalidLimit(
+            text, "count_refused cannot be combined with a parent, as what a share refuses is borrowed; leave it out"
+        )
     if _counted(pool) != _counted(share):
-        raise InvalidLimit(text, f"a share needs the window and the algorithm of its parent, {pool}")
+        raise InvalidLimit(text, f"a share needs the window and the algorithm of its parent, {pool}; give it these")
     quota, nominal = pool.quota - share.quota, pool.nominal - share.nominal
     if quota < 1 or nominal < 1:
         raise InvalidLimit(

@@ -69,7 +69,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Removes a place from anywhere. Returns the place that becomes first by that, if any."""
+        """Removes a place from anywhere. Returns the place that becomes first by that, else None."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:

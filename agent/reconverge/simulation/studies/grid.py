@@ -235,7 +235,7 @@ def as_json(outcomes: Sequence[CellOutcome], made_at: str) -> dict[str, object]:
 
 
 def read_before(path: Path) -> Before:
-    """Reads the figures from a file that `--json` has written."""
+    """Returns the figures in a file that `--json` has written."""
     said = json.loads(path.read_text())
     return {
         each["cell"]["number"]: {

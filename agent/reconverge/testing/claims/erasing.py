@@ -38,7 +38,7 @@ def operator(trial: Trial, scene: Scene) -> Eraser:
     """Returns the hub as an operator's command opens it. Skips the test if no identity can be erased from it."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Eraser):
-        raise SkipTest("no identity can be erased from this hub")
+        raise SkipTest("no identity can be erased from this hub, as it is no reconverge.hub.Eraser")
     return hub
 
 
@@ -75,7 +75,7 @@ def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
     usage = hub.usage if isinstance(hub, UsageHub) else None
     eraser: object = usage
     if usage is None or not isinstance(eraser, UsageEraser):
-        raise SkipTest("no usage can be erased from this hub")
+        raise SkipTest("no usage can be erased from this hub, as its ledger is no UsageEraser")
     return usage, eraser
 
 
@@ -190,7 +190,9 @@ class ErasingClaims(Trial):
         except HubUnavailable as error:
             problem = error
         else:
-            raise AssertionError("more keys were dropped than READ_MAX allows")
+            raise AssertionError(
+                f"{len(too_many)} keys were dropped, more than READ_MAX allows; raise HubUnavailable instead"
+            )
 
         assert problem.applied is False
 
@@ -262,7 +264,7 @@ class ErasingClaims(Trial):
         """Erasure deletes the identity's address sketch of every kept hour, and makes room for another identity."""
         hub, (usage, _) = operator(self, scene), ledger(scene)
         if not isinstance(usage, AddressLedger):
-            raise SkipTest("the hub merges no addresses")
+            raise SkipTest("the hub merges no addresses, as its ledger is no AddressLedger")
         shard, sketch, now = shard_of("ada", usage.shards), b"\x07\x03", scene.hub_us() // HOUR_US
         for hour in (now - 1, now):
             await usage.note_addresses(AddressReport(hour, shard, SECRET, {"ada": sketch, "adam": sketch}))

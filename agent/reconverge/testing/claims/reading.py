@@ -218,7 +218,9 @@ class ReadingClaims(Trial):
             await hub.read_keys(0, [*questions, KeyQuestion(LIMIT, "one more")])
         except HubUnavailable:
             return
-        raise AssertionError("more questions were answered than can be asked at a time")
+        raise AssertionError(
+            f"{len(questions) + 1} questions were answered, more than READ_MAX; raise HubUnavailable instead"
+        )
 
     @claim
     async def test_readers_of_a_shard_see_that_shard(self, scene: Scene) -> None:
@@ -244,6 +246,6 @@ class ReadingClaims(Trial):
                 return
             finally:
                 await hub.close()
-            raise AssertionError("a hub without its server answered a reader")
+            raise AssertionError("a hub without its server answered a reader; it must raise HubUnavailable")
 
         self.on_a_scene(read)

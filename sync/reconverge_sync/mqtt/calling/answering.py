@@ -138,4 +138,6 @@ OPERATIONS: Final[Mapping[str, Callable[[LeaderState, Call], Any]]] = {
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("call")
+        raise MalformedMessage(
+            "call", "a number in a call is out of range; run one version of reconverge on all members"
+        )

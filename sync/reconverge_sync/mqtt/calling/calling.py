@@ -18,7 +18,7 @@ from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.calling.answering import USAGE_OPERATIONS, answer
 from reconverge_sync.mqtt.calling.calls import Call, RefusedReply, read_call, read_reply, write_call, write_reply
 from reconverge_sync.mqtt.leader import Candidate
-from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
+from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST, MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
 """The most calls that wait for the broker at the same time; further ones are refused."""
@@ -28,7 +28,9 @@ SWAP: Final = "swap"
 MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
 RECORD: Final = "record"
 """The name of the call with which a node reports usage."""
-_MEANINGLESS: Final = RefusedReply("protocol", "the leader does not understand the call")
+_MEANINGLESS: Final = RefusedReply(
+    "protocol", "the leader does not understand the call; run one version of reconverge on all members"
+)
 _T = TypeVar("_T")
 
 Post = Callable[[str, MessageKind, bytes], bool]
@@ -91,7 +93,7 @@ class Calls:
         self._waiting[number] = called
         try:
             if not self._post(leader, MessageKind.CALL, write_call(number, call)):
-                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
+                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
             value = await within(called.reply, timeout_s, MUTE)
         finally:
             del self._waiting[number]
@@ -103,7 +105,7 @@ class Calls:
         """Fails all calls that wait for a reply, because the connection is lost."""
         for called in self._waiting.values():
             if not called.reply.done():
-                called.reply.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))
+                called.reply.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))
 
     def hear_reply(self, sender: str, payload: bytes) -> None:
         """Passes a reply that has come to the call that waits for it. Raises MalformedMessage."""
@@ -125,7 +127,9 @@ class Calls:
             if isinstance(value, RefusedReply):
                 own.reply.set_exception(HubUnavailable(value.kind, value.problem, applied=False))
             elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
-                own.reply.set_exception(HubUnavailable("timeout", "the answer came too late"))
+                own.reply.set_exception(
+                    HubUnavailable("timeout", f"the answer came after more than {self._wait_ns / 1e9:g} s; try again")
+                )
             else:
                 own.reply.set_result(value)
 
@@ -153,11 +157,11 @@ class Calls:
             return  # another member may be the leader by now
         if call[0] == SWAP and self._swap is not None:
             if len(self._apart) >= APART_MAX:
-                reply(RefusedReply("busy", f"{APART_MAX} changes are under way already"))
+                reply(RefusedReply("busy", f"the leader makes {APART_MAX} changes at once already; try again later"))
             else:
                 self._answer_apart(self._swap(call[1:]), reply)
         elif self.usage_is_given and call[0] in USAGE_OPERATIONS:
-            reply(RefusedReply("busy", "the leader is about to stop, and hands the usage over"))
+            reply(RefusedReply("busy", "the leader is about to stop, and hands the usage over; try again in a moment"))
         else:
             try:
                 value = answer(kept, call)

@@ -65,7 +65,7 @@ class RefusedReply(NamedTuple):
 
 
 def write_call(number: int, call: Call) -> bytes:
-    """Writes a call as a message. Raises HubUnavailable if a value cannot be sent."""
+    """Returns a call as a message. Raises HubUnavailable if a value cannot be sent."""
     return sealed(MessageKind.CALL, _NUMBER.pack(number) + _packed(call))
 
 
@@ -77,7 +77,7 @@ def read_call(payload: bytes) -> tuple[int, Call]:
 
 
 def write_reply(number: int, value: Any) -> bytes:
-    """Writes the reply to the call of that number as a message. Raises HubUnavailable if a value cannot be sent."""
+    """Returns the reply to the call of that number as a message. Raises HubUnavailable if a value cannot be sent."""
     outcome = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
     return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(outcome))
 
@@ -91,14 +91,15 @@ def read_reply(payload: bytes) -> tuple[int, Any]:
         case [False, str(kind), str(problem)] if is_text(kind, 1) and len(problem) <= PROBLEM_MAX:
             return number, RefusedReply(kind, problem)
         case _:
-            raise MalformedMessage("reply")
+            raise MalformedMessage("reply", f"the outcome of call {number} is neither a value nor a kind and a problem")
 
 
 def _packed(value: Any) -> bytes:
     try:
         return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
     except (ValueError, TypeError, OverflowError):
-        raise HubUnavailable("protocol", "a question or an answer cannot be encoded", applied=False) from None
+        problem = f"a {type(value).__name__} of a question or an answer cannot be written as a message of MQTT"
+        raise HubUnavailable("protocol", f"{problem}; use smaller costs", applied=False) from None
 
 
 def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
@@ -108,14 +109,15 @@ def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
         rest = content[_NUMBER.size :]
         return number, msgpack.unpackb(rest, strict_map_key=False, unicode_errors="surrogatepass")
     except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
-        raise MalformedMessage(kind.name.lower()) from None
+        name = kind.name.lower()
+        raise MalformedMessage(name, f"a {name} of {len(content)} bytes cannot be decoded") from None
 
 
 # ---------------------------------------------------------------- usage
 
 
 def sent_batch(batch: UsageBatch) -> Call:
-    """The arguments of `record`."""
+    """Returns the arguments of `record`."""
     by_key: dict[UsageKey, list[Any]] = {}
     for period, key, counts in batch.rows:
         by_key.setdefault(key, []).append([*period, *counts])
@@ -126,7 +128,7 @@ def sent_batch(batch: UsageBatch) -> Call:
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """Reads the batch of usage that `sent_batch` has written. Raises MalformedMessage."""
+    """Returns the batch of usage that `sent_batch` has written. Raises MalformedMessage."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -148,45 +150,45 @@ def _rows(rows: Any) -> Iterable[UsageRow]:
 
 
 def read_period(sent: Any) -> Period:
-    """Reads a period, written as its kind and number. Raises MalformedMessage."""
+    """Returns a period, written as its kind and number. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and sent[0] in KINDS and is_whole(sent[1]))
     return Period(*sent)
 
 
 def read_key(sent: Any) -> UsageKey:
-    """Reads a usage key, written as identity, limit and route. Raises MalformedMessage."""
+    """Returns a usage key, written as identity, limit and route. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
     return UsageKey(*sent)
 
 
 def read_counts(sent: Any) -> Counts:
-    """Reads the counts of a row, written as a list of whole numbers. Raises MalformedMessage."""
+    """Returns the counts of a row, written as a list of whole numbers. Raises MalformedMessage."""
     _check(len(_list(sent)) == len(Counts._fields))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent))
     return Counts(*sent)
 
 
 def reported_load(load: NodeLoad) -> Call:
-    """Writes a node's load as a list, with rates in thousandths."""
+    """Returns a node's load as a list, with rates in thousandths."""
     return [load.node, round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI), load.at_us]
 
 
 def read_load(sent: Any) -> NodeLoad:
-    """Reads the load that `reported_load` has written. Raises MalformedMessage."""
+    """Returns the load that `reported_load` has written. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[3]))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent[1:3]))
     return NodeLoad(sent[0], sent[1] / MILLI, sent[2] / MILLI, sent[3])
 
 
 def sent_recorded(recorded: Recorded) -> Call:
-    """The answer to `record`."""
+    """Returns the answer to `record`."""
     done, refused = dict(recorded.done), list(recorded.refused)
     return [recorded.known, recorded.merged, recorded.folded, done, recorded.hub_us, refused]
 
 
 def read_recorded(sent: Any) -> Recorded:
-    """Reads the reply that `sent_recorded` has written. Raises MalformedMessage."""
+    """Returns the reply that `sent_recorded` has written. Raises MalformedMessage."""
     _check(len(_list(sent)) == 6)
     known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
@@ -195,7 +197,7 @@ def read_recorded(sent: Any) -> Recorded:
 
 
 def read_lease(sent: Any) -> ExportLease:
-    """Reads the lease of an exporter, written as a list of its fields. Raises MalformedMessage."""
+    """Returns the lease of an exporter, written as a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4)
     leads, exporter, until_us, hub_us = sent
     _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
@@ -203,12 +205,12 @@ def read_lease(sent: Any) -> ExportLease:
 
 
 def sent_marks(marks: ExportMarks) -> Call:
-    """The answer to `marks`."""
+    """Returns the answer to `marks`."""
     return [marks.first, marks.closed, marks.done, dict(marks.late)]
 
 
 def read_marks(sent: Any) -> ExportMarks:
-    """Reads the marks that `sent_marks` has written. Raises MalformedMessage."""
+    """Returns the marks that `sent_marks` has written. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4 and all(each is None or is_whole(each) for each in sent[:3]) and type(sent[3]) is dict)
     _check(all(is_whole(number) and is_whole(mark) for number, mark in sent[3].items()))
     return ExportMarks(*sent)
@@ -220,7 +222,7 @@ def _by_kind(sent: Any) -> Mapping[str, int]:
 
 
 def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
-    """A part of the rows of a page, from `offset` on: the rows, and where to go on, or -1."""
+    """Returns a part of the rows of a page, from `offset` on: the rows, and where to go on, or -1."""
     sent: list[Any] = []
     size, place = 0, offset
     while place < len(rows) and size < REPLY_BYTES_WANTED:
@@ -242,7 +244,7 @@ def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], i
 
 
 def sent_events(events: Sequence[UsageEvent]) -> Call:
-    """Events as they travel, without their period, which is that of the call; as many as fit."""
+    """Returns events as they travel, without their period, which is that of the call; as many as fit."""
     sent: list[Any] = []
     size = 0
     for _, key, number, counts in events:
@@ -254,7 +256,7 @@ def sent_events(events: Sequence[UsageEvent]) -> Call:
 
 
 def read_events(period: Period, sent: Any) -> list[UsageEvent]:
-    """Reads the events that `sent_events` has written. Raises MalformedMessage."""
+    """Returns the events that `sent_events` has written. Raises MalformedMessage."""
     events: list[UsageEvent] = []
     for event in _list(sent):
         _check(len(_list(event)) == 7 and is_whole(event[3]))
@@ -263,7 +265,7 @@ def read_events(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
-    """Reads the events that were delivered, as keys and numbers without counts. Raises MalformedMessage."""
+    """Returns the events that were delivered, as keys and numbers without counts. Raises MalformedMessage."""
     _check(len(_list(sent)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
     for event in sent:
@@ -273,12 +275,12 @@ def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
-    """The arguments of `retract`."""
+    """Returns the arguments of `retract`."""
     return [account, [[*period, *key] for period, key in rows]]
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """Reads the account and the rows that `sent_retracted` has written. Raises MalformedMessage."""
+    """Returns the account and the rows that `sent_retracted` has written. Raises MalformedMessage."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -297,32 +299,32 @@ def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
 
 
 def sent_questions(questions: Sequence[KeyQuestion]) -> Call:
-    """The arguments of `read_keys`."""
+    """Returns the arguments of `read_keys`."""
     return [[list(sent_limit(limit)), key] for limit, key in questions]
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
-    """Reads the questions that `sent_questions` has written. Raises MalformedMessage."""
+    """Returns the questions that `sent_questions` has written. Raises MalformedMessage."""
     _check(len(arguments) <= READ_MAX)
     questions: list[KeyQuestion] = []
     for sent in arguments:
         _check(len(_list(sent)) == 2 and is_text(sent[1], 0, KEY_BYTES_MAX))
         try:
             limit = read_limit(sent[0])
-        except Malformed:
-            raise MalformedMessage("limit") from None
+        except Malformed as error:
+            raise MalformedMessage("limit", f"the limit of a question about a key cannot be read: {error}") from None
         _check(is_text(limit.name) and is_text(limit.variant))
         questions.append(KeyQuestion(limit, sent[1]))
     return questions
 
 
 def sent_readings(readings: KeyReadings) -> Call:
-    """The answer to `read_keys`."""
+    """Returns the answer to `read_keys`."""
     return [readings.hub_us, readings.generation, [list(each) for each in readings.keys]]
 
 
 def read_readings(sent: Any, *, asked: int) -> KeyReadings:
-    """Reads the readings of `asked` keys that `sent_readings` has written. Raises MalformedMessage."""
+    """Returns the readings of `asked` keys that `sent_readings` has written. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3 and is_whole(sent[0]) and is_text(sent[1]) and len(_list(sent[2])) == asked)
     keys: list[KeyReading] = []
     for each in sent[2]:
@@ -332,7 +334,7 @@ def read_readings(sent: Any, *, asked: int) -> KeyReadings:
 
 
 def read_data(sent: Any) -> HubData:
-    """Reads the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
+    """Returns the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == len(HubData._fields))
     data = HubData(*sent)
     _check(is_text(data.generation) and type(data.lost) is bool)
@@ -343,7 +345,7 @@ def read_data(sent: Any) -> HubData:
 
 
 def read_adoption(sent: Any) -> Adoption:
-    """Reads the outcome of adopting a loss, which is a list of its fields. Raises MalformedMessage."""
+    """Returns the outcome of adopting a loss, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[1]))
     return Adoption(*sent)
 
@@ -355,4 +357,7 @@ def _list(value: Any) -> Call:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("call")
+        raise MalformedMessage(
+            "call",
+            "an argument of a call, or a value in its reply, is invalid; run one version of reconverge on all members",
+        )

@@ -48,7 +48,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import TERM_MAX
 from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_whole, sealed
@@ -145,11 +145,11 @@ class PostedIndex:
         if stamp > self._stamp:
             if not self._may_follow(stamp):
                 self._mend()
-                raise MalformedMessage("stamp")
+                raise MalformedMessage("stamp", f"an index has the stamp {stamp}, which cannot follow {self._stamp}")
             self._take(stamp, message, payload, until_s)
         elif message != self._message:
             self._mend()
-            raise MalformedMessage("late")
+            raise MalformedMessage("late", f"an index has the stamp {stamp}, which is not above {self._stamp}")
         self._awaited.hear(message)
 
     def _may_follow(self, stamp: Stamp) -> bool:
@@ -188,7 +188,11 @@ class PostedIndex:
                 if self.read(bytes_max) != over:
                     return False
                 if not self._may_answer(self._wait_ns):
-                    raise HubUnavailable("timeout", "another member may be the leader by now", applied=False)
+                    raise HubUnavailable(
+                        "timeout",
+                        "another member may lead by now, so the index of contracts was not changed; try again",
+                        applied=False,
+                    )
                 message = write_index(self._next_stamp(), self._now_s() + keep_s, payload)
                 await self._send(message, retain=True, keep_s=keep_s)
                 return True
@@ -239,7 +243,9 @@ class PostedPages:
     async def put(self, digest: str, payload: bytes, *, keep_s: float) -> None:
         """Sends a page to be retained, and returns when it has come back."""
         if len(payload) > PAGE_BYTES_MAX:
-            problem = f"a page has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} can be stored"
+            problem = (
+                f"a page of contracts has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are taken; shorten them"
+            )
             raise HubUnavailable("protocol", problem, applied=False)
         async with self._watching([digest]):
             await self._send({digest: payload}, keep_s)
@@ -272,7 +278,10 @@ class PostedPages:
         """Subscribes to pages for the time of the block; when the block begins, the retained ones have come."""
         for digest in digests:
             if DIGEST.fullmatch(digest) is None:
-                raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False)
+                problem = (
+                    f"{digest[:80]!r} is no digest of a page of contracts, which has hexadecimal digits; {ONE_VERSION}"
+                )
+                raise HubUnavailable("protocol", problem, applied=False)
         new = [digest for digest in digests if digest not in self._watched]
         self._watched.update(digests)
         try:
@@ -342,7 +351,7 @@ class PostedPages:
 
 
 def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
-    """Writes an index as a message, with its stamp and the end of its time. Raises HubUnavailable if it is too long."""
+    """Returns an index as a message, with its stamp and the end of its time. Raises HubUnavailable."""
     return sealed(MessageKind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
 
 
@@ -355,9 +364,9 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     try:
         term, number, until_s = _INDEX.unpack_from(content)
     except struct.error:
-        raise MalformedMessage("index") from None
+        raise MalformedMessage("index", f"an index of {len(content)} bytes is cut off in its head") from None
     if not (1 <= term <= TERM_MAX and 1 <= number <= _NUMBER_MAX):
-        raise MalformedMessage("index")
+        raise MalformedMessage("index", f"an index has the term {term} or the number {number}, which is out of range")
     return Stamp(term, number), until_s, content[_INDEX.size :]
 
 
@@ -365,14 +374,16 @@ def read_page(message: bytes) -> tuple[int, bytes]:
     """Reads a page. Returns the end of its time in seconds since 1970, and its content. Raises MalformedMessage."""
     content = body(message, MessageKind.PAGE)
     if len(content) < _UNTIL.size:
-        raise MalformedMessage("page")
+        raise MalformedMessage("page", f"a page of {len(content)} bytes is cut off in its head")
     return _UNTIL.unpack_from(content)[0], content[_UNTIL.size :]
 
 
 def swap_call(payload: bytes, over: bytes | None, bytes_max: int, keep_s: float) -> Call:
-    """Writes the arguments of the call that swaps the index. Raises HubUnavailable if the index is too long."""
+    """Returns the arguments of the call that swaps the index. Raises HubUnavailable if the index is too long."""
     if len(payload) > INDEX_BYTES_MAX:
-        problem = f"an index has {len(payload)} bytes, and at most {INDEX_BYTES_MAX} can be stored"
+        problem = (
+            f"an index of contracts has {len(payload)} bytes, and at most {INDEX_BYTES_MAX} can be stored; shorten it"
+        )
         raise HubUnavailable("protocol", problem, applied=False)
     return [payload, over, bytes_max, max(1, round(keep_s))]
 
@@ -385,4 +396,6 @@ def _swap(arguments: Call) -> tuple[bytes, bytes | None, int, int]:
                 return payload, over, *bounds
         case _:
             pass
-    raise MalformedMessage("call")
+    raise MalformedMessage(
+        "call", f"a call that swaps the index of contracts has {len(arguments)} arguments, or an invalid one"
+    )

@@ -64,7 +64,9 @@ def _read(message: bytes) -> tuple[str, int]:
         (until_ms,) = _UNTIL.unpack_from(content)
         mark = str(content[_UNTIL.size :], "utf-8")
     except (struct.error, ValueError):
-        raise MalformedMessage("mark") from None
+        raise MalformedMessage(
+            "mark", f"a mark of a key secret has {len(content)} bytes that cannot be decoded"
+        ) from None
     if not is_text(mark, 1):
-        raise MalformedMessage("mark")
+        raise MalformedMessage("mark", f"a mark of a key secret has {len(mark)} characters, which is out of range")
     return mark, until_ms

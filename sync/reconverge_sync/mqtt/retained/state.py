@@ -14,6 +14,7 @@ from typing import Final
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.connection import MqttLink
+from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST
 from reconverge_sync.mqtt.retained import contracts, key_mark, settings
 from reconverge_sync.mqtt.retained.contracts import PostedIndex, PostedPages
 from reconverge_sync.mqtt.retained.key_mark import KeyMark
@@ -97,7 +98,7 @@ class Retained:
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
         if not self._connected().post(self.shown(topic), payload, qos=1, retain=retain, keep_s=keep_s):
-            raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
+            raise HubUnavailable("busy", BROKER_BUSY, applied=False)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         await self._connected().subscribe([self.shown(topic) for topic in topics])
@@ -110,7 +111,7 @@ class Retained:
         nonce = token_bytes(8)
         with self._echoes.back(nonce) as back:
             if not self._connected().post(self._echo_topic, nonce, qos=1):
-                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
+                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
             await back
 
     @property
@@ -119,5 +120,5 @@ class Retained:
 
     def _connected(self) -> MqttLink:
         if self._link is None:
-            raise HubUnavailable("connection", "the connection to the broker was lost", applied=False)
+            raise HubUnavailable("connection", CONNECTION_LOST, applied=False)
         return self._link

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.messages import CONNECTION_LOST
 
 
 class Wire(Protocol):
@@ -72,4 +73,4 @@ class Awaited:
         """Fails all futures with HubUnavailable, because the connection is lost."""
         for _, future in self._futures:
             if not future.done():
-                future.set_exception(HubUnavailable(problem.kind, "the connection to the broker was lost"))
+                future.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))

@@ -44,7 +44,7 @@ class RedisFailure(Exception):
 
 
 def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
-    """Converts a client's exception to a RedisFailure, with a finer kind than metrics have."""
+    """Returns a client's exception as a RedisFailure, with a finer kind than metrics have."""
     text = str(error)[:200]
     kind = as_unavailable(error).kind
     origin = error.__context__

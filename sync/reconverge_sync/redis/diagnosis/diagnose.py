@@ -263,7 +263,7 @@ class RedisDiagnosis:
         return ""
 
     async def _ask(self, *command: object) -> Any:
-        """Runs one command. Raises RedisFailure."""
+        """Runs one command, and returns the reply. Raises RedisFailure."""
         try:
             return await self._target.client.execute_command(*command)
         except Exception as error:  # noqa: BLE001  # any error of the client becomes a finding
@@ -297,7 +297,7 @@ class RedisDiagnosis:
 
 
 def pairs(reply: object) -> dict[str, str]:
-    """Reads the reply of HELLO as a dictionary of texts, from a list of names and values in turn or a dictionary.
+    """Returns the reply of HELLO as a dictionary of texts, from a list of names and values in turn or a dictionary.
 
     Any other reply gives an empty dictionary.
     """

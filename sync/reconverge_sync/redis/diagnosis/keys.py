@@ -56,7 +56,7 @@ class KeySample:
 
 
 async def sample_keys(ask: Ask, ask_all: AskAll, namespace: str) -> KeySample:
-    """Reads a sample of the namespace's keys, with a bounded number of commands. Raises what `ask` raises."""
+    """Returns a sample of the namespace's keys, with a bounded number of commands. Raises what `ask` raises."""
     sample, cursor = KeySample(), 0
     for _ in range(CALLS_MAX):
         cursor, names = await ask("SCAN", cursor, "MATCH", _pattern(namespace), "COUNT", SCANNED_AT_ONCE)

@@ -57,7 +57,9 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
     top = file.descriptors()
     ways = _ways(top)
     if not ways:
-        raise file.wrong("has no descriptor with a rate limit, so there is nothing to import", ("descriptors",))
+        raise file.wrong(
+            "has no descriptor with a rate limit, so there is nothing to import; name another file", ("descriptors",)
+        )
     mapping = _Mapping(file, top, ways, _customer_key(ways, customer_key))
     if customer_key is None:
         file.remark(

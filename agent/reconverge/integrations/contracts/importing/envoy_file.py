@@ -82,7 +82,7 @@ class EnvoyFile:
         table = self._table(self.source.said, ROOT_FIELDS, ())
         domain = self._text(table, "domain", ())
         if not domain:
-            raise self.wrong("is missing; Envoy requires one, too", ("domain",))
+            raise self.wrong("is missing; write the domain of the limits, which Envoy requires, too", ("domain",))
         self.remark(
             f"{shown(domain)} is not part of contracts; agents separate domains by their namespace", ("domain",)
         )
@@ -115,7 +115,7 @@ class EnvoyFile:
         table = self._table(said, DESCRIPTOR_FIELDS, path)
         key, value = self._text(table, "key", path), self._text(table, "value", path)
         if not key:
-            raise self.wrong("is missing; each descriptor must have one", (*path, "key"))
+            raise self.wrong("is missing; write the key of this descriptor", (*path, "key"))
         found = Descriptor(
             path,
             key,
@@ -143,7 +143,9 @@ class EnvoyFile:
         replaces = self._replaces(table.get("replaces") or [], name, (*path, "replaces"))
         if self._truth(table, "unlimited", path):
             if unit:
-                raise self.wrong("cannot be combined with unlimited", (*path, "unit"))
+                raise self.wrong(
+                    f"is {unit!r}, and cannot be combined with unlimited; leave one of them out", (*path, "unit")
+                )
             return Rate(name=name, replaces=replaces)
         if unit not in UNITS:
             raise self.wrong(f"must be one of {', '.join(UNITS)}, not {unit!r}{asked(unit, UNITS)}", (*path, "unit"))
@@ -167,7 +169,7 @@ class EnvoyFile:
         for place, each in enumerate(said):
             name = self._text(self._table(each, ("name",), (*path, str(place))), "name", (*path, str(place)))
             if not name or name == own:
-                raise self.wrong("must name another rate limit", (*path, str(place)))
+                raise self.wrong(f"must name another rate limit of the file, not {name!r}", (*path, str(place)))
             names.append(name)
         return tuple(names)
 

@@ -84,7 +84,7 @@ class _Import:
             parts = self._parts(contract, CONTRACT, (IDENTIFIER, POLICY))
             identity = self._only(contract, parts, IDENTIFIER)
             if not identity.text:
-                raise self._wrong(identity, "is empty")
+                raise self._wrong(identity, "is empty; write the customer's name")
             if identity.text in customers:
                 raise self._wrong(identity, f"{shown(identity.text)} already has a contract above; remove one")
             limits = self._limits(contract, [part for part in parts if part.name == POLICY])
@@ -92,7 +92,7 @@ class _Import:
             plans[plan] = {"limits": limits}
             customers[identity.text] = {"plan": plan}
         if not customers:
-            raise self._wrong(root, f"has no {CONTRACT}")
+            raise self._wrong(root, f"has no {CONTRACT}, so there is nothing to import; add one")
         self._remark(root, "has no plan for other customers, so their requests are refused")
         return imported(self.source, table, self.remarks)
 
@@ -133,7 +133,7 @@ class _Import:
         if element.name != name:
             raise self._wrong(element, f"is not <{name}>; a file begins with <{CONTRACT}>, <{CONTRACTS}> or <{POLICY}>")
         if element.text:
-            raise self._wrong(element, f"has text of its own: {shown(element.text)}")
+            raise self._wrong(element, f"has text of its own: {shown(element.text)}; remove it")
         for part in element.below:
             if part.name not in known:
                 raise self._wrong(part, f"is unknown in <{name}>; known: {', '.join(known)}{asked(part.name, known)}")
@@ -142,9 +142,9 @@ class _Import:
     def _only(self, element: Element, parts: Sequence[Element], name: str) -> Element:
         found = [part for part in parts if part.name == name]
         if len(found) != 1:
-            raise self._wrong(element, f"must contain one <{name}>, and has {len(found)}")
+            raise self._wrong(element, f"must contain exactly one <{name}>, and has {len(found)}")
         if found[0].below:
-            raise self._wrong(found[0], "must contain text, and has elements")
+            raise self._wrong(found[0], "must contain text alone, and has elements; remove them")
         return found[0]
 
     def _wrong(self, element: Element, problem: str) -> InvalidConfiguration:
@@ -166,7 +166,7 @@ def _root(path: Path) -> Element:
         if attributes:
             raise wrong(f"<{shown(name)}> has attributes, which have no meaning in a contract; remove them")
         if len(above) > DEPTH_MAX:
-            raise wrong(f"has more than {DEPTH_MAX} levels of nested elements")
+            raise wrong(f"has more than {DEPTH_MAX} levels of nested elements; contracts need fewer")
         element = Element(name, parser.CurrentLineNumber)
         above[-1].below.append(element)
         above.append(element)
@@ -196,11 +196,11 @@ def _root(path: Path) -> Element:
 
 
 def _written(path: Path) -> bytes:
-    """Reads a file. Raises InvalidConfiguration."""
+    """Returns the bytes of a file. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
-                str(path), "cannot be read: it is not a regular file"
+                str(path), "cannot be read: it is not a regular file; name one"
             )  # reading a pipe would wait
         with path.open("rb") as file:
             written = file.read(BYTES_MAX + 1)

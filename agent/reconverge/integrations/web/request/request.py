@@ -57,7 +57,7 @@ class Request(Protocol):
 
     @property
     def client(self) -> str | None:
-        """Returns the trusted address of the client; see `Addresses`."""
+        """Returns the trusted address of the client, or None if it has none; see `Addresses`."""
         ...
 
     @property

@@ -27,16 +27,16 @@ class Trial:
         return hub
 
     def make_stranger(self, hub: Hub) -> Hub:
-        raise SkipTest("make_stranger is not provided")
+        raise SkipTest("the suite has no make_stranger; define it to test a hub of another namespace")
 
     def make_operator(self, hub: Hub) -> Hub:
         return self.join(hub)
 
     def make_unreachable(self) -> Hub:
-        raise SkipTest("make_unreachable is not provided")
+        raise SkipTest("the suite has no make_unreachable; define it to test a hub that cannot be reached")
 
     async def lose_data(self, hub: Hub) -> None:
-        raise SkipTest("lose_data is not provided")
+        raise SkipTest("the suite has no lose_data; define it to test what nodes do when a hub has lost its data")
 
     def scene(self) -> Scene:
         """Returns a scene with a new hub and a new clock."""
