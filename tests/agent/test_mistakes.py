@@ -127,7 +127,7 @@ LIMITS: dict[str, Mistake] = {
     "a limiter of the other kind": (
         lambda: _agent_with("login").limiter("login", reconverge.SlotLimiter),
         InvalidSetting,
-        ("'login'", "limits a rate, and has no slots", "pass a SlotLimiter here"),
+        ("'login'", "limits a rate, and has no slots", "expected a SlotLimiter, as agent.concurrency returns"),
     ),
     "a misspelt limit": (
         lambda: _agent_with("login", "search").limiter("logn"),

@@ -252,7 +252,7 @@ def test_a_node_that_starts_believes_no_version_below_the_minimum(hub: MemoryHub
     assert {"ada": "pro"} == believing.customers
     assert {} == careful.customers
     assert {"old": 1} == careful.reader.stats().rejected
-    with pytest.raises(InvalidSetting, match="minimum=-1: is not a version; versions go from 0 to"):
+    with pytest.raises(InvalidSetting, match="minimum=-1: is not a version; give a whole number from 0 to"):
         Verifier(INDEX, "shop", Secrets(SECRET), minimum=-1)
 
 

@@ -218,7 +218,7 @@ async def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> 
     leader, other = await leader_and_other(fleet)
     leader.membership().servers[0].candidate._usage._held_max = 4
     await other.usage.record(batch_of([row_of(5), row_of(5, identity="zeta")]))
-    with pytest.raises(HubUnavailable, match=r"^full: there are 4 rows of usage"):
+    with pytest.raises(HubUnavailable, match=r"^full: this hub keeps 4 rows of usage"):
         await other.usage.record(batch_of([row_of(5, identity="more")], sequence=2, answered=1))
     assert (await other.usage.record(batch_of([row_of(6)], sequence=3, answered=1))).merged
     assert {"acme": 6, "zeta": 5} == {key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()}

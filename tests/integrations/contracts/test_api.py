@@ -412,6 +412,6 @@ def test_a_fact_by_which_no_limit_counts_is_refused(book: FilledBook, reader: Ap
     missing = reader.get("/customers/globex%2Feu/explain").json()
 
     assert (400, "usr") == (wrong.status_code, wrong.json()["parameter"])
-    assert "no limit counts by 'usr'; those that limits count by: user; did you mean 'user'?" == wrong.json()["detail"]
+    assert "no limit counts by 'usr'; limits count by: user; did you mean 'user'?" == wrong.json()["detail"]
     assert 200 == api.get("/customers/acme/explain?user=ada").status_code
     assert "limit 'by-user' counts by 'user', which the request does not give; add ?user=..." == missing["detail"]

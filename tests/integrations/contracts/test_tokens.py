@@ -182,7 +182,7 @@ def test_what_is_no_book_and_explains_nothing_is_told(book: FilledBook) -> None:
     """When the application is made, and not by the first request."""
     wrongs: list[dict[str, Any]] = [{"book": {}}, {"book": book, "contracts": object()}]
     for wrong in wrongs:
-        with pytest.raises(InvalidSetting, match=r"is no Book|lacks the methods"):
+        with pytest.raises(InvalidSetting, match=r"is not a Book|lacks the methods"):
             contracts_api(tokens=TOKENS, **wrong)
 
 

@@ -106,7 +106,7 @@ def test_a_limit_cannot_stand_in_two_parts() -> None:
     """To look up one key may make another one leave that is new."""
     (limiter,) = limiters("5/hour")
 
-    with pytest.raises(ValueError, match="the same quota twice"):
+    with pytest.raises(ValueError, match="names a quota of l0 twice; name each limit only once"):
         settle_jointly([part_of(limiter, "ada"), part_of(limiter, "bob")])
 
 
