@@ -101,8 +101,10 @@ def _is_busy_with_a_script(server: RedisServer, admin: redis.Redis) -> Iterator[
 def _stored(kind: str, key: str, *words: str) -> Fault:
     @contextmanager
     def fault(server: RedisServer, admin: redis.Redis) -> Iterator[None]:
-        admin.rename(key, "kept")
-        admin.execute_command(kind, key, *words)
+        with admin.pipeline(transaction=True) as both:  # or an exchange in between makes the key anew
+            both.rename(key, "kept")
+            both.execute_command(kind, key, *words)
+            both.execute()
         yield
         admin.rename("kept", key)
 
