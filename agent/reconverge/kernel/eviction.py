@@ -13,11 +13,11 @@
 # 2. With a hub, the key that is used least leaves; of those used alike, the one that was used least before, and then
 #    the one that was not asked about for longest. All it has used must be reported and acknowledged. The node lowers
 #    its allowances to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub
-#   has  confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count
-#   its  use twice until that has faded, never less than once.  What a smooth limit has on credit is known to the node
-#   alone, and is forgotten with the key. So one that owes more  than a window's worth stays until that is paid for: a
-#   large request would be the way to another one.  A key of which something is in progress stays, too: the hub forgets
-#   that with the key.
+#    has confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count
+#    its use twice until that has faded, never less than once. What a smooth limit has on credit is known to the node
+#    alone, and is forgotten with the key. So one that owes more than a window's worth stays until that is paid for: a
+#    large request would be the way to another one. A key of which something is in progress stays, too: the hub forgets
+#    that with the key.
 # 3. Without a hub, the key that has used less of two leaves, if that is half of its quota at most, and what it has used
 #    is remembered (`lookup.py`, `evicted.py`).
 # 4. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).

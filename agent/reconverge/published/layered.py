@@ -2,18 +2,20 @@
 
 # Theory of operation. The rules for every setting that can be published:
 #
-#   1. A published value wins over the node's own. If nothing is published, the node's own value is in force.   2. A cap
-# bounds the published value: beyond the cap, the part that the cap allows is in force.   3. A cap does not bound the
-# node's own value, because the cap is the node's, too: `RateLimiter.change` may exceed it.   4. Each layer changes
-# independently. When settings expire, the node's own value at that time is in force, not the one      at the time of
-# their publication.
+#   1. A published value wins over the node's own. If nothing is published, the node's own value is in force.
+#   2. A cap bounds the published value: beyond the cap, the part that the cap allows is in force.
+#   3. A cap does not bound the node's own value, because the cap is the node's, too: `RateLimiter.change` may exceed
+#      it.
+#   4. Each layer changes independently. When settings expire, the node's own value at that time is in force, not the
+#      one at the time of their publication.
 #
 # Settings differ in their cap, and in the value that it allows:
 #
-#   setting            cap                                                allows   quota and burst    the limit's `cap`;
-# without one the node's own      the smaller, quota by quota   max_overshoot      the node's own
-# the smaller   switch             if the limit has a `cap`, the node's own; else -   the one that refuses more   sync
-# interval      none
+#   setting            cap                                                allows
+#   quota and burst    the limit's `cap`; without one the node's own      the smaller, quota by quota
+#   max_overshoot      the node's own                                     the smaller
+#   switch             if the limit has a `cap`, the node's own; else -   the one that refuses more
+#   sync interval      none
 #
 # Different parts of the process write the layers: threads and signal handlers of the application, and the exchange. So
 # each layer is assigned by itself, in one step. A frozen value of both layers, made from an earlier state of the other

@@ -11,13 +11,15 @@
 # the merge rule, only to save a command that costs 90 us where the barest one costs 79. As long as the document is the
 # same, Redis answers only with its mark.
 #
-#     the hub returns                            the node     ----------------------------------------
-# ---------------------------------------------------------------------     the document in force
-# does nothing     a valid one of a higher version            fetches its parts, and puts all of it in force at once
-# premature, expired, or lacking a page      rejects it, and checks it again each time, as this may resolve itself
-# any other                                  rejects it, and does not check it again     nothing, or an older one
-# rejects the older one, and posts the document in force again     no answer                                  keeps the
-# document in force; each further look is delayed more
+#     the hub returns                            the node
+#     ----------------------------------------   ---------------------------------------------------------------------
+#     the document in force                      does nothing
+#     a valid one of a higher version            fetches its parts, and puts all of it in force at once
+#     premature, expired, or lacking a page      rejects it, and checks it again each time, as this may resolve itself
+#     any other                                  rejects it, and does not check it again
+#     an older one                               rejects it, and posts the document in force again
+#     nothing                                    posts the document in force again
+#     no answer                                  keeps the document in force; each further look is delayed more
 #
 # Each rejection is counted by its reason, and logged once until a document is accepted: otherwise a client with access
 # to the hub could fill a log. A document that this node fails to apply is rejected, too, and the one before stays in
@@ -30,14 +32,14 @@
 #
 # Settings and contracts differ in their requirements:
 #
-#                           settings (`published/settings_reader.py`)      contracts (`contracts/store/reader.py`)
-# in force until        they expire: they may be an emergency's        new ones come: customers must not lose theirs;
-# the end is for nodes that start     further parts         none                                           pages, in
-# part fetched as customers need them     posted again by       one write, whatever is there                   pages,
-# then a swap of the document just read     read                  once in an interval                            less
-# often while the hub pushes hints     a start without hub   the node's own settings                        the last
-# contracts, from a file     an old one, replayed  accepted by a node that starts                 not below the minimum
-# that an operator has set
+#                           settings (`published/settings_reader.py`)   contracts (`contracts/store/reader.py`)
+#     in force until        they expire: they may be an emergency's     new ones come: customers must not lose theirs;
+#                                                                       the end is for nodes that start
+#     further parts         none                                        pages, in part fetched as customers need them
+#     posted again by       one write over any content                  pages, then a swap of the document just read
+#     read                  once in an interval                         less often while the hub pushes hints
+#     a start without hub   the node's own settings                     the last contracts, from a file
+#     an old one, replayed  accepted by a node that starts              not below the minimum that an operator has set
 
 from __future__ import annotations
 

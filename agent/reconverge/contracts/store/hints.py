@@ -10,7 +10,7 @@
 # delays the change by a period, and after it the node looks in every interval until the next hint comes:
 #
 #     listens, and hints come                         looks once in PERIOD intervals, or PERIOD_S
-#     a look finds what no hint announced              looks once in an interval, and connects anew
+#     a look finds what no hint announced             looks once in an interval, and connects anew
 #     the connection is lost, or was never there      looks at once, and then once in an interval
 #
 #     too many hints come in a second     looks at once, and then once in an interval; listens again after FLOODED_S

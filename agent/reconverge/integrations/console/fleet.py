@@ -5,9 +5,10 @@
 # Exposure. A limit has a declared bound on what a window may admit beyond it, for one key and all nodes together. How
 # much of that is possible at this moment depends on which nodes may go beyond their allowances now:
 #
-#     policy      declared bound      possible at this moment     strict      0                   0     balanced    s*C
-# + N*c           s*C + F*c, as overdrafts are granted to all nodes together; 0 if F is 0     available   (N-1)*C
-# the same: a node that is cut off continues to admit
+#     policy      declared bound      possible at this moment
+#     strict      0                   0
+#     balanced    s*C + N*c           s*C + F*c, as overdrafts are granted to all nodes together; 0 if F is 0
+#     available   (N-1)*C             the same: a node that is cut off continues to admit
 #
 # with the capacity C, the overshoot s of the policy, the largest cost c of a request, N nodes that have the limit, and
 # F of them that have had an answer from the hub within three intervals. A node that has left no snapshot for a while

@@ -12,9 +12,10 @@ app = LoadSheddingMiddleware(app)
 #
 # Waiting for the client is not work (`shedding/admission.py`), so the request steps aside, which frees its slot, while
 #
-#     the rest of its body is missing      `receive` has to wait, and no response has begun     the server cannot send
-# yet           `send` has to wait     it is an event stream                from the beginning of the response
-# (text/event-stream) to its end     the application declares a wait      `with waiting(scope)`, as in a long poll
+#     the rest of its body is missing      `receive` has to wait, and no response has begun
+#     the server cannot send yet           `send` has to wait
+#     it is an event stream                from the beginning of the response (text/event-stream) to its end
+#     the application declares a wait      `with waiting(scope)`, as in a long poll
 #
 # and at no other time: a `receive` whose message is there already changes nothing. If a handler awaits something
 # itself, a database or the news of a long poll, the middleware cannot distinguish these, so they count as work unless

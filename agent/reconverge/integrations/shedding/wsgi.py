@@ -16,12 +16,12 @@ app = WsgiLoadSheddingMiddleware(app, workers=8)
 # in `write`, and within `waiting`. WSGI does not allow as much as ASGI:
 #
 # - The thread stays occupied. As many idle clients as there are threads stop a threaded server, and no code behind the
-# server can help: a buffering proxy, or a time limit of the server, does. - It is unknown whether a part of the body
-# has arrived already, so each read and each part counts as a wait, even if it   takes no time. - A request cannot be
-# refused after its body has arrived, because a read cannot send a response. It goes on, counted   beyond the limit;
-# there are never more of these requests than threads. - A buffering server reads the body before it calls the
-# application, so none of this occurs, nor is it needed.
-# - A server that reads the body before it calls the application (a buffering one) shows nothing of this, and need not.
+#   server can help: a buffering proxy, or a time limit of the server, does.
+# - It is unknown whether a part of the body has arrived already, so each read and each part counts as a wait, even if
+#   it takes no time.
+# - A request cannot be refused after its body has arrived, because a read cannot send a response. It goes on, counted
+#   beyond the limit; there are never more of these requests than threads.
+# - A buffering server reads the body before it calls the application, so none of this occurs, nor is it needed.
 
 from __future__ import annotations
 

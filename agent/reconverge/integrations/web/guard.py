@@ -12,7 +12,6 @@
 # with the same limit cannot be decided together, nor can limits of two agents, so these are charged one after the
 # other, and refunded after a refusal. A limit that is off or in shadow refuses nothing, so it is charged last. A rule
 # with `shadow` refuses nothing, either, so no request waits for it: there memory decides.
-# it is charged last. A rule in the shadow refuses nothing, either, so no request waits for it: there memory decides.
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 """
 
 # Theory of operation.
+#
 # For most rules, everything that a decision needs is known when they are declared: a plain function finds the key, the
 # cost is a number, and nothing depends on the response. So each request takes one path: find the keys, charge all
 # limits in one step, and store the decisions. Rulings, fields and refusals are made when they are first read, because
@@ -16,10 +17,12 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 # Every other case continues in the guard's generator (`Guard.check_further`), with the keys that were found, so no
 # function of the application is called twice. Nothing has been charged by then:
 #
-#     case of the request                             continues with     a key to be awaited, hashed or replaced
-# the keys that were found     a key function that fails                       its error     doubt, for a limit that
-# asks the hub            all keys     a limit that is off, in shadow, or has prices   all keys     one of several
-# limits refuses                   all keys: the others are tested, too
+#     case of the request                             continues with
+#     a key to be awaited, hashed or replaced         the keys that were found
+#     a key function that fails                       its error
+#     doubt, for a limit that asks the hub            all keys
+#     a limit that is off, in shadow, or has prices   all keys
+#     one of several limits refuses                   all keys: the others are tested, too
 #
 # The refusal of a request's only limit is decided here.
 #
@@ -30,7 +33,6 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 # because a second rule and the application would find none. Flask checks for each function that it calls whether it
 # must be awaited, so it gets two plain functions; outcomes without a response are settled by `request_tearing_down`,
 # which is connected by the first request that needs it.
-# settled by `request_tearing_down`, which is connected by the first request that leaves something.
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     """Returns the decisions if all limits admit the request; then each has charged it, all in one moment.
 
     Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
-    is needed, as where the compiled kernel does not decide. With `certain`, only requests that fit into the node's own
-    part of each limit are admitted.
+    is needed, as where the compiled kernel does not decide, or a limit of several quotas refuses. With `certain`, only
+    requests that fit into the node's own part of each limit are admitted.
     """
     arguments: list[object] = [certain]
     sizes: list[int] = []
@@ -74,7 +74,7 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     found = hit_all(*arguments)
     if isinstance(found, list):
         return binding_each(found, sizes)
-    return found if len(sizes) == (len(arguments) - 1) // 3 else None  # of several quotas, any of one limit may refuse
+    return found if sum(sizes) == len(sizes) else None  # with several quotas of one limit, others may refuse as well
 
 
 def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decision]:

@@ -7,13 +7,16 @@
 # without a value. To reconverge, a request has a customer and other facts, the customer is on one plan, and all limits
 # of the plan must admit it. The mapping:
 #
-#   keys             facts of a request; a limit counts `by` all keys of its descriptor   one of the keys  is the
-# customer: the one that the caller names, or else the only one without a value   its values       customers, each with
-# limits of its own where the file has other rules for it than for the rest   other values     plans: `tier: gold` above
-# `user` becomes the plan tier_gold, on which customers are put   rate_limit       a limit of a fixed window by the
-# clock, as Envoy counts   unlimited, or a  a limit that is switched off   leaf without it   0 per unit       a bucket
-# that begins empty and takes ten years for one token   shadow_mode      a limit in shadow   replaces         the
-# replaced limit is left out of a plan if the replacing one applies wherever it would
+#   keys             facts of a request; a limit counts `by` all keys of its descriptor
+#   one of the keys  is the customer: the one that the caller names, or else the only one without a value
+#   its values       customers, each with limits of its own where the file has other rules for it than for the rest
+#   other values     plans: `tier: gold` above `user` becomes the plan tier_gold, on which customers are put
+#   rate_limit       a limit of a fixed window by the clock, as Envoy counts
+#   unlimited, or a  a limit that is switched off
+#   leaf without it
+#   0 per unit       a bucket that begins empty and takes ten years for one token
+#   shadow_mode      a limit in shadow
+#   replaces         the replaced limit is left out of a plan if the replacing one applies wherever it would
 #
 # In each plan, Envoy's own search finds the rule for each list of keys, with the values of the plan. So a rule without
 # values is in all plans, and a more special one replaces it where there is one. Requests that match no rule are
