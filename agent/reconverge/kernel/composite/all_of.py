@@ -7,8 +7,8 @@
 # and since no thread ever holds two locks, nothing can deadlock. Locks of their own would need an order that decisions,
 # settlements, snapshots, exchanges and evictions all keep. All quotas are evaluated first and charged afterwards.
 #
-# If all quotas admit, the compiled kernel does `hit` in one call (`at_once.py`), and leaves the cells as this file would:
-# the tests of the twins compare them. `allow` charges on its fast path here, which works out less than that call does.
+# If all quotas admit, the compiled kernel does `hit` in one call (`at_once.py`), and leaves the cells as this file
+# would: the tests of the twins compare them. `allow` charges on its fast path, which works out less than that call.
 #
 # An answer is that of one quota, so that its numbers belong together: of those that refuse, the one with the longest
 # wait; when all admit, the one with the least left.
