@@ -33,7 +33,7 @@ BURST_NS: Final = SECOND_NS // 2
 ANSWER_S: Final = 6.0
 """A request that has no answer by then has none."""
 STOP_S: Final = 8.0
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 
 
 def in_gevent_worker(node: Node) -> None:
