@@ -78,7 +78,7 @@ class Ownership:
     def claim(self, runner: Runner) -> bool:
         """Makes `runner` the owner of the exchanges, unless another owner is still alive; returns whether it did.
 
-        Promises that there is never a second owner, whatever is interrupted where: of all runners that find the last
+        Promises that no interruption can lead to a second owner: of all runners that find the last
         owner gone, the first to enter itself under the next number wins, in one step of the interpreter.
         """
         claims = list(self._claims.items())

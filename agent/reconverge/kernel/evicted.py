@@ -103,8 +103,8 @@ class Evicted:
     def window_of(self, key: str, now_ns: int) -> tuple[int, int, int] | None:
         """Returns the memory's window number, and the most that a key may have used in that window and the one before.
 
-        Returns None while nothing is stored. Otherwise every new cell begins in the memory's window, whatever the clock
-        does, so that no cell is behind the use that is stored beside it.
+        Returns None while nothing is stored. Otherwise every new cell begins in the memory's window, even if the clock
+        goes back or jumps, so that no cell is behind the use that is stored beside it.
         """
         if now_ns - self._turned_ns >= 2 * self.fade_ns:
             self._younger = self._older = None

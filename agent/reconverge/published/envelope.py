@@ -212,7 +212,7 @@ class Format(Generic[Doc]):
 class Verifier(Generic[Doc]):
     """Decides which documents one node accepts.
 
-    `minimum` is the lowest accepted version, whatever the node knew before.
+    `minimum` is the lowest accepted version, also for a node that knew an older one.
 
     Raises InvalidSetting if `minimum` is not a valid version.
     """

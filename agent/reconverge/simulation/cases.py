@@ -104,7 +104,7 @@ class Case:
     make_rule: Callable[..., MergeRule] | None = None
     """Makes the hub of the run; None for the merge rule alone."""
     settled_ns: int = 0
-    """When the hub answers again, whatever faults there were."""
+    """When the hub answers again, after the last of all faults."""
 
     def command(self) -> str:
         """Returns the command that runs this case again."""

@@ -122,7 +122,7 @@ def placed(
 ) -> list[DecidedRequest]:
     """Returns the decisions with the fleet's windows in place of the nodes', if windows begin with the first hit.
 
-    A charge to a bucket, which has no windows, is placed by the hub's clock, whatever its node's clock says.
+    A charge to a bucket, which has no windows, is placed by the hub's clock and not by its node's.
 
     A fleet's window has the number of the clock's window in which it began, or else the next higher number.
     """

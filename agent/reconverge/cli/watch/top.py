@@ -87,7 +87,7 @@ def top(
 def _screen(*, live: bool) -> Generator[Tell]:
     """Yields a function that shows a look: on a terminal in place of the look before, elsewhere below it.
 
-    When the block ends, for whatever reason, the terminal is as it was before.
+    When the block ends, with or without an error, the terminal is as it was before.
     """
     console = Console(highlight=False)
     if not live or not console.is_terminal:

@@ -30,7 +30,7 @@ LINK: Final = "link"
 NO_LINK: Final = (
     "This link is not valid. It may have expired, or was not copied completely; ask for a new one where you got it."
 )
-"""The response to every invalid link, whatever the reason."""
+"""The response to every invalid link, for all reasons alike."""
 NOT_NOW: Final = "How your limits stand cannot be shown at this moment."
 KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000

@@ -45,7 +45,7 @@ class SlotLimiter(Limiter):
     ) -> Slot:
         """Returns a slot for a `with` or `async with` block.
 
-        The slot is taken when the block begins and given back when it ends, in whatever way. It is true within the
+        The slot is taken when the block begins and given back when it ends, also by an error. It is true within the
         block if it was granted. Without a `timeout` the block does not wait for other work to end: in doubt it asks the
         hub, for `within` seconds at most (0: not at all). With a `timeout`, the block waits for that many seconds in
         the queue of the key, unless `max_queue` wait already; "fifo" lets the first to come go first, "lifo" the last.

@@ -114,7 +114,7 @@ class RunningCount:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """Returns the most slots that any class has to leave free, whatever runs."""
+        """Returns the most slots that any class has to leave free, at any load."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 

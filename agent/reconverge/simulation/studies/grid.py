@@ -89,7 +89,7 @@ class CellFigures:
 
     figures: Figures
     of_limit_pct: float
-    """The false refusals in % of the quotas of all windows, whatever the demand in them."""
+    """The false refusals in % of the quotas of all windows, those without demand included."""
 
 
 @dataclass(frozen=True, slots=True)

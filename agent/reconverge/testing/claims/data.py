@@ -12,7 +12,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_the_generation_is_the_same_for_all(self, scene: Scene) -> None:
-        """The generation is the same in all answers, whatever the connection or the node."""
+        """The generation is the same in all answers, over all connections and for all nodes."""
         ada, bob = scene.voice(), scene.voice()
         answers = [await ada.says_hello(), await bob.says_hello(), await ada.says_hello()]
 

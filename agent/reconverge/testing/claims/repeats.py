@@ -114,7 +114,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_lifetime_totals_never_fall(self, scene: Scene) -> None:
-        """The larger of two lifetime numbers of an account counts as the newer one, whatever node reports it."""
+        """The larger of two lifetime numbers of an account counts as the newer one, from any node."""
         ada = scene.voice(account="shared")
         await ada.exchanges(ada.batch(limits=(limit(charged=10, refunded=4),)))
         renamed = scene.voice(account="shared")
