@@ -10,7 +10,7 @@ from reconverge.kernel.composite.asking import AskGate, DecidingRule, Settled, W
 from reconverge.kernel.composite.at_once import hit_all, stores_of
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
-from reconverge.kernel.composite.joint import Claimed, Joint, Part, binding_each, hit_at_once, settle_jointly
+from reconverge.kernel.composite.joint import Claimed, Joint, Part, hit_at_once, settle_jointly
 from reconverge.kernel.composite.many import Many, many_of
 from reconverge.kernel.composite.shared import ShareLimit
 from reconverge.kernel.decision import Usage
@@ -79,7 +79,6 @@ __all__ = [
     "Verdict",
     "Word",
     "WouldRefuse",
-    "binding_each",
     "first_odd_cell",
     "for_any_node",
     "gate_of",

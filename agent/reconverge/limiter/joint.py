@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from reconverge.kernel import (
     Cell,
@@ -28,7 +28,6 @@ from reconverge.kernel import (
     Settled,
     ShardState,
     Word,
-    binding_each,
     hit_all,
     hit_at_once,
     settle_jointly,
@@ -41,6 +40,7 @@ from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
+    from reconverge.kernel.engine import Store
     from reconverge.limiter.asking import AskedCost, Asking
     from reconverge.limiter.faces.limiter import Limiter
     from reconverge.limiter.waiting.queue import Waker
@@ -49,6 +49,8 @@ Steps: TypeAlias = Generator[int, None, Joint]
 """Yields the nanoseconds to sleep; woken earlier by the waker."""
 
 
+Stores: TypeAlias = "tuple[Store, ...]"
+"""One store for each quota of a limit."""
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 """The answer of one limit: its decision, and a reservation if that was requested and all limits have charged."""
 
@@ -134,19 +136,14 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
     return hit_at_once(claims, certain=certain)
 
 
-def hit_stores(arguments: Sequence[object], sizes: Sequence[int]) -> list[Decision] | None:
-    """Decides as `hit_together`; `arguments` are `certain`, then for each quota its store, the key and the cost.
-
-    `sizes` are the numbers of quotas of each limit. Returns None if the caller has to call `hit_together`.
-    """
-    decisions = hit_all(*arguments)
-    return binding_each(decisions, sizes) if isinstance(decisions, list) else None
-
-
-def stores_if_joint(limiter: Limiter) -> tuple[object, ...]:
-    """Returns the store of each quota, for `hit_stores`; an empty tuple if the limit needs a closer look."""
+def stores_if_joint(limiter: Limiter) -> Stores:
+    """Returns the stores of a limit, for `hit_stores`; an empty tuple if the limit needs a closer look."""
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
+
+
+hit_stores: Final = hit_all
+"""Decides as `hit_together` about limits whose stores the caller has from `stores_if_joint`."""
 
 
 @dataclass(slots=True)

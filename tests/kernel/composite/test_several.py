@@ -6,7 +6,8 @@ every quota by brute force.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import event, given, settings
@@ -24,8 +25,9 @@ from reconverge import (
 )
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import CellReport
+from reconverge.kernel.composite.all_of import AllQuotas
 from reconverge.limit.quotas import QUOTAS_MAX
-from reconverge.policies import BALANCED, STRICT
+from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.algorithms.test_against_references import REFERENCES
 from tests.support.effort import tried
@@ -458,3 +460,59 @@ class RunOfSeveral:
 def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[StepOfSeveral]) -> None:
     """All quotas of any algorithms are charged or none; the moment that a refusal names is the first that admits."""
     RunOfSeveral(limits).play(steps)
+
+
+# ---------------------------------------------------------------- in company
+
+
+CLOSE: Final = st.lists(
+    st.builds(
+        Limit,
+        quota=st.sampled_from([4, 5, 6, 8, 12]),
+        window=st.sampled_from([5, 60, 3600]),
+        algorithm=st.sampled_from(["fixed-window", "sliding-window", "token-bucket"]),
+        soft=st.sampled_from([0.0, 0.0, 0.5]),
+    ),
+    min_size=2,
+    max_size=3,
+)
+"""Quotas of which any can be the one with the least left, with the same left as another, or over its own."""
+EVENTS: Final = st.lists(
+    st.one_of(
+        st.tuples(st.just("hit"), st.integers(0, 1), st.sampled_from([1, 1, 1, 2, 0])),
+        st.tuples(st.just("hit"), st.integers(0, 1), st.sampled_from([1, 1, 1, 2, 0])),
+        st.tuples(st.just("exchange"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("pause"), st.just(0), st.sampled_from([1, 700, 2500])),
+    ),
+    min_size=10,
+    max_size=40,
+)
+"""Kinds, nodes, and costs or milliseconds."""
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@settings(max_examples=tried(200, long=1000))
+@given(limits=CLOSE, policy=st.sampled_from([BALANCED, STRICT, AVAILABLE]), events=EVENTS)
+def test_one_call_answers_as_python_does_which_weighs_each_quota(
+    limits: list[Limit], policy: Policy, events: list[tuple[str, int, int]]
+) -> None:
+    """Two nodes have two equal limits each, of which one is decided without the call. So the answers are the same."""
+    clock = ManualClock(START_S)
+    hub = MemoryHub()
+    nodes = [Node(clock) for _ in range(2)]
+    pairs = [tuple(_all_of(node, name, limits, policy) for name in ("once", "each")) for node in nodes]
+    for _, each in pairs:
+        each._stores = ()  # as where Python decides
+    for kind, number, amount in events:
+        if kind == "pause":
+            clock.advance_ns(amount * SECOND_NS // 1000)
+        elif kind == "exchange":
+            nodes[number].exchanges_with(hub)
+        else:
+            decision, expected = (limit.hit("ada", amount) for limit in pairs[number])
+            assert replace(expected, binding=expected.binding.replace("each", "once")) == decision
+
+
+def _all_of(node: Node, name: str, limits: list[Limit], policy: Policy) -> AllQuotas:
+    quotas = {name if number == 0 else f"{name}#{number + 1}": limit for number, limit in enumerate(limits)}
+    return node.kernel.composites.all_of(name, quotas, policy)

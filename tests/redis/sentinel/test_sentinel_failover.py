@@ -119,7 +119,9 @@ def test_a_service_that_no_sentinel_knows_is_named(service: RedisService) -> Non
     """It is most likely mistyped."""
     hub = service.url.replace(SERVICE, "mistyped")
 
-    with pytest.raises(HubUnavailable, match=r"^unknown-service: the Sentinel at .* knows no service 'mistyped'; correct the URL$"):
+    with pytest.raises(
+        HubUnavailable, match=r"^unknown-service: the Sentinel at .* knows no service 'mistyped'; correct the URL$"
+    ):
         asyncio.run(_totals(hub, SETTINGS))
 
 

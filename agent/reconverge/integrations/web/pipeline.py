@@ -63,7 +63,7 @@ from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.faces.limiter import Limiter
-from reconverge.limiter.joint import can_decide_together, hit_stores, stores_if_joint
+from reconverge.limiter.joint import Stores, can_decide_together, hit_stores, stores_if_joint
 from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -277,7 +277,10 @@ class CompiledRule:
 
     def keep_up(self) -> None:
         """Prepares the rule again if any of its quotas has changed."""
-        if self.table.limit is not self.limit or any(table.limit is not limit for table, limit in self._further):
+        current = self.table.limit is self.limit
+        for table, limit in self._further:
+            current = current and table.limit is limit
+        if not current:
             self._take()
 
     def has_key(self) -> None:
@@ -395,33 +398,29 @@ class Pipeline:
     def _by_all(self, keying: Sequence[Callable[[Any], str | FoundKey]]) -> Decide:
         rules = self._rules
         steps = [
-            (rule, rule.board, rule.board.on, rule.table, rule.cost, key_in)
-            for rule, key_in in zip(rules, keying, strict=True)
+            (rule, rule.board, rule.board.on, rule.table, key_in) for rule, key_in in zip(rules, keying, strict=True)
         ]
+        costs = [rule.cost for rule in rules]
         certain = any(rule.declared.within_s > 0 for rule in rules)
 
         def decide(asked: Any) -> Outcome | list[FoundKey]:
             keys: list[str] = []
-            arguments: list[object] = [certain]
-            sizes: list[int] = []
+            stores: list[Stores] = []
             closer = False
-            for rule, board, answers, table, cost, key_in in steps:
+            for rule, board, answers, table, key_in in steps:
                 key = key_in(asked)
                 if isinstance(key, FoundKey):
                     return [*self._found(keys), key]
                 keys.append(key)
-                if table.limit is not rule.joint:
+                if table.limit is not rule.joint or board.answers is not answers:
                     rule.has_key()
-                closer = closer or table.limit is not rule.joint or board.answers is not answers
-                stores = rule.stores
-                sizes.append(len(stores))
-                for store in stores:
-                    arguments += (store, key, cost)
+                    closer = closer or table.limit is not rule.joint or board.answers is not answers
+                stores.append(rule.stores)
             try:
-                decisions = None if closer else hit_stores(arguments, sizes)
+                decisions = None if closer else hit_stores(certain, stores, keys, costs)
             except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
                 decisions = None
-            if decisions is None:
+            if not isinstance(decisions, list):
                 return self._found(keys)
             outcome = Admitted()
             outcome.refusal = None
@@ -489,7 +488,9 @@ class Pipeline:
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
-        if alone is not None and not refused and alone.table.limit is alone.settled:
+        if alone is not None and not refused:
+            if alone.table.limit is not alone.settled:
+                alone.keep_up()
             decision = decisions[0]
             binding = alone.bindings.get(decision.binding)
             if binding is not None:
@@ -502,8 +503,10 @@ class Pipeline:
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
-        if alone is not None and not refused and alone.table.limit is alone.settled:
+        if alone is not None and not refused:
             # The same as below without the calls, because most responses end here.
+            if alone.table.limit is not alone.settled:
+                alone.keep_up()
             decision = decisions[0]
             binding, remaining, after_s = alone.bindings.get(decision.binding), decision.remaining, decision.reset_after
             if binding is not None and 0.0 < after_s < FAR_OFF_S and decision.allowed and 0 <= remaining <= INTEGER_MAX:

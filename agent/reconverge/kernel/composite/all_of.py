@@ -88,8 +88,12 @@ class AllQuotas:
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """Decides with the grounds of the binding quota."""
-        if kind is None and (decisions := self._hit_at_once(key, cost)) is not None:
-            return binding(decisions)
+        if (
+            kind is None
+            and self._stores
+            and isinstance(decisions := hit_all(False, [self._stores], [key], [cost]), list)
+        ):
+            return decisions[0]
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -246,16 +250,6 @@ class AllQuotas:
     def _refund_at(self, key: str, costs: Sequence[int], now_ns: int) -> None:
         for table, each in zip(self.tables, costs, strict=True):
             refund_at(table, key, each, now_ns)
-
-    def _hit_at_once(self, key: str, cost: int) -> list[Decision] | None:
-        """Returns the decisions of all quotas if the compiled kernel finds that all admit; else changes nothing."""
-        if not self._stores:
-            return None
-        arguments: list[object] = [False]
-        for store in self._stores:
-            arguments += (store, key, cost)
-        decisions = hit_all(*arguments)
-        return decisions if isinstance(decisions, list) else None
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         """Charges all quotas if each has room on its fast path, and returns True; otherwise changes nothing."""

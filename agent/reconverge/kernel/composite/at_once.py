@@ -20,13 +20,16 @@ def stores_of(limit: Decider) -> tuple[Store, ...]:
 
 
 def _in_python(*_arguments: object) -> None:
-    """Returns None, so that the callers decide. It replaces `hit_all` where there is no compiled kernel."""
+    """Returns None, so that the callers decide. It stands for the compiled kernel where there is none."""
 
 
-hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native).hit_all if COMPILED else _in_python
-"""Takes `certain`, and of each quota its store, the key and the cost.
+hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], list[Decision] | int | None]] = (
+    cast("Any", native).hit_all if COMPILED else _in_python
+)
+"""Takes `certain`, and of each limit the stores of its quotas, the key and the cost.
 
-Returns the decisions, if all quotas admit the request; each has charged it then, all in one moment. Else nothing has
-been charged: the place of a quota that refuses it for certain, or None if that takes a closer look. With `certain` only
-what fits into the node's own part of each quota is admitted.
+Returns the binding decision of each limit, if all quotas of all limits admit the request; each has charged it then, all
+in one moment. Else nothing has been charged: the place of a limit that refuses it for certain, or None if that takes a
+closer look, as where another quota of a limit may refuse as well. With `certain` only what fits into the node's own
+part of each quota is admitted.
 """

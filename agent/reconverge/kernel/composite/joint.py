@@ -21,10 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
-from reconverge.kernel.composite.all_of import binding
 from reconverge.kernel.composite.asking import DecidingRule, Settled, Together, Weighed, groups_of
 from reconverge.kernel.composite.at_once import hit_all, stores_of
 from reconverge.kernel.composite.decider import Decider
@@ -62,30 +60,10 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     is needed, as where the compiled kernel does not decide, or a limit of several quotas refuses. With `certain`, only
     requests that fit into the node's own part of each limit are admitted.
     """
-    arguments: list[object] = [certain]
-    sizes: list[int] = []
-    for limit, key, cost in claims:
-        stores = stores_of(limit)
-        if not stores:
-            return None
-        for store in stores:
-            arguments += (store, key, cost)
-        sizes.append(len(stores))
-    found = hit_all(*arguments)
-    if isinstance(found, list):
-        return binding_each(found, sizes)
-    return found if sum(sizes) == len(sizes) else None  # with several quotas of one limit, others may refuse as well
-
-
-def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decision]:
-    """Returns the binding decision of each limit.
-
-    The first `sizes[0]` decisions are of the first limit's quotas, and so on.
-    """
-    if len(decisions) == len(sizes):
-        return decisions
-    ends = accumulate(sizes)
-    return [binding(decisions[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    quotas = [stores_of(limit) for limit, _, _ in claims]
+    if not all(quotas):
+        return None
+    return hit_all(certain, quotas, [key for _, key, _ in claims], [cost for _, _, cost in claims])
 
 
 class Joint(NamedTuple):

@@ -19,6 +19,7 @@
  * charged.
  */
 #include "decide.h"
+#include "decision.h"
 #include "reach.h"
 
 #define COST_MAX ((i64)1 << 50)
@@ -604,20 +605,20 @@ would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
 
 /* Read what is asked of one limit. False if Python has to look. */
 static bool
-read_joint(PyObject *const *args, Store **store, Asked *asked)
+read_joint(PyObject *limit, PyObject *key, PyObject *cost, Store **store, Asked *asked)
 {
-    if (!PyObject_TypeCheck(args[0], types.store) || !PyLong_CheckExact(args[2])) {
+    if (!PyObject_TypeCheck(limit, types.store) || !PyLong_CheckExact(cost)) {
         return false;
     }
-    *store = (Store *)args[0];
+    *store = (Store *)limit;
     int overflow;
-    asked->key = args[1];
+    asked->key = key;
     asked->cost_object = NULL;
     asked->shard = NULL;
-    asked->cost = PyLong_AsLongLongAndOverflow(args[2], &overflow);
-    bool plain_key = PyUnicode_CheckExact(args[1]) && PyUnicode_IS_COMPACT_ASCII(args[1]) &&
-                     PyUnicode_GET_LENGTH(args[1]) > 0 && PyUnicode_GET_LENGTH(args[1]) <= (*store)->key_bytes_max &&
-                     *(const char *)PyUnicode_1BYTE_DATA(args[1]) != 0;
+    asked->cost = PyLong_AsLongLongAndOverflow(cost, &overflow);
+    bool plain_key = PyUnicode_CheckExact(key) && PyUnicode_IS_COMPACT_ASCII(key) && PyUnicode_GET_LENGTH(key) > 0 &&
+                     PyUnicode_GET_LENGTH(key) <= (*store)->key_bytes_max &&
+                     *(const char *)PyUnicode_1BYTE_DATA(key) != 0;
     return plain_key && !overflow && asked->cost >= 0 && (*store)->lock != NULL && (*store)->terms.plain &&
            (*store)->unit == 1 && asked->cost <= (*store)->terms.cost_max;
 }
@@ -645,53 +646,34 @@ enter_joint(Store *const *stores, Py_ssize_t last, Lock **taken)
     return lock == stores[last]->lock; /* nothing else has run since, or it is not known what that limit says now */
 }
 
-/* hit_all(certain, store, key, cost, store, key, cost, ...): the decisions if all limits admit a request, each of which
- * has charged it then; else nothing has been charged. The place of a limit that refuses it for certain, or None if Python
- * has to look. Nothing else runs from the first look
- * to the last charge, as the interpreter's lock is kept. */
-PyObject *
-hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* Charge all limits if all admit, and set `decisions`, each a new reference; `stores` and `asked` have been read. Else
+ * charge nothing. Nothing else runs from the first look to the last charge, as the interpreter's lock is kept. Return
+ * ADMITS; REFUSES, and set `refusing` to the place of a limit that refuses for certain; UNKNOWN if Python has to look; -1
+ * if an exception is set. */
+static int
+charge_jointly(Store *const *stores, const Asked *asked, Py_ssize_t size, bool certain, PyObject **decisions,
+               Py_ssize_t *refusing)
 {
-    Py_ssize_t size = (count - 1) / 3;
-    if (count < 4 || count != 1 + 3 * size) {
-        PyErr_SetString(PyExc_TypeError, "hit_all(certain, store, key, cost, ...)");
-        return NULL;
-    }
-    if (size > JOINT_MAX) {
-        Py_RETURN_NONE;
-    }
-    bool certain = args[0] == Py_True;
-    Store *stores[JOINT_MAX];
-    Asked asked[JOINT_MAX];
     i64 now_ns;
-    if (!read_joint(args + 1, &stores[0], &asked[0])) {
-        Py_RETURN_NONE;
-    }
-    PyObject *decisions = PyList_New(size);
-    if (decisions == NULL || read_clock(stores[0], &now_ns) < 0) {
-        Py_XDECREF(decisions);
-        return NULL;
+    if (read_clock(stores[0], &now_ns) < 0) {
+        return -1;
     }
     Lock *taken[JOINT_MAX] = {NULL};
-    bool admits = true;
-    for (Py_ssize_t at = 0; admits && at < size; at++) {
-        admits = read_joint(args + 1 + 3 * at, &stores[at], &asked[at]) && stores[at]->kernel == stores[0]->kernel &&
-                 enter_joint(stores, at, taken);
+    int says = ADMITS;
+    for (Py_ssize_t at = 0; says == ADMITS && at < size; at++) {
+        says = stores[at]->kernel == stores[0]->kernel && enter_joint(stores, at, taken) ? ADMITS : UNKNOWN;
     }
-    bool can_look = admits;
-    Py_ssize_t refusing = -1;
-    for (Py_ssize_t at = 0; can_look && refusing < 0 && at < size; at++) {
+    bool looks = says == ADMITS;
+    for (Py_ssize_t at = 0; looks && says != REFUSES && at < size; at++) {
         stores[at]->missing = NOTHING;
-        int says = would_say(stores[at], &asked[at], certain, now_ns);
-        refusing = says == REFUSES ? at : -1;
-        admits = admits && says == ADMITS;
+        int one = would_say(stores[at], &asked[at], certain, now_ns);
+        says = one == ADMITS ? says : one;
+        *refusing = at;
     }
     int failed = 0;
-    for (Py_ssize_t at = 0; admits && !failed && at < size; at++) {
-        PyObject *decision = NULL;
+    for (Py_ssize_t at = 0; says == ADMITS && !failed && at < size; at++) {
         bool allowed = false;
-        failed = decide(stores[at], &asked[at], now_ns, &allowed, &decision);
-        PyList_SET_ITEM(decisions, at, decision);
+        failed = decide(stores[at], &asked[at], now_ns, &allowed, &decisions[at]);
     }
     for (Py_ssize_t at = 0; at < size; at++) {
         if (taken[at] != NULL) {
@@ -700,15 +682,74 @@ hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         }
     }
     if (do_after_unlock(stores[0]->kernel) < 0 || failed) {
-        Py_DECREF(decisions);
+        for (Py_ssize_t at = 0; at < size; at++) {
+            Py_CLEAR(decisions[at]);
+        }
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_RuntimeError, "a limit has admitted a request and not charged it");
         }
+        return -1;
+    }
+    return says;
+}
+
+/* The decisions of several limits, each the binding one of its quotas, of which `ends` has the place after the last one.
+ * The decisions are consumed. */
+static PyObject *
+binding_of_each(PyObject **decisions, const Py_ssize_t *ends, Py_ssize_t limits)
+{
+    PyObject *found = PyList_New(limits);
+    for (Py_ssize_t at = 0, begin = 0; at < limits; begin = ends[at++]) {
+        PyObject *binding = binding_admission(decisions + begin, ends[at] - begin);
+        if (found == NULL) {
+            Py_DECREF(binding);
+        } else {
+            PyList_SET_ITEM(found, at, binding);
+        }
+    }
+    return found;
+}
+
+/* hit_all(certain, limits, keys, costs): the decisions if all limits admit a request, each of which has charged it then;
+ * else nothing has been charged. A limit is a tuple of the stores of its quotas. The place of a limit that refuses the
+ * request for certain, or None if Python has to look, as where another quota of a limit that refuses may refuse as well.
+ */
+PyObject *
+hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t limits = count == 4 && PyList_CheckExact(args[1]) ? PyList_GET_SIZE(args[1]) : 0;
+    if (limits == 0 || !PyList_CheckExact(args[2]) || PyList_GET_SIZE(args[2]) != limits ||
+        !PyList_CheckExact(args[3]) || PyList_GET_SIZE(args[3]) != limits) {
+        PyErr_SetString(PyExc_TypeError, "hit_all(certain, [(store, ...), ...], [key, ...], [cost, ...])");
         return NULL;
     }
-    if (!admits) {
-        Py_DECREF(decisions);
-        return refusing < 0 ? Py_NewRef(Py_None) : PyLong_FromSsize_t(refusing);
+    if (limits > JOINT_MAX) {
+        Py_RETURN_NONE;
     }
-    return decisions;
+    Store *stores[JOINT_MAX] = {NULL};
+    Asked asked[JOINT_MAX];
+    PyObject *decisions[JOINT_MAX] = {NULL};
+    Py_ssize_t ends[JOINT_MAX], size = 0, refusing = 0;
+    for (Py_ssize_t at = 0; at < limits; at++) {
+        PyObject *quotas = PyList_GET_ITEM(args[1], at), *key = PyList_GET_ITEM(args[2], at);
+        if (!PyTuple_CheckExact(quotas) || PyTuple_GET_SIZE(quotas) == 0 ||
+            PyTuple_GET_SIZE(quotas) > JOINT_MAX - size) {
+            Py_RETURN_NONE;
+        }
+        for (Py_ssize_t one = 0; one < PyTuple_GET_SIZE(quotas); one++, size++) {
+            PyObject *cost = PyList_GET_ITEM(args[3], at);
+            if (!read_joint(PyTuple_GET_ITEM(quotas, one), key, cost, &stores[size], &asked[size])) {
+                Py_RETURN_NONE;
+            }
+        }
+        ends[at] = size;
+    }
+    int says = charge_jointly(stores, asked, size, args[0] == Py_True, decisions, &refusing);
+    if (says == ADMITS) {
+        return binding_of_each(decisions, ends, limits);
+    }
+    if (says < 0) {
+        return NULL;
+    }
+    return says == REFUSES && size == limits ? PyLong_FromSsize_t(refusing) : Py_NewRef(Py_None);
 }

@@ -8,6 +8,34 @@ new_decision(void)
     return types.decision->tp_alloc(types.decision, 0);
 }
 
+/* Whether less is left by one admission than by another. */
+static bool
+is_scarcer(const Decision *one, const Decision *other)
+{
+    if (one->over_quota != other->over_quota) {
+        return one->over_quota;
+    }
+    return one->remaining != other->remaining ? one->remaining < other->remaining : one->reset_after > other->reset_after;
+}
+
+/* Return the admission with the least left, certain if all are, as `binding` in `kernel/composite/all_of.py` does. They
+ * are new, and consumed. */
+PyObject *
+binding_admission(PyObject *const *decisions, Py_ssize_t size)
+{
+    Decision *found = (Decision *)decisions[0];
+    char certain = found->certain;
+    for (Py_ssize_t at = 1; at < size; at++) {
+        Decision *one = (Decision *)decisions[at];
+        certain = certain && one->certain;
+        Decision *left = is_scarcer(one, found) ? found : one;
+        found = left == found ? one : found;
+        Py_DECREF(left);
+    }
+    found->certain = certain;
+    return (PyObject *)found;
+}
+
 static PyObject *
 Decision_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

@@ -14,5 +14,6 @@ typedef struct {
 
 extern PyType_Spec Decision_spec;
 PyObject *new_decision(void);
+PyObject *binding_admission(PyObject *const *decisions, Py_ssize_t size); /* of quotas that all admit */
 
 #endif
