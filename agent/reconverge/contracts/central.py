@@ -238,7 +238,10 @@ class CentralLimiter:
         )
 
     def _places_of(self, term: Term) -> tuple[int, ...] | None:
-        """Returns the places of a limit's facts, in the form of `_CentralAsk.facts`. Raises MissingFact."""
+        """Returns, for each fact by which a limit counts, its place in `CustomerRequest.facts`; -1 is the customer.
+
+        None if the limit counts by customer alone. Raises MissingFact for a fact that requests do not state.
+        """
         if term.by == (CUSTOMER,):
             return None
         for fact in term.by:

@@ -463,7 +463,10 @@ class LedgerCell:
 
     @property
     def allowances_of_nodes(self) -> int:
-        """Returns the allowances by which nodes drain a bucket, without the hub's own bucket and grants to asks."""
+        """Returns the sum of the allowances that nodes hold; of a bucket, each node drains that part of the rate.
+
+        What the hub keeps in its own bucket, and what it has granted to single requests that asked, does not count.
+        """
         pool = self.entries.get(DEPARTED)
         return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
 

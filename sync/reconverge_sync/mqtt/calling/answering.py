@@ -38,7 +38,7 @@ KEEP_US_MAX: Final = 366 * 86_400 * 1_000_000
 def answer(kept: LeaderState, call: Call) -> Any:
     """Carries out a call on the leader's state. Returns the value to reply with.
 
-    Raises MalformedMessage for an invalid call, and HubUnavailable.
+    Raises MalformedMessage for an invalid call, and HubUnavailable for one that this state cannot serve now.
     """
     operation, *arguments = call
     found = OPERATIONS.get(operation)
