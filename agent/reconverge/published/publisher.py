@@ -65,7 +65,10 @@ async def published(
     if not isinstance(known, Rejection):
         return known
     if not force:
-        raise UnverifiedDocument(known.reason, f"the published document {known.problem}; give the secret that signed it, or replace it with force")
+        raise UnverifiedDocument(
+            known.reason,
+            f"the published document {known.problem}; give the secret that signed it, or replace it with force",
+        )
     return None
 
 
