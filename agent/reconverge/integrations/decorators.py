@@ -145,8 +145,6 @@ def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
 
 
 class _Call:
-    """Wraps functions so that a limiter decides about each call."""
-
     def __init__(
         self,
         limiter: Limiter,
@@ -209,7 +207,6 @@ class _Call:
         return call
 
     def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
-        """Returns a slot for a call, which waits for it as long as the decorator's settings allow."""
         limiter = self._limiter
         assert isinstance(limiter, SlotLimiter)
         if not self._waits:
@@ -218,10 +215,7 @@ class _Call:
         return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
-        """Returns the key, the cost and the kind of a call.
-
-        Raises InvalidKey, and the errors of the user's functions.
-        """
+        """Returns a call's key, cost and kind. Raises InvalidKey, and the errors of the user's functions."""
         found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
         key = written(found)
         if key is None:

@@ -45,10 +45,7 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a function that finds in an environment the key that a key function finds in its request.
-
-    Returns None if the key function itself must be called. `user_in` returns the request's user.
-    """
+    """Returns a finder of a key in an environment, with `user_in` for users; None if the function must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(name_in_environment(source.name))

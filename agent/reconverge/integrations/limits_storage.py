@@ -64,10 +64,7 @@ class ReconvergeStorage(
         return ReconvergeError
 
     def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """Adds to a count and returns it, as `StorageLimits.count` does.
-
-        `elastic_expiry` has no effect: no call extends a window.
-        """
+        """Counts as `StorageLimits.count`. `elastic_expiry` has no effect: no call extends a window."""
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:
@@ -84,10 +81,7 @@ class ReconvergeStorage(
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
-        """Resets a key, as `StorageLimits.forget` does.
-
-        Versions up to 4.8 of the library reset sliding windows by this, too.
-        """
+        """Resets a key; versions up to 4.8 of the library reset sliding windows by this, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

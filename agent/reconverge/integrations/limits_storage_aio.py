@@ -65,10 +65,7 @@ class AsyncReconvergeStorage(
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
-        """Resets a key, as `StorageLimits.forget` does.
-
-        Versions up to 4.8 of the library reset sliding windows by this, too.
-        """
+        """Resets a key; versions up to 4.8 of the library reset sliding windows by this, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

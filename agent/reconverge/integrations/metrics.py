@@ -149,10 +149,7 @@ class Readings:
         }
 
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
-        """Yields the limits by name, with those beyond the bound as one.
-
-        Limits are never removed, so each keeps its place.
-        """
+        """Yields the limits by name, those beyond the bound as one; none is ever removed, so each keeps its place."""
         names = list(stats.limits)
         for name in names[: self._limits_max]:
             yield name, stats.limits[name]

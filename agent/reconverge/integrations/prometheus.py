@@ -115,7 +115,6 @@ class WorkerMetrics(SilentHooks):
 
 
 def _is_idle(stats: AgentStats) -> bool:
-    """Whether an agent has neither decided nor exchanged anything yet."""
     asked = any(getattr(limit, result) for limit in stats.limits.values() for result in RESULTS)
     return not asked and not any(shard.exchanges or shard.failures for shard in stats.exchanges)
 

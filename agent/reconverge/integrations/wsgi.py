@@ -238,10 +238,7 @@ class SettlingBody:
 
 
 def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
-    """Returns the routes of the application inside middlewares, if it is one of Werkzeug or Flask.
-
-    Returns None if it has none.
-    """
+    """Returns the routes inside middlewares, of an application of Werkzeug or Flask; None of any other."""
     if app is None or depth > DEPTH_MAX:
         return None
     mounts = getattr(app, "mounts", None)

@@ -186,10 +186,7 @@ class Asking:
             steps.close()
 
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
-        """Asks the hub about a request in doubt, and decides by its answer, or without it if none comes in time.
-
-        A generator: yields the nanoseconds to sleep, returns the decision.
-        """
+        """Asks the hub in doubt, and decides with its answer or, if late, without; yields nanoseconds to sleep."""
         gate, began_ns = self._gate, self.now_ns()
         shards = gate.shards(request.key)
         unasked = self.unasked(request, shards, began_ns)

@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """The answers of a limit that is on and bans keys that it refuses too often.
-
-    Errors in a request of a banned key are raised as in any other request.
-    """
+    """Answers of a limit that bans keys which it refuses too often; a banned key's requests raise the usual errors."""
 
     def __init__(self, table: Decider, bans: Bans) -> None:
         super().__init__(table)
@@ -94,10 +91,7 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """Waits as `RateLimiter.wait`.
-
-        A banned key is refused at once, and requests that wait leave when their key is banned.
-        """
+        """Waits as `RateLimiter.wait`; banned keys are refused at once, and queues left when their key is banned."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -133,7 +127,6 @@ class OnWithBans(On):
         return self._noted(key, cost, answer[0]), answer[1]
 
     def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
-        """Returns the refusal if the key is banned; else None."""
         decision = self._bans.decision(key, counts=counts)
         if decision is not None:
             self._check(key, cost, kind)
@@ -150,10 +143,7 @@ class OnWithBans(On):
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """Returns the decision, after counting a certain refusal towards a ban.
-
-        Refusals of cost 0, which only ask, and refusals by a ban itself do not count.
-        """
+        """Returns the decision after counting a certain refusal; not one of cost 0, which only asks, nor a ban's."""
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision

@@ -115,10 +115,7 @@ def unheeded() -> Iterator[None]:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Returns the names of the two limits that the bans of a limit are made of.
-
-    Raises InvalidLimit if they are too long.
-    """
+    """Returns the names of the two limits that bans are made of. Raises InvalidLimit if they are too long."""
     return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
 
 
@@ -137,10 +134,7 @@ def _refusals(block_after: object) -> Limit:
 
 
 def _seconds(block_for: object) -> float:
-    """Returns a duration in seconds, of a number, a `timedelta`, or words like "10 minutes".
-
-    Raises InvalidSetting.
-    """
+    """Returns the seconds of a number, a `timedelta`, or words like "10 minutes". Raises InvalidSetting."""
     problem = "must be a duration, such as '10 minutes', or a number of seconds above zero"
     if isinstance(block_for, str):
         try:

@@ -13,10 +13,7 @@ from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """Decides as `limiter.hit` if one comparison shows that the decision is certain.
-
-    Otherwise charges nothing and returns None; then the caller uses `limiter.ask`.
-    """
+    """Decides as `limiter.hit` if one comparison makes that certain; else charges nothing and returns None."""
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
@@ -32,10 +29,7 @@ def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, 
 
 
 def has_charged(decision: Decision) -> bool:
-    """Whether the request behind a decision was charged.
-
-    A limit that is off, or that would refuse in shadow, charges nothing.
-    """
+    """Whether a request was charged; not so by a limit that is off, or that would refuse in shadow."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
@@ -54,10 +48,7 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
-    """Whether a request refused in doubt has room by the hub's last answer: other nodes hold what they do not use.
-
-    They will give it back before long. Returns False if the hub does not answer.
-    """
+    """Whether other nodes hold what they do not use, and will give it back; False if the hub does not answer."""
     if decision.allowed or decision.certain or decision.reentered:
         return False
     cell = limiter.control.table.cells.get(key)

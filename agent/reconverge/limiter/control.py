@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 
 class LimitControl:
-    """The tables of one limit and the settings in force.
-
-    Quotas, policy and switch each have an own and a published layer.
-    """
+    """The tables of one limit, and its quotas, policy and switch, each in an own and a published layer."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
@@ -193,10 +190,7 @@ class LimitControl:
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Makes this the limit of one plan, addressed by these names.
-
-        With `has_cap`, published settings cannot switch the limit off.
-        """
+        """Makes this the limit of one plan, by these names; with `has_cap`, published settings cannot switch it off."""
         self._tier_of = tuple(dict.fromkeys(names))
         self._caps = self.own_quotas if has_cap else None
 
@@ -226,10 +220,7 @@ class LimitControl:
         return layered.capped, problem
 
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
-        """Returns both layers of the quotas, and the problem that keeps the published ones from being in force, or "".
-
-        If there is a problem, the published layer is left out.
-        """
+        """Returns both layers of quotas, and why the published one, then left out, is not in force, or ""."""
         own = self.own_quotas
         try:
             layered = layered_quotas(self.name, own, self._override.limit, self._caps)

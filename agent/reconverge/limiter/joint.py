@@ -219,10 +219,7 @@ class Jointly:
             return []
 
     def steps(self, waker: Waker) -> Steps:
-        """Asks the hub about the claims in doubt, and decides by its answers, or without them if they come too late.
-
-        A generator: yields the nanoseconds to sleep, returns the decisions.
-        """
+        """Asks the hub about claims in doubt and decides, with late answers without; yields nanoseconds to sleep."""
         waits, began_ns = self._waits, self._now_ns()
         try:
             for each in waits:

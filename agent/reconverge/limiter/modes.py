@@ -157,10 +157,7 @@ class InShadow(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether the request goes on.
-
-        If the limit has been switched since this function was kept, the new mode decides.
-        """
+        """Whether the request goes on; if the limit was switched since, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -180,10 +177,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: board.on.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        """Returns True for each key.
-
-        If a cost exceeds the quota, nothing was charged so far, and the keys are decided one by one.
-        """
+        """Returns True for each key; if a cost exceeds the quota, nothing is charged yet, and keys go one by one."""
         try:
             answers = self._board.on.allow_many(keys, costs)
         except CostExceedsQuota:

@@ -149,7 +149,6 @@ class Slot(Unique):
             self._door.table.release(self)
 
     def _hold(self, settled: tuple[Cell | None, Decision]) -> None:
-        """Takes over the charge, if one was made, and the decision."""
         cell, decision = settled
         if cell is not None:
             self.cell, self.cost = cell, self._costs[0]
@@ -265,10 +264,7 @@ class SlotDoor:
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """Returns the cost.
-
-        Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota for a cost beyond the limit.
-        """
+        """Returns the cost. Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota beyond the limit."""
         self.table.check_key(key)
         costs = self.table.costs_of(terms.cost, terms.kind)
         if self._enforcement.answers is self._enforcement.on:
@@ -282,10 +278,7 @@ class SlotDoor:
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread if there is room; waits for room if the terms say so.
-
-        Returns the charge and the decision.
-        """
+        """Takes the slot on this thread, waiting if the terms say so; returns the charge and the decision."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:
@@ -342,10 +335,7 @@ class SlotDoor:
         return (charges[0].mark.cell if charges else None), decision
 
     def _charged(self, key: str, decision: Decision) -> Cell | None:
-        """Returns the cell that a request was charged to after its wait; None if it was not charged.
-
-        A cell with slots in use stays where it is, so it can still be found.
-        """
+        """Returns the cell charged after a wait, or None; a cell with slots in use stays, so it can be found."""
         if not decision.allowed or _lets_all_in(decision):
             return None
         return self.table.cell_in_use(key)

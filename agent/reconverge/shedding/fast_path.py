@@ -225,7 +225,6 @@ class FastPath:
         return passage
 
     def _refusal(self, refusal: ShedRefusal, passage: Passage) -> Admission:
-        """Refuses a request, and gives back all that was held for it."""
         passage.give_back()
         self._refused[refusal.layer][passage.rank].add()
         return Admission(passage._stack, (), refusal, ())  # noqa: SLF001  # as above
@@ -237,10 +236,7 @@ def fast_path_for(
     admitted: Sequence[Total],
     refused: Mapping[str, Sequence[Total]],
 ) -> FastPath | None:
-    """Returns the fast path through these layers, which are on; None if there is none.
-
-    It adds to the counts in `admitted` and `refused`.
-    """
+    """Returns the fast path through layers that are on, which adds to these counts; None if there is none."""
     places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
     if len(places) < len(layers) or any(one >= other for one, other in pairwise(places)):
         return None

@@ -155,10 +155,7 @@ def _quotas_of(reserved: object, classes: TrafficClasses, whole: Limit) -> dict[
 
 
 class Remembered:
-    """The requests of a class that a node admits in a window while its hub is there.
-
-    While the hub is away, the node may admit as many again.
-    """
+    """The requests of a class that a node admits in a window with its hub, and may admit again without it."""
 
     def __init__(self, window_ns: int) -> None:
         self.window_s = window_ns / 1e9

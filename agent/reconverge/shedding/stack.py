@@ -49,10 +49,7 @@ NO_KEY: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class StackStats:
-    """The decisions of a stack, and the state of its layers.
-
-    The first three are by class, or by layer and class; `readings` by layer and name.
-    """
+    """A stack's decisions by class, or by layer and class, its layers' switches, and readings by layer and name."""
 
     admitted: Mapping[str, int]
     refused: Mapping[str, Mapping[str, int]]

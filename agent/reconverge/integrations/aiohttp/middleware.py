@@ -81,10 +81,7 @@ class Limits:
         """The middleware itself, for applications that order their middlewares; they must connect `add_fields`, too."""
 
     def install(self, app: web.Application) -> None:
-        """Limits an application and its sub-applications. The middleware becomes the outermost one.
-
-        Raises InvalidSetting if `app` is not an aiohttp application.
-        """
+        """Limits an application with its sub-applications, as the outermost middleware. Raises InvalidSetting."""
         if not isinstance(app, web.Application):
             raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
@@ -94,16 +91,11 @@ class Limits:
         app.on_response_prepare.append(self.add_fields)
 
     async def _look(self, app: web.Application) -> None:
-        """Checks at startup, when all routes exist, that each rule's paths match a route.
-
-        If the application is itself a sub-application, the check is completed with the first request, which shows the
-        prefix.
-        """
+        """Checks rules' paths at startup; below a mount, whose prefix only a request shows, again at the first one."""
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
     def _look_at_handlers(self, app: web.Application) -> None:
-        """Checks the rule of each limited handler against the routes that lead to the handler."""
         self._looked = True
         routes = list(handled_in(app))
         warn_of_unmatched(app, [handler for handler, _ in self._handlers])
@@ -176,10 +168,7 @@ class Limits:
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that decides by these rules from aiohttp's own request.
-
-        Returns None if the rules need a `Request`.
-        """
+        """Returns a function that decides from aiohttp's own request; None if the rules need a `Request`."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -190,10 +179,7 @@ class Limits:
         decide: Decide | None,
         handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Checks a request by these rules and runs the handler.
-
-        If an outer middleware serves the request already, that middleware settles the outcomes and adds the fields.
-        """
+        """Checks a request and runs the handler; an outer middleware that serves it already settles and adds fields."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             return await self._check(serving, request, rules, decide) or await handle()
@@ -250,10 +236,7 @@ class Messages:
             yield message
 
     async def check(self, request: web.Request) -> Outcome:
-        """Counts one message, for handlers that receive and close by themselves.
-
-        The outcome is false if it is refused.
-        """
+        """Counts one message, for handlers that receive and close by themselves; a false outcome refuses it."""
         each = request.get(MESSAGING)
         if not isinstance(each, AiohttpRequest):
             each = request[MESSAGING] = AiohttpRequest(request, self._guard.addresses)
@@ -303,10 +286,7 @@ class _Serving:
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
 
     async def settle(self, response: web.StreamResponse) -> None:
-        """Settles the outcomes by a response.
-
-        A stream is ended first, as aiohttp would do next. Any other response is settled before aiohttp sends it.
-        """
+        """Settles by a response; a stream is ended first, as aiohttp would do next, and others before they are sent."""
         if response.prepared and not isinstance(response, web.WebSocketResponse):
             try:
                 await response.write_eof()
@@ -341,10 +321,7 @@ def _misplaced(limits: object, handler: object) -> str:
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:
-    """Returns the request among a handler's arguments: the request itself, or that of the `View` given as `self`.
-
-    Raises TypeError if there is none.
-    """
+    """Returns the request among a handler's arguments, or that of the `View` given as `self`. Raises TypeError."""
     for each in args:
         if isinstance(each, web.Request):
             return each

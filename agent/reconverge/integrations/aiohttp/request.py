@@ -70,10 +70,7 @@ class AiohttpRequest(Located):
         return self.raw.match_info
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of aiohttp's own request.
-
-        Raises AttributeError, which lists the attributes of a request.
-        """
+        """Returns an attribute of aiohttp's own request. Raises AttributeError, which lists those of a request."""
         if not name.startswith("_") and hasattr(self.raw, name):
             return getattr(self.raw, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of aiohttp's own request")

@@ -60,10 +60,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two finders: of a rule's key, and of the part that its scope adds to the key.
-
-    Returns None if the rule must decide with a `Request`. Only for rules that apply to all requests.
-    """
+    """Returns finders of a key and of its scope's part, for rules about all requests; None if a `Request` decides."""
     find = finder_for(declared.key_function, addresses)
     part: Any = declared.part_of_key
     if find is None or (part is not None and declared.fixed_scope is None):  # only the rule can find a route

@@ -53,7 +53,6 @@ def routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
 
 
 def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
-    """Returns the HTTP methods that lead to a route; for a class of views, the methods that it defines."""
     handler = route.handler
     if inspect.isclass(handler) and issubclass(handler, web.View):
         return methods_in([method for method in METH_ALL if hasattr(handler, method.lower())])
@@ -94,7 +93,6 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
 
 
 def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
-    """Yields the handlers and the classes of views as they were added to an application and its sub-applications."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         below = resource.get_info().get("app")
         if isinstance(below, web.Application):

@@ -65,10 +65,7 @@ class AsgiRequest(Located):
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Starlette's connection.
-
-        Raises AttributeError, which lists the attributes of a request.
-        """
+        """Returns an attribute of Starlette's connection. Raises AttributeError, which lists those of a request."""
         starlette: Any = sys.modules.get("starlette.requests")
         if starlette is not None and not name.startswith("_"):
             if self._connection is None:
@@ -99,10 +96,7 @@ class AsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the `root_path` of the server, and that of the application.
-
-        Empty if both are empty.
-        """
+        """Returns the path below the server's `root_path`, and below the application's; empty if both are empty."""
         root = self.raw.get("root_path")
         return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
 
@@ -243,10 +237,7 @@ class RateLimitMiddleware:
             await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
-        """Checks that each rule's paths match a route: at the end of startup, and with the first request.
-
-        If the application is mounted, only a request shows the prefix. Returns the `send` to use.
-        """
+        """Checks paths against routes, at startup and, for a mount's prefix, at the first request. Returns `send`."""
         if self._router is None:
             self._find_router()
         router, root = self._router, self._root

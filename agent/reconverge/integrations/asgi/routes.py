@@ -153,10 +153,7 @@ def _listed(route: object) -> str | None:
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
-    """Lists the patterns of the routes that match a request, each without and with the prefix of the mount.
-
-    `own` is the `root_path` that the application declares itself.
-    """
+    """Lists the patterns of matching routes, each without and with the mount's prefix; `own` is the own `root_path`."""
     if router is None:
         found = route_of(scope)
         return [found] if found else []
@@ -179,10 +176,7 @@ def _prefix(scope: Mapping[str, Any], found: str) -> str:
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:
-    """Returns the template of the route that the framework has found for the request.
-
-    Returns None if it has not routed it yet.
-    """
+    """Returns the template of the route that the framework has found; None if it has not routed the request yet."""
     template = scope.get("path_template")
     if isinstance(template, str):
         return template
@@ -202,7 +196,6 @@ def _found(scope: Mapping[str, Any]) -> str | None:
 
 
 def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the patterns of the application's routes that match the request."""
     for route in getattr(scope.get("app"), "routes", None) or ():
         matches = getattr(route, "matches", None)
         if matches is None or not _matches(matches, scope):
@@ -239,6 +232,5 @@ def _is_about(holder: object, rest: str) -> bool:
 
 
 def _rest(scope: Mapping[str, Any]) -> str:
-    """Returns the part of the request's path that follows the `root_path`."""
     path, root = str(scope["path"]), str(scope.get("root_path") or "")
     return path[len(root) :] if root and path.startswith(root) else path

@@ -74,10 +74,7 @@ def _in_header(wanted: bytes) -> Finder:
 
 
 def _kept(scope: Mapping[str, Any]) -> Sequence[Any]:
-    """Returns the header fields of a request.
-
-    An iterator is first replaced by a list in the scope, to be read again.
-    """
+    """Returns the header fields; an iterator is first replaced by a list in the scope, to be read again."""
     headers = scope["headers"]
     if not isinstance(headers, Sequence):
         headers = cast("dict[str, Any]", scope)["headers"] = list(headers)
@@ -101,10 +98,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two finders, which read a scope: of a rule's key, and of the part for the route.
-
-    Returns None if the key function itself must be called. Only for rules that apply to all requests.
-    """
+    """Returns finders of a key and of its route's part in a scope, for rules about all requests; None if impossible."""
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 

@@ -164,10 +164,7 @@ class Sending:
             self._settle(self._status, complete=True)
 
     async def close(self, code: int) -> None:
-        """Closes a websocket. Later messages of the application are dropped.
-
-        The connection may be lost already; that raises no error.
-        """
+        """Closes a websocket, though its connection may be lost; later messages of the application are dropped."""
         self._closed = True
         with suppress(OSError):
             await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
@@ -178,10 +175,7 @@ class Sending:
 
 
 async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:
-    """Does the same as `Sending.serve`, for the application's own outcomes.
-
-    It is faster if nothing is to be settled.
-    """
+    """Serves as `Sending.serve` does, faster if nothing is to be settled."""
     # One variable for both states, as each variable that is shared with the inner function costs time.
     so_far: Sending | tuple[int, Sequence[tuple[bytes, bytes]]] = _NOT_BEGUN
 
@@ -235,10 +229,7 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Returns the header fields of the application with the limits' fields added.
-
-    If both have a field, list fields are both sent, and of any other the application's alone.
-    """
+    """Returns the application's fields with the limits' added: lists of both, of any other the application's alone."""
     there = {name.lower() for name, _ in headers}
     ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]
     return [*headers, *ours]

@@ -63,10 +63,7 @@ def _field(fields: Mapping[str, str], name: str) -> str:
 
 
 def _retry_after(text: str, now: float) -> float | None:
-    """Returns the seconds of a Retry-After field.
-
-    A date is compared with the response's own date, of the same clock.
-    """
+    """Returns the seconds of a Retry-After field; a date is compared with the response's own, of the same clock."""
     if text.isascii() and text.isdigit():
         return min(float(text[:10]), HELD_MAX)
     moment = _moment(text)
@@ -120,10 +117,7 @@ def _named(text: str) -> tuple[object, object]:
 
 
 def _plain(fields: Mapping[str, str], now: float) -> list[tuple[int, float | None]]:
-    """Reads the fields of draft 6 and the X-RateLimit fields, which hold one number each.
-
-    Returns at most one pair: the remaining quota, and the seconds until it is renewed.
-    """
+    """Reads draft 6 and X-RateLimit; returns at most one pair: the rest, and the seconds until it is renewed."""
     for prefix in ("RateLimit-", "X-RateLimit-"):
         left = _number(_field(fields, f"{prefix}Remaining"))
         if left is None:

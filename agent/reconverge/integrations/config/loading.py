@@ -317,10 +317,7 @@ class MistakeLocator:
         return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
-        """Returns the error for the most important mistake that pydantic found.
-
-        Values are left out, as they may be secrets.
-        """
+        """Returns the error for pydantic's most important mistake, without values, as they may be secrets."""
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
         known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
@@ -384,7 +381,6 @@ def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
 
 
 def _said_by_environment() -> dict[str, Any]:
-    """Returns a table with the limits of the environment variable; empty if there are none."""
     limits = _read_limits_of_environment()
     return {LIMITS: limits} if limits else {}
 

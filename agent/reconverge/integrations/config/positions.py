@@ -94,10 +94,7 @@ class Source:
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
-        """Returns the line in which a field begins, or the table nearest around it that exists.
-
-        Returns None if nothing is found.
-        """
+        """Returns the line in which a field begins, or the table nearest around it; None if nothing is found."""
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
@@ -173,10 +170,7 @@ class Source:
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            """Returns a table.
-
-            Raises InvalidConfiguration for a repeated name, of which the last would win unnoticed.
-            """
+            """Returns a table. Raises InvalidConfiguration for a repeated name; the last would win unnoticed."""
             table: dict[str, Any] = {}
             for name, value in pairs:
                 if name in table:

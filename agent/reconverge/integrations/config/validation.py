@@ -22,10 +22,7 @@ def says(said: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with a table for each limit, in place of the short forms: a string, or a list of strings.
-
-    Two sources of settings can then be merged field by field.
-    """
+    """Returns the settings with a table for each limit, so that two sources can be merged field by field."""
     limits = said.get("limits")
     if not isinstance(limits, Mapping):
         return dict(said)
@@ -55,20 +52,14 @@ KINDS: Final = {
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the mistake to report: a misspelt name, if any, because another setting is missing due to it.
-
-    Else the first.
-    """
+    """Returns the mistake to report: a misspelt name, due to which another setting may be missing, else the first."""
     return next((each for each in mistakes if each["type"] == UNKNOWN), mistakes[0])
 
 
 def problem_of(
     mistake: Mapping[str, Any], path: Sequence[str | int], *, known: Collection[str], agents: Collection[str]
 ) -> str:
-    """Describes the mistake in the setting at `path`.
-
-    `known` lists the settings that are allowed there, and `agents` those of the agent.
-    """
+    """Describes the mistake at `path`; `known` are the settings allowed there, `agents` those of the agent."""
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:
         if len(path) > 1 and path[-1] in agents:

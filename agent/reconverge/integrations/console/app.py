@@ -163,8 +163,6 @@ class _PathEntry(NamedTuple):
 
 
 class _Console:
-    """Answers the requests to one mounted console."""
-
     def __init__(
         self,
         agent: Agent,

@@ -275,7 +275,6 @@ def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Docum
 
 
 def _limits_of(said: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the limits of a plan by name, each as its limit string."""
     return {
         name: each if isinstance(each, str) else str(each.get("limit", "")) for name, each in said["limits"].items()
     }

@@ -167,10 +167,7 @@ def _most_common(words: Iterable[str]) -> str:
 
 
 def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """Returns the keys that have used the largest part of their capacity.
-
-    Of each key, the largest use on a node counts.
-    """
+    """Returns the keys that have used the most of their capacity; of each, the largest use on a node counts."""
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
         for each in node.newest.top if not node.silent_s else ():

@@ -66,10 +66,7 @@ class Live:
         return {"at": wall_s, "scope": self.scope, "problem": self.problem, **self._view[1]}
 
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
-        """Returns the snapshots at the hub by node.
-
-        If the hub keeps none, returns an empty name with None, which means this process.
-        """
+        """Returns the snapshots at the hub by node; if it keeps none, an empty name with None means this process."""
         renews = self._renewed_ns is None or now_ns - self._renewed_ns >= RENEW_NS
 
         async def read(hub: Hub) -> dict[str, bytes | None] | None:

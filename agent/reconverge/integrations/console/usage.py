@@ -157,10 +157,7 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """Returns the usage at a hub.
-
-    With a fallback, it is that of the first hub, because nodes report no usage to a fallback.
-    """
+    """Returns the usage at a hub, of a fallback's at the first, because nodes report no usage to a fallback."""
     first: object = hubs_in(hub)[0]
     if not isinstance(first, UsageHub):
         raise HubUnavailable("unsupported", UNSUPPORTED, applied=False)

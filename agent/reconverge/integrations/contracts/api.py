@@ -270,10 +270,7 @@ class _Api:
     async def _read(
         self, conditions: Conditions, identity: str | None = None, *, reads: bool = True
     ) -> tuple[int, Document]:
-        """Returns the current contracts and their version.
-
-        Raises Problem (412) if the request asks for another version.
-        """
+        """Returns the contracts and their version. Raises Problem (412) if the request asks for another version."""
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers
         conditions.check_match(version, exists=exists, reads=reads)

@@ -84,10 +84,7 @@ def _conditions(
     if_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
     if_none_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
 ) -> Conditions:
-    """Returns the versions that a request is meant for, from all fields of these names.
-
-    FastAPI would read one of each.
-    """
+    """Returns the versions that a request is meant for, from all fields; FastAPI would read one of each name."""
     del if_match, if_none_match
     return conditions_of(request)
 
@@ -208,7 +205,6 @@ class _Read(Request):
         return b"" if self._said is None else b"{}"
 
     async def json(self) -> Any:
-        """Returns the value that was read."""
         return self._said
 
 

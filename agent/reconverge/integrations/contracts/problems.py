@@ -46,10 +46,7 @@ def pointer_of(path: Sequence[str | int]) -> str:
 
 
 def of_contracts(error: InvalidContracts, identity: str | None = None) -> Problem:
-    """Returns the problem for invalid contracts.
-
-    With `identity`, the request's body is that customer's contract, and the pointer leads into it.
-    """
+    """Returns the problem for invalid contracts; with `identity`, the pointer leads into that customer's contract."""
     path = error.path
     if identity is not None:
         if path[:2] != ("customers", identity):  # the mistake is in the identity, or in another part of the contracts

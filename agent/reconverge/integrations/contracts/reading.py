@@ -66,10 +66,7 @@ def route_path(scope: Mapping[str, Any]) -> str:
 
 
 def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
-    """Returns the query's parameters, each of which occurs once. Raises Problem.
-
-    `known` lists the allowed names; None allows all.
-    """
+    """Returns the query's parameters, each of which occurs once. Raises Problem. `known` None allows all names."""
     try:
         text = request.scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
@@ -141,10 +138,7 @@ def tag_of(version: int) -> str:
 
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
-    """Returns the versions in a field, None if it is absent, and whether the field is `*`.
-
-    `weak` means that weak tags count, too.
-    """
+    """Returns the versions in a field, None if it is absent, and whether it is `*`; `weak` counts weak tags, too."""
     said = request.headers.getlist(field)
     if not said:
         return None, False
@@ -165,10 +159,7 @@ def _failed(problem: str, version: int) -> Problem:
 
 
 async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[str, str]:
-    """Returns the fields of a form that a browser has sent; of a repeated name, the last one.
-
-    Raises Problem (400, 413).
-    """
+    """Returns the fields of a browser's form; of a repeated name, the last one. Raises Problem (400, 413)."""
     raw = await _body(request, bytes_max)
     try:
         return dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=fields_max))
@@ -177,10 +168,7 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
-    """Returns the body of a request, read as JSON; None if it is empty and not required. Raises Problem.
-
-    `do`, if given, runs the parsing of a long body, for example in a thread.
-    """
+    """Returns a request's JSON; None if it is empty and need not be. Raises Problem. `do` may parse it in a thread."""
     raw = await _body(request, bytes_max)
     if not raw and not required:
         return None

@@ -32,10 +32,7 @@ With `allow_unicode`, PyYAML writes them unescaped.
 
 
 def read_contracts(path: Path) -> Document:
-    """Returns the contracts in a file; the file's extension determines the format.
-
-    Raises InvalidConfiguration, with the line and the field, if the file cannot be read or is invalid.
-    """
+    """Returns the contracts in a file of any known extension. Raises InvalidConfiguration, with line and field."""
     return checked_source(Source(path, characters_max=CHARACTERS_MAX))
 
 

@@ -69,10 +69,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Returns the token in `name: token, role`, the form in files and the environment.
-
-        Raises InvalidSetting, which does not show the secret.
-        """
+        """Returns the token in `name: token, role`. Raises InvalidSetting, which does not show the secret."""
         name, colon, rest = text.partition(":")
         secret, comma, role = rest.rpartition(",")
         if not colon or not comma:

@@ -69,10 +69,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         self.counts = _counts[place]
 
     def add(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Stores a value unless the key has one.
-
-        Returns whether it had none, here or in the other processes as far as known.
-        """
+        """Stores a value unless the key has one, here or, as far as known, elsewhere; returns whether it had none."""
         name = self._name(key, version)
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
@@ -96,10 +93,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
             super().set(key, value, timeout, version)
 
     def touch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Changes the timeout of a value.
-
-        A count restarts at its present value, and other processes keep their timeout.
-        """
+        """Changes a value's timeout; a count restarts at its present value, and other processes keep theirs."""
         count = self.counts.value(self._name(key, version))
         if count is None:
             return bool(super().touch(key, timeout, version))

@@ -44,10 +44,7 @@ def exempt(view: View) -> View:
 
 
 def is_exempt(request: Any) -> bool:
-    """Whether a request leads to an exempt view.
-
-    False if the URL leads nowhere or resolving fails; Django reports that.
-    """
+    """Whether a request leads to an exempt view; False if resolving its URL fails, which Django reports."""
     urlconf = getattr(request, "urlconf", None)
     try:
         resolver = get_resolver(urlconf)

@@ -111,10 +111,7 @@ class ServingRequest:
                 outcome.finish(Response(CANCELLED if gone else FAILED))
 
     def check_all(self) -> Any:
-        """Does the same as `check`, by the rules in the setting.
-
-        Under WSGI, keys are read from the environment if possible, without a `Request`.
-        """
+        """Checks by the setting's rules; under WSGI, keys are read from the environment if possible."""
         known, request = configured(), self._request
         rules, guard, decide = _rules_for(request), known.guard, known.decide
         if decide is None or not rules or guard.filters or not guard.enabled or hasattr(request, "scope"):
@@ -309,10 +306,7 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
 
 
 def _name_of(view: Any, bound: object) -> str:
-    """Returns the name of a view's limit.
-
-    For a method, it contains the class of the object, even if it is inherited.
-    """
+    """Returns the name of a view's limit, of a method with the object's class, even if it is inherited."""
     if bound is not None:
         own = name_of(type(bound))
         return own if view.__name__ == "dispatch" else f"{own}.{view.__name__}"

@@ -65,19 +65,13 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def is_at_port(self) -> bool:
-        """Whether the address is the server's own port.
-
-        Servers of WSGI do not pass their socket's address, so it is False.
-        """
+        """Whether the address is the server's own port; False under WSGI, whose servers do not pass it."""
         scope: Mapping[str, object] = getattr(self._request, "scope", None) or {}
         return is_port(scope.get("server"))
 
     @property
     def user(self) -> object:
-        """Returns the user that the authentication middleware has stored; that middleware must be listed before ours.
-
-        Raises UserNotLoaded if the user must be loaded asynchronously first.
-        """
+        """Returns the user of an authentication middleware before ours. Raises UserNotLoaded if it must be awaited."""
         user = getattr(self._request, "user", None)
         if not self._waits or not _is_unloaded(user):
             return user or super().user
@@ -86,10 +80,7 @@ class DjangoRequest(WsgiRequest):
         return self._user
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Django's own request.
-
-        Raises AttributeError, which lists the attributes of a request.
-        """
+        """Returns an attribute of Django's own request. Raises AttributeError, which lists those of a request."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Django's own request")

@@ -157,10 +157,7 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns two finders for a request's `META` under WSGI: of a rule's key, and of the part that its scope adds.
-
-    Returns None if the rule needs a `Request`, for example because it counts by Django's user.
-    """
+    """Returns finders in a request's `META` under WSGI; None if the rule needs a `Request`, as for Django's user."""
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
 
@@ -259,7 +256,6 @@ def _naming(place: str, name: str | None = None) -> Iterator[None]:
 
 
 def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
-    """Yields the names of the views behind URL patterns, with their namespaces."""
     for pattern in patterns:
         below = getattr(pattern, "url_patterns", None)
         if below is None:
@@ -269,10 +265,7 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
-    """Yields the routes of all views.
-
-    A regular expression that is not a simple path becomes a wildcard below its fixed beginning.
-    """
+    """Yields the routes of all views; below its fixed beginning, a complicated regular expression is a wildcard."""
     for pattern in patterns:
         types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
         expressions = {name: getattr(each, "regex", None) for name, each in types.items()}

@@ -74,10 +74,7 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """Returns for how many seconds a refused request may wait for allowances that other nodes hold.
-
-        0 if it need not.
-        """
+        """Returns the seconds for which a refused request may wait for allowances of other nodes; 0 if it need not."""
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)

@@ -74,10 +74,7 @@ class SharedCounts(Unbreakable):
         return new
 
     def _begin(self, key: str, value: int, known: KnownCount) -> bool:
-        """Begins a count. Returns whether it is new.
-
-        A signal handler or a finalizer may begin the same count before this returns.
-        """
+        """Begins a count, unless a signal handler or a finalizer did meanwhile; returns whether it is new."""
         if key in self._known:
             return False
         limiter = known.limiter

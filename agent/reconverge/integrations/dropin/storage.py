@@ -198,10 +198,7 @@ class StorageLimits(Unbreakable):
         return used, self._whole_s(wait_s)
 
     def moving_window(self, key: str, amount: int, expiry: int) -> tuple[float, int]:
-        """Returns when the charge that expires next was made, in seconds since 1970, and the count.
-
-        If nothing counts, the time is now.
-        """
+        """Returns when the charge that expires next was made, in seconds since 1970 (now if none), and the count."""
         used, wait_s = self.window(MOVING, key, expiry, amount)
         return self.now() - (expiry - wait_s if used else 0.0), used
 

@@ -169,10 +169,7 @@ class Limits:
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """Does the same as calling the object, under the name that other frameworks use.
-
-        Returns a dependency, no decorator.
-        """
+        """Returns a dependency, no decorator, as a call does; the name is that of other frameworks."""
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
@@ -260,8 +257,6 @@ class _Fields:
 
 
 class _RefusedDependency(Response):
-    """The response to a refused request."""
-
     def __init__(self, outcome: Outcome) -> None:
         assert outcome.refusal is not None
         self._outcome = outcome

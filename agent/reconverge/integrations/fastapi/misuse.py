@@ -40,10 +40,7 @@ class Dependency:
 
     @property
     def dependency(self) -> NoReturn:
-        """Raises InvalidSetting.
-
-        FastAPI reads this attribute if the limit is in a list of dependencies without Depends.
-        """
+        """Raises InvalidSetting: FastAPI reads this attribute of a limit in a list of dependencies without Depends."""
         raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} is listed without Depends; {WRITE}")
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:

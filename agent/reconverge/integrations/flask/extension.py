@@ -107,7 +107,6 @@ class _ViewMark:
 
     @property
     def overrides_defaults(self) -> bool:
-        """Whether the default limits do not apply to the view or blueprint."""
         return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
 
 
@@ -263,10 +262,7 @@ class Limits:
         return self.limit(limit_value, scope=scope, **settings)
 
     def exempt(self, view: Any) -> Any:
-        """Exempts a view, or all views of a blueprint, from the default and application limits.
-
-        Can be used as a decorator.
-        """
+        """Exempts a view, or a blueprint's views, from default and application limits. Can be used as a decorator."""
         if isinstance(view, flask.Blueprint):
             self._blueprints.setdefault(view, _ViewMark()).exempt = True
             return view
@@ -294,10 +290,7 @@ class Limits:
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
-        """Returns the declared rules for limits that must all admit a request.
-
-        There is one rule for all fixed limits, and one for each function that returns a limit.
-        """
+        """Returns rules that must all admit a request: one for the fixed limits, and one for each function."""
         each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
@@ -466,10 +459,7 @@ class Limits:
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Connects to the end of requests, including the current one.
-
-        Done at first need, as few applications settle.
-        """
+        """Connects to the end of requests, the current one included, at first need, as few applications settle."""
         app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if app in self._apps and app not in self._settling:
             flask.request_tearing_down.connect(self._teardown, app)  # harmless if another thread has done it already
@@ -490,10 +480,7 @@ def _mark_of(view: object) -> _ViewMark | None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Wraps a function of Flask's response as a function of reconverge's `Response`.
-
-    If there is no response, the result is `failed`. A value that is not callable is returned as it is.
-    """
+    """Wraps a function of Flask's response, if callable; without a response, the result is `failed`."""
     if not callable(function):
         return function
     return lambda ended: failed if ended.raw is None else function(ended.raw)

@@ -55,10 +55,7 @@ class FlaskRequest(WsgiRequest):
         return self._request.view_args or {}
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Flask's own request.
-
-        Raises AttributeError, which lists the attributes of a request.
-        """
+        """Returns an attribute of Flask's own request. Raises AttributeError, which lists those of a request."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Flask's own request")

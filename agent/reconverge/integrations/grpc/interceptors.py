@@ -110,10 +110,7 @@ class Interceptor:
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler so that each call is checked first.
-
-        The wrapper is of the same kind, which gRPC depends on.
-        """
+        """Wraps a handler so that each call is checked first, in a function of the same kind, which gRPC depends on."""
         if inspect.isasyncgenfunction(behavior):
             return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
         if inspect.iscoroutinefunction(behavior):
@@ -241,10 +238,7 @@ class _CountedCall:
         return getattr(self._context, name)
 
     def all(self, messages: Any) -> Iterator[Any]:
-        """Yields the client's messages.
-
-        Raises _TooMany over the limit, which ends the call even if the handler catches it.
-        """
+        """Yields the client's messages; _TooMany over the limit ends the call even if the handler catches it."""
         for message in messages:
             outcome = self._guard.check(self._request, self._rules)
             outcome.finish(Response(200))
@@ -303,10 +297,7 @@ class _ServingCall:
 
 
 def _refusal(outcome: Outcome, context: Context) -> tuple[Any, str]:
-    """Adds a refusal's fields to the trailing metadata of a call.
-
-    Returns the status that ends the call, and its message.
-    """
+    """Adds a refusal's fields to a call's trailing metadata; returns the status that ends it, and its message."""
     refusal = outcome.refusal
     assert refusal is not None
     code = grpc.StatusCode.UNAVAILABLE if refusal.status == 503 else grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -15,10 +15,7 @@ Context: TypeAlias = Any
 
 
 class GrpcRequest(Located):
-    """A `Request` made of a gRPC call.
-
-    `raw` is the call's context; `user` is the first identity of the peer, if any.
-    """
+    """A `Request` made of a gRPC call; `raw` is its context, and `user` the peer's first identity, if any."""
 
     __slots__ = ("_metadata", "method", "raw")
 
@@ -67,10 +64,7 @@ class GrpcRequest(Located):
 
 
 def address_of(peer: str) -> str | None:
-    """Returns the address and port in gRPC's text for a peer.
-
-    Returns None for a unix socket or another peer without an address.
-    """
+    """Returns the address and port in gRPC's text for a peer; None if it has none, as at a unix socket."""
     scheme, _, address = unquote(peer).partition(":")
     return address or None if scheme in {"ipv4", "ipv6"} else None
 

@@ -134,7 +134,6 @@ class LoadSheddingMiddleware:
             await self._serve(exchange)
 
     async def _serve(self, exchange: _Exchange) -> None:
-        """Runs the application, and finishes the admission however that ends."""
         admission = exchange.admission
         try:
             await self.app(exchange.scope, exchange.receive, exchange.send)
@@ -209,7 +208,6 @@ class _Exchange:
     """Whether the request was refused after its body had arrived."""
 
     def receive(self) -> Awaitable[Message]:
-        """Receives one ASGI message for the application."""
         if self.refused:
             return _gone()
         return self.own_receive() if self.whole or self.status else self._receive()
@@ -291,7 +289,6 @@ def _is_event_stream(headers: Headers) -> bool:
 
 
 async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
-    """Sends the response to a refused request."""
     status, headers, body = encoded_response_to(refusal)
     await send({"type": START, "status": status, "headers": headers})
     await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})

@@ -242,10 +242,7 @@ def _concurrent(name: str, limit: int) -> tuple[str, str]:
 
 
 class Deciding:
-    """Asks a stack about the requests of an application.
-
-    If a function of the application fails, the request goes on.
-    """
+    """Asks a stack about an application's requests; if a function of the application fails, its request goes on."""
 
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):

@@ -340,10 +340,7 @@ class Declared:
         return claims
 
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
-        """Returns the contract of a customer.
-
-        While the contract is fetched, a request waits as it would wait for the hub in doubt.
-        """
+        """Returns a customer's contract; while it is fetched, a request waits as for the hub in doubt."""
         standing = contracts.standing(customer)
         if not standing.pending:
             return standing
@@ -354,10 +351,7 @@ class Declared:
         return contracts.standing(customer)
 
     def _key_of(self, request: Request, mend: Mend, asked: FoundKey | None = None) -> Steps[str | None]:
-        """Returns the key of a request, or its replacement; None if the request is not limited.
-
-        Raises as `claim` does.
-        """
+        """Returns a request's key, or its replacement; None if it is not limited. Raises as `claim` does."""
         missing = self.missing
         try:
             if asked is not None and asked.error is not None:
@@ -434,7 +428,6 @@ class Declared:
         return cost
 
     def _price(self, limiter: Limiter, cost: int | str, request: Request, mend: Mend) -> Price:
-        """Returns the price of a request by the limit's own `costs`."""
         price = price_of(limiter, cost, request.method)
         if price.unknown is not None:
             mend(price.unknown, self, "costs as much as the most expensive kind")
@@ -573,5 +566,4 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
 
 
 def _come(value: Any) -> Steps[Any]:
-    """Returns a value, awaited if it is awaitable."""
     return (yield value) if inspect.isawaitable(value) else value

@@ -57,10 +57,7 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
 
 
 def check_fixed(limiter: Limiter, said: object, what: str) -> None:
-    """Raises InvalidSetting for a fixed cost that can never be admitted, or that names a kind without a price.
-
-    `what` is the name of the setting with this cost.
-    """
+    """Raises InvalidSetting for a cost, the setting `what`, that is never admitted, or a kind without a price."""
     tables = _tables(limiter)
     kinds = sorted({kind for table in tables for kind in table})
     if isinstance(said, str):

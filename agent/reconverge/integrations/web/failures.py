@@ -34,10 +34,7 @@ class Failures:
         self._logged = LoggedOnce(KINDS_MAX)
 
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
-        """Counts a failure of a limit. Logs the first of each kind, and then one per minute of all kinds.
-
-        `goes` is the log's word for what happens to the request, if that differs from the usual.
-        """
+        """Counts a failure, and logs each kind once, then one a minute; `goes` replaces the usual fate in the log."""
         now_ns = self._now_ns()
         kind = type(error).__name__
         known = kind in self._counts or len(self._counts) < KINDS_MAX

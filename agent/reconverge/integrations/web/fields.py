@@ -165,10 +165,7 @@ def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
 
 
 def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[PolicyField, str]:
-    """Returns the policy field of decisions, and the value of the RateLimit field.
-
-    `refused` means that another limit has refused already.
-    """
+    """Returns the policy field and the RateLimit field's value; `refused` means that another limit has refused."""
     if len(decided) == 1:
         ((binding, decision),) = decided
         return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)

@@ -333,7 +333,6 @@ class Guard:
         return outcome if self._metering is None else self._metering.counted(request, claims, outcome)
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
-        """Whether a request filter exempts the request."""
         for each in self.filters:
             try:
                 exempt = each(request)
@@ -565,10 +564,7 @@ class Guard:
         return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
-        """Gives back what a ruling has charged, because another limit refuses.
-
-        Returns the ruling without the charge.
-        """
+        """Gives back what a ruling has charged, because another limit refuses; returns it without the charge."""
         if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
@@ -664,7 +660,6 @@ class Guard:
 
 
 def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
-    """Returns the rulings in the order of their claims."""
     places = {(id(claim.declared), claim.limiter, claim.key): place for place, claim in enumerate(claims)}
     return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.limiter, ruling.key])
 

@@ -147,10 +147,7 @@ def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tupl
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
-    """Counts a function's call that a limit has decided.
-
-    A call that charged nothing, because the limit is off, is not counted.
-    """
+    """Counts a function's call that a limit has decided, unless it charged nothing because the limit is off."""
     if has_charged(decision) or not decision.allowed:
         cost = cost_in_first_quota(limiter, cost, kind)
         meter.add(fit_to_count(key), limiter.name, cost, refused=not decision.allowed)

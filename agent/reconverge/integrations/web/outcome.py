@@ -219,10 +219,7 @@ class Outcome:
 
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
-    """Returns the response fields of all outcomes of a request.
-
-    `refused` means that the response is a refusal already.
-    """
+    """Returns the fields of all outcomes of a request; `refused` means that the response is a refusal already."""
     if len(outcomes) == 1:
         return outcomes[0].fields_beside(refused=refused)
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
@@ -246,10 +243,7 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
-    """Whether a request may go on.
-
-    An admitting outcome is added to `outcomes`; a refusing one takes them back and replaces them.
-    """
+    """Adds an admitting outcome; a refusing one takes back and replaces all. Returns whether the request may go on."""
     if outcomes and outcome.metered is not None:
         outcome.metered.is_about_the_same_request()
     if outcome.allowed:

@@ -96,10 +96,7 @@ _AS_YET: Final[dict[str, Any]] = {
 
 
 class OfPipeline(Outcome):
-    """The outcome of a request that a pipeline has decided.
-
-    Rarely needed attributes are made when they are first read.
-    """
+    """The outcome of a request that a pipeline has decided, whose rarely needed attributes are made when first read."""
 
     __slots__ = ("decisions", "keys", "pipeline")
 
@@ -187,10 +184,7 @@ class RefusedByOne(OfPipeline):
         return False
 
     def encoded(self) -> Answer | None:
-        """Returns the response as ASGI needs it, in lists that the caller may change.
-
-        Returns None if `refusal` must be used.
-        """
+        """Returns the response for ASGI, in lists that the caller may change; None if `refusal` must be used."""
         return self.pipeline.encoded_refusal(self.decisions[0])
 
 
@@ -481,10 +475,7 @@ class Pipeline:
         return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
 
     def fields(self, decisions: Sequence[Decision], *, refused: bool = False) -> Fields | None:
-        """Returns the fields of a response; None if the guard must write them.
-
-        `refused` means that other limits have refused.
-        """
+        """Returns a response's fields; None if the guard must write them. `refused` means that others have refused."""
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
@@ -555,10 +546,7 @@ def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int 
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
-    """Returns a compiled rule if the rule is plain, else None.
-
-    `answered` means that a function of the application supplies the responses of refusals, so the rule is not plain.
-    """
+    """Returns a compiled rule; None if it is not plain, also as `answered` by a function of the application."""
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None

@@ -132,10 +132,7 @@ def refusal_of(
 def usual_refusal(
     status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None, fields: Fields
 ) -> Refusal:
-    """Returns a standard refusal by the quotas `violated`, of which `used_up` are used up.
-
-    The others refused in doubt.
-    """
+    """Returns a standard refusal by the quotas `violated`; those not in `used_up` refused in doubt."""
     usual, body, length = _usual(status, violated, used_up, retry_after)
     problem = {**usual, VIOLATED: list(violated)}  # a copy, because an application may change it
     return Refusal(status, problem, body, _head(length, retry_after) + fields)

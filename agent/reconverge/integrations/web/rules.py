@@ -309,10 +309,7 @@ def checked_status(status: object) -> int:
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """Returns a setting that is True or False.
-
-    Raises InvalidSetting for others; a text such as "no" would count as true.
-    """
+    """Returns a setting that is True or False. Raises InvalidSetting for others: a text "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "is neither True nor False")
     return value

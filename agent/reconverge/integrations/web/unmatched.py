@@ -44,10 +44,7 @@ class Route(NamedTuple):
 
 
 def methods_in(said: object) -> frozenset[str] | None:
-    """Returns the methods that a route accepts, from a framework's list.
-
-    Returns None if the list is unknown or has a wildcard.
-    """
+    """Returns the methods that a route accepts, of a framework's list; None if it is unknown or has a wildcard."""
     if not isinstance(said, Collection) or isinstance(said, str):
         return None
     named = {each.upper() for each in said if isinstance(each, str)}
@@ -171,10 +168,7 @@ def nearest(path: str, patterns: Sequence[str]) -> str | None:
 
 
 def _segments(path: str) -> list[str]:
-    """Returns the segments of a path or pattern, with `{}` for values.
-
-    `*` replaces a value with slashes and the rest.
-    """
+    """Returns the segments of a pattern, with `{}` for values, and `*` for one with slashes and the rest."""
     deep = deep_at(path)
     if deep is not None:
         path = path[:deep].rpartition("/")[0] + BELOW

@@ -68,10 +68,7 @@ class Limiter:
         return self.control.enforcement.answers.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
-        """Returns how much `key` has used, on this node and on all nodes.
-
-        If there are several quotas, it is the usage of the quota with the least left.
-        """
+        """Returns the use of `key` on this node and on all; of several quotas, by the one with the least left."""
         return self._table.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:

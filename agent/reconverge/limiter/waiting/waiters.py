@@ -218,10 +218,7 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
-        """Takes a place at the end of the queue, or with `lifo` at its head.
-
-        Returns False if the queue is full, or is just being changed by this thread.
-        """
+        """Joins the queue's end, or with `lifo` its head; False if it is full, or this thread is changing it."""
         if self._section.entered():
             return False
         self._wake_first(key, only_if_lost=True)
@@ -393,10 +390,7 @@ def thread_waker() -> ThreadWaker | GreenWaker:
 
 
 def waiting_at(limit: Decider) -> Waiting:
-    """Returns the queues of a limit. All its limiters share them, and each of its quotas notifies them of room.
-
-    A forked child has queues of its own.
-    """
+    """Returns a limit's queues, shared by its limiters and notified by its quotas; a forked child has its own."""
     first = limit.tables[0].listeners
     waiting = first.get(limit.name)
     if waiting is None:

@@ -220,10 +220,7 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit by a window in which it was in use.
-
-        `known_ns` was the baseline before, 0 in the first window.
-        """
+        """Moves the limit by a window of use; `known_ns` was the baseline before, 0 in the first window."""
         raise NotImplementedError
 
 

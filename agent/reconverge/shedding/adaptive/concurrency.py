@@ -127,10 +127,7 @@ class AdaptiveConcurrency:
                     slots.unwanted(slot.rank)
 
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        """Takes a slot again for a request that has waited for its client; returns the refusal if there is none.
-
-        With `anyway` it takes a slot even if that is one too many.
-        """
+        """Takes a slot again after a wait for the client, with `anyway` even one too many; else may refuse."""
         slots = self.slots
         if not self._is_aside(slot):
             return None

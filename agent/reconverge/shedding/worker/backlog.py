@@ -78,7 +78,6 @@ def _waiting_at(descriptor: int) -> int | None:
 
 
 def _listening_on(ports: set[int]) -> tuple[int, ...]:
-    """Returns the descriptors of sockets that listen at these ports."""
     descriptors = sorted(int(each.name) for each in DIRECTORY.iterdir())
     return tuple(each for each in descriptors[:DESCRIPTORS_MAX] if _is_on(each, ports))
 

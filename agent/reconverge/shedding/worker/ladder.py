@@ -41,10 +41,7 @@ NOTHING: Final = 1e-3
 
 
 class Dither:
-    """Chooses a fraction of requests, evenly spread, and counts all requests. Thread-safe, without a lock.
-
-    `threshold` is the fraction to choose, in 2**-64.
-    """
+    """Chooses a fraction of requests, `threshold` in 2**-64, evenly; counts all. Thread-safe, without a lock."""
 
     __slots__ = ("_numbers", "threshold")
 
@@ -69,10 +66,7 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction of traffic to reject among the classes.
-
-    In every sequence here the most important class is first.
-    """
+    """Divides the fraction to reject among the classes; in every sequence here the most important one is first."""
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes

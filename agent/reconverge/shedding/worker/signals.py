@@ -98,10 +98,7 @@ class LoopLag:
         """Requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
-        """Schedules a callback in the loop, unless one is pending; returns whether the loop is open.
-
-        For another thread.
-        """
+        """Schedules a callback in the loop, from another thread, unless one is pending; returns whether it is open."""
         waiting = self.backlog.waiting()
         if waiting is not None:
             self.waits(waiting)
@@ -222,10 +219,7 @@ class Occupancy:
 
 
 def pressure_of(busy: float, target: float) -> float:
-    """Returns the pressure of a busy fraction.
-
-    It is 1.0 at the target, proportional near it, and `FULL_PRESSURE` when all workers are busy.
-    """
+    """Returns a busy fraction's pressure: 1.0 at the target, proportional near it, FULL_PRESSURE if all are busy."""
     if busy <= target:
         return busy / target
     beyond = min(1.0, (busy - target) / (1.0 - target))

@@ -73,10 +73,7 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
 
 
 def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
-    """Returns the paths to all rules.
-
-    A leaf without a rate limit is a rule, too: requests that match it are admitted.
-    """
+    """Returns the paths to all rules; a leaf without a rate limit is a rule, too, which admits what matches it."""
     ways: list[Way] = []
     for each in descriptors:
         way = (*above, each)
@@ -104,8 +101,6 @@ def _customer_key(ways: Sequence[Way], named: str | None) -> str:
 
 @dataclass(slots=True)
 class _Mapping:
-    """Converts one file to contracts."""
-
     file: EnvoyFile
     top: tuple[Descriptor, ...]
     ways: list[Way]
@@ -297,7 +292,6 @@ class _Mapping:
 
 
 def _said(descriptor: Descriptor) -> dict[str, Any]:
-    """Returns the table of one limit, as contracts write it."""
     rate = descriptor.rate
     if rate is None or not rate.unit:
         return {"limit": EVERYTHING, "switch": "off"}

@@ -65,8 +65,6 @@ def imported_from_xml(path: Path) -> Imported:
 
 @dataclass(slots=True)
 class _Import:
-    """Converts one file to contracts."""
-
     source: str
     remarks: list[str] = field(default_factory=list[str])
     names: Names = field(default_factory=Names)

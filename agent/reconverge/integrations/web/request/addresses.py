@@ -171,10 +171,7 @@ class Located(ABC):
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """Returns a header field that occurs once.
-
-        The result is cached for all rules, because a request may have thousands of fields.
-        """
+        """Returns a header field that occurs once, cached for all rules, as a request may have thousands of fields."""
         said = self._said
         if said is None:
             said = self._said = {}
@@ -194,10 +191,7 @@ class Located(ABC):
 
 
 def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:
-    """Returns an IPv4 address unchanged, and for an IPv6 address its network of `prefix` bits.
-
-    Text that is not an address, as some test clients have, is returned unchanged.
-    """
+    """Returns an IPv6 address as its network of `prefix` bits, and any other text, as of test clients, unchanged."""
     return _grouped(client, prefix) if len(client) <= ADDRESS_CHARACTERS_MAX else client
 
 

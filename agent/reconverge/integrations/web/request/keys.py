@@ -110,10 +110,7 @@ _sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
-    """Returns a key function for the client's IPv6 network of that size; IPv4 addresses are used whole.
-
-    Raises InvalidSetting unless it is 1 to 128 bits.
-    """
+    """Returns a key function for IPv6 networks of 1 to 128 bits; IPv4 addresses stay whole. Raises InvalidSetting."""
     if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
         raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; the usual value is {IPV6_PREFIX}")
 
@@ -150,10 +147,7 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """Returns the identity of a user; None if the user is not authenticated.
-
-    Raises InvalidKey for an object without any of the known attributes.
-    """
+    """Returns an authenticated user's identity, else None. Raises InvalidKey without any known attribute."""
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None
     if isinstance(user, str | int | UUID):
@@ -245,10 +239,7 @@ def is_application(thing: object) -> bool:
 
 
 def asks(function: object, what: str = "key_func") -> Asked:
-    """Returns a function of the request; one without parameters, as Flask's users write them, is wrapped.
-
-    Raises InvalidSetting for an object that can be called in neither way.
-    """
+    """Returns a function of the request; one without parameters is wrapped. Raises InvalidSetting for any other."""
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
     if is_application(function):

@@ -80,10 +80,7 @@ class RulePath:
         return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
 
     def learn(self, template: str) -> bool:
-        """Adds the pattern of a route at this path, because the router knows whether a value may contain slashes.
-
-        Returns whether the pattern was new.
-        """
+        """Adds a route's pattern, because the router knows which values take slashes; returns whether it was new."""
         if key_of(template) != self.key or deep_at(template) is None:
             return False
         pattern = path_pattern(f"/{template.lstrip('/')}")
@@ -101,10 +98,7 @@ class Places:
         self._matching = self._matchers()
 
     def find(self, request: Any) -> str | None:
-        """Returns the first of the rule's paths that applies to the request; None if none does.
-
-        See the head of this file.
-        """
+        """Returns the first of the rule's paths that applies to the request, as described above; None without one."""
         read = read_path_of(request)
         if not read.is_too_long:
             for matches, found in self._matching:
@@ -183,7 +177,6 @@ def _key_of(template: str) -> str:
 
 
 def _with_fillers(path: str) -> str:
-    """Returns a path with one filler character in place of each value."""
     return _GAP.sub(_filler_for, path)
 
 
@@ -238,7 +231,6 @@ def with_types(path: str, expressions: Mapping[str, object]) -> str:
 
 
 def _forms_of_rule(path: str) -> list[str]:
-    """Returns the normal forms of a rule's path."""
     below = path.endswith(BELOW)
     forms = dict.fromkeys(normal_forms(_with_fillers(path.removesuffix(BELOW))))
     return [f"{form.rstrip('/')}{BELOW}" if below else form for form in forms]

@@ -76,10 +76,7 @@ class ReadPath:
         return self._forms
 
     def sought(self, request: Any, key_of: Callable[[str], str]) -> Sequence[str]:
-        """Returns the keys of the routes that the router finds for the request; see `Request.seek_templates`.
-
-        Raises the router's error; after an error the router is not called again.
-        """
+        """Returns the keys of routes that the router finds. Raises its error; then it is not called again."""
         if self._failed is not None:
             raise self._failed.with_traceback(None)
         if self._sought is None:
