@@ -158,8 +158,6 @@ class Slot(Unique):
         if self.cost > 0:
             raise RuntimeError(f"this slot of {self._key!r} is held already; each block needs one of its own")
 
-    # ------------------------------------------------------------ the lease
-
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
         """Checks again when the lease ends, if no answer of the hub prolongs it until then."""
         cell, loop = self.cell, asyncio.get_running_loop()
@@ -177,8 +175,6 @@ class Slot(Unique):
         elif task is not None:
             self._cancels = task.cancelling()
             task.cancel()
-
-    # ------------------------------------------------------------ as a block
 
     def __enter__(self) -> Self:
         return self.acquire()

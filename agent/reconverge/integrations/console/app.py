@@ -271,8 +271,6 @@ class _Console:
             return Response(self._files["my_limits.html"], media_type="text/html")
         return _json_response(await customers.standing(link))
 
-    # ------------------------------------------------------------ signing in
-
     def _sign_in_page(self, problem: str = "") -> Response:
         page = self._files["sign_in.html"].replace(b"<!-- problem -->", problem.encode())
         return Response(page, 401 if problem else 200, media_type="text/html")
@@ -287,8 +285,6 @@ class _Console:
     def _sign_out(self, request: Request) -> Response:
         check_origin(request)
         return RedirectResponse("./", 303, {"Set-Cookie": sign_out(request)})
-
-    # ------------------------------------------------------------ reading
 
     async def session(self, request: Request, visitor: Visitor) -> Response:
         """GET /session: returns the visitor's name and permissions."""
@@ -342,8 +338,6 @@ class _Console:
         query_of(request, ())
         assert self._switches is not None  # the place is not served without
         return _json_response(await self._switches.read())
-
-    # ------------------------------------------------------------ changing
 
     async def turn_switch(self, request: Request, visitor: Visitor) -> Response:
         """POST /switch: publishes a switch for all limits, or for one."""

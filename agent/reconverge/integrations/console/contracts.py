@@ -197,8 +197,6 @@ class ContractPages:
         table = await asyncio.to_thread(lambda: table_of(_candidate(document, asked, self._now_s())))
         return await self._ask(lambda book: book.replace(table, author=author, expected=asked.version))
 
-    # ------------------------------------------------------------ within
-
     async def _read(self) -> tuple[int, Document]:
         return await self._ask(lambda book: book.read())
 

@@ -205,8 +205,6 @@ class _Api:
             DoorRoute(door, "GET", "/status", self.read_status, model=parts.Status),
         ]  # fmt: skip
 
-    # ------------------------------------------------------------ reading
-
     async def list_contracts(
         self, conditions: OnCondition, limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE, after: InQuery = None
     ) -> Response:
@@ -276,8 +274,6 @@ class _Api:
         conditions.check_match(version, exists=exists, reads=reads)
         return version, document
 
-    # ------------------------------------------------------------ changing
-
     async def write_contract(
         self,
         identity: InPath,
@@ -322,8 +318,6 @@ class _Api:
             raise wrong_field(404, f"version {to.version} is unknown, or is not kept any more", ("version",)) from None
         except InvalidContracts as error:  # about the document of that version, and not about the body
             raise Problem(422, str(error)) from None
-
-    # ------------------------------------------------------------ how customers stand
 
     async def explain_customer(self, identity: InPath, request: Request) -> Response:
         """Returns whether a customer is admitted now, why not, and when. Facts of the request are query parameters."""

@@ -84,9 +84,6 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
     return query
 
 
-# ---------------------------------------------------------------- conditions
-
-
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """The versions that a request is meant for, by its conditional fields.
@@ -153,9 +150,6 @@ def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] |
 
 def _failed(problem: str, version: int) -> Problem:
     return Problem(412, f"{problem}; read them again", fields={"ETag": tag_of(version)}, version=version)
-
-
-# ---------------------------------------------------------------- bodies
 
 
 async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[str, str]:

@@ -473,8 +473,6 @@ class Declared:
         """Returns the rule's own path that matches the request; None if none does."""
         return None if self.places is None else self.places.find(request)
 
-    # ------------------------------------------------------------ inside
-
     def _scopes(self) -> list[Asked]:
         rule, parts = self.rule, list[Asked]()
         if isinstance(rule.scope, str):

@@ -125,9 +125,6 @@ def sf_string(text: str) -> str:
     return f'"{"".join(escaped)}"'
 
 
-# -------------------------------------------------------------------- dialects
-
-
 class PolicyField:
     """The RateLimit-Policy field of `ietf-11` for some quotas, with the binding ones first, stored as it is sent."""
 

@@ -177,8 +177,6 @@ class Guard:
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
-    # ------------------------------------------------------------ declaring
-
     @property
     def ever_waits(self) -> bool:
         """Whether `key_func` or `on_breach`, which apply to all rules, is a coroutine function."""
@@ -220,8 +218,6 @@ class Guard:
             number += 1
             name = fitting_name(f"{wanted}.{number}", room=room)
         return name
-
-    # ------------------------------------------------------------ deciding
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
         """Returns a pipeline for requests to which all these rules apply; None if `_steps` must decide.
@@ -588,8 +584,6 @@ class Guard:
             self._shadowed.add()
         return shadows
 
-    # ------------------------------------------------------------ answering
-
     def has_refused(self) -> None:
         self._refused.add()
 
@@ -631,8 +625,6 @@ class Guard:
         except Exception as error:
             self.failed(error, "fields")
             return []
-
-    # ------------------------------------------------------------ what goes wrong
 
     def failed(self, error: Exception, name: str) -> None:
         """Counts an error, and logs it unless another was logged within the last minute."""

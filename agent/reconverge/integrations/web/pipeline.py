@@ -440,8 +440,6 @@ class Pipeline:
             outcome.refusal = self.refusal(outcome.rulings[0])
         return outcome
 
-    # ------------------------------------------------------------ answering
-
     def rulings(self, keys: Sequence[str], decisions: Sequence[Decision]) -> tuple[Ruling, ...]:
         """Returns rulings with the limits' decisions."""
         each = zip(self._rules, keys, decisions, strict=True)

@@ -79,8 +79,6 @@ class Waiting:
         self.barred: Callable[[str], Decision | None] | None = None
         """Returns the refusal of a key that is refused although there is room, such as a banned one."""
 
-    # ------------------------------------------------------------ what callers ask
-
     async def wait(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
@@ -154,8 +152,6 @@ class Waiting:
     def _due(self, now_ns: int) -> list[QueuePlace]:
         return [ticket for queue in list(self._queues.values()) for ticket in queue.due(now_ns)]
 
-    # ------------------------------------------------------------ what a waiter does
-
     def steps(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker, *, lifo: bool = False
     ) -> Steps:
@@ -203,8 +199,6 @@ class Waiting:
                 tried = False
         finally:
             self._step_out(key, waker)
-
-    # ------------------------------------------------------------ inside
 
     def _costs_ahead(self, key: str, costs: Costs) -> Costs:
         queue = self._queues.get(key)
