@@ -82,7 +82,8 @@ def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) 
     ask = scene.asks()
     scene.exchanges()
     assert scene.settles()  # while the first has yet to look
-    while scene.asking[0].fits(scene.asking[0].request("ada", 1, None, WITHIN_NS)):
+    request = scene.asking[0].request("ada", 1, None, WITHIN_NS)
+    while scene.asking[0].gate.fits(request.key, request.costs):
         assert scene.settles()
 
     asks_again_and_is_admitted(scene, ask)

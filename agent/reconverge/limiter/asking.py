@@ -8,7 +8,7 @@
 # answer (`kernel/composite/asking.py` says what the answer means).
 #
 # What a request does while it asks is a generator (`steps`) that yields for how long to sleep; the two shells, a
-# coroutine and a function, do nothing but sleep, as in `waiters.py`. There is no queue: every answer of the hub
+# coroutine and a function (`waiting/running.py`), do nothing but sleep. There is no queue: every answer of the hub
 # wakes each asker, which looks for itself.
 #
 #     no request waits             because
@@ -37,6 +37,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import AskGate, Cell, DecidingRule, Reentry, Settled, ShardState, Word
 from reconverge.limiter.waiting.patience import Patience
+from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
 from reconverge.runtime.interruptions import has_a_loop, in_a_handler
@@ -112,7 +113,7 @@ class Asking:
 
     def __init__(self, limit: Decider) -> None:
         self.limit = limit
-        self._gate = AskGate(limit)
+        self.gate = AskGate(limit)
         self._tables = limit.tables
         clock = self._tables[0].kernel.clock
         self.now_ns = clock.monotonic_ns
@@ -151,18 +152,10 @@ class Asking:
         if self.manual:
             return self._from_memory(request, "not_here")
         waker = LoopWaker()
-        steps = self.steps(request, waker)
         try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return _settled(end)
-                await waker.sleep(sleep_ns)
+            return await run(self.steps(request, waker), waker.sleep)
         except Reentry:
             return Settled(self.limit.refuse_reentry(), ())
-        finally:
-            steps.close()
 
     def ask_blocking(self, request: AskedCost) -> Settled:
         """Decides as `ask`, on the calling thread; without the hub on a thread that must not wait."""
@@ -172,22 +165,14 @@ class Asking:
         if self.manual or (request.within_ns and not self.may_block()):
             return self._from_memory(request, "not_here")
         waker = thread_waker()
-        steps = self.steps(request, waker)
         try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return _settled(end)
-                waker.sleep(sleep_ns)
+            return run_blocking(self.steps(request, waker), waker.sleep)
         except Reentry:  # what this thread is in the middle of does not go on before this returns
             return Settled(self.limit.refuse_reentry(), ())
-        finally:
-            steps.close()
 
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
         """Asks the hub in doubt, and decides with its answer or, if late, without; yields nanoseconds to sleep."""
-        gate, began_ns = self._gate, self.now_ns()
+        gate, began_ns = self.gate, self.now_ns()
         shards = gate.shards(request.key)
         unasked = self.unasked(request, shards, began_ns)
         if unasked is not None:
@@ -218,7 +203,7 @@ class Asking:
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return DecidingRule.MEMORY
-        if self._gate.learns(shards):
+        if self.gate.learns(shards):
             self._results["unsettled"].add()
             return DecidingRule.MEMORY
         pause = self._pauses.get(request.key)
@@ -233,13 +218,13 @@ class Asking:
             table.asks = table.policy.keeps_at_hub
         for shard in shards:
             shard.askers[waker] = None
-        return self._gate.join(request.key, request.costs, cells)
+        return self.gate.join(request.key, request.costs, cells)
 
     def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
         """Notes that a request does not wait for the hub any more."""
         for shard in shards:
             shard.forget_asker(waker)
-        self._gate.leave(cells, request.costs)
+        self.gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
         """Notes that the hub has left a request unanswered; no further request waits for it until it answers."""
@@ -250,7 +235,7 @@ class Asking:
 
     def _as_answered(self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
         """Returns the decision if the hub has answered, or if there is room anyway; None while no answer is there."""
-        gate = self._gate
+        gate = self.gate
         settled = gate.settle(
             request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
         )
@@ -278,30 +263,10 @@ class Asking:
         else:
             self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
-    def in_doubt(self, request: AskedCost) -> bool:
-        """Whether this node cannot decide about a request with certainty. Raises Reentry."""
-        return self._gate.in_doubt(request.key, request.costs)
-
-    def fits(self, request: AskedCost) -> bool:
-        """Whether there is certainly room for the request."""
-        return self._gate.fits(request.key, request.costs)
-
-    def shards(self, request: AskedCost) -> list[ShardState]:
-        """Returns the shards of the hub that keep the request's key, one for each quota."""
-        return self._gate.shards(request.key)
-
-    def word_on(self, cells: list[Cell], asked_ns: int) -> Word:
-        """Returns the state of an ask; `asked_ns` is the moment that `join` has returned."""
-        return self._gate.word_on(cells, asked_ns)
-
-    def ask_again(self, cells: list[Cell]) -> None:
-        """Asks the hub about the cells once more."""
-        self._gate.ask_again(cells)
-
     def at_once(self, request: AskedCost) -> Settled | None:
         """Returns the decision if it is certain. In doubt returns None and charges nothing."""
         try:
-            in_doubt = self._gate.in_doubt(request.key, request.costs)
+            in_doubt = self.gate.in_doubt(request.key, request.costs)
         except Reentry:
             return Settled(self.limit.refuse_reentry(), ())
         if in_doubt:
@@ -317,7 +282,7 @@ class Asking:
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
         """Returns the decision by a rule. `counted`: the request's demand was counted when it began to ask."""
         try:
-            settled = self._gate.settle(
+            settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
             )
         except Reentry:
@@ -346,7 +311,7 @@ class Asking:
             for over in [key for key, pause in list(pauses.items()) if pause.until_ns <= now_ns]:
                 pauses.pop(over, None)
         retry = before.retry if grows and before is not None else 0
-        until_ns = min(now_ns + interval_ns * (1 + retry), self._gate.refused_until_ns(cells))
+        until_ns = min(now_ns + interval_ns * (1 + retry), self.gate.refused_until_ns(cells))
         pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
@@ -361,12 +326,6 @@ class Asking:
                 where,
             )
         return not where
-
-
-def _settled(end: StopIteration) -> Settled:
-    settled = end.value
-    assert isinstance(settled, Settled)
-    return settled
 
 
 def checked_within_ns(within: object) -> int:

@@ -112,19 +112,15 @@ class OnWithBans(On):
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()
-        if not marks and self._table.settles(key, cost, kind):
-            return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
-        answer = await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
-        return self._noted(key, cost, answer[0]), answer[1]
+        decision, charges = await super().ask(key, cost, kind, within_ns, marks=marks)
+        return self._noted(key, cost, decision), charges
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()
-        if not marks and self._table.settles(key, cost, kind):
-            return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
-        answer = self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
-        return self._noted(key, cost, answer[0]), answer[1]
+        decision, charges = super().ask_blocking(key, cost, kind, within_ns, marks=marks)
+        return self._noted(key, cost, decision), charges
 
     def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
         decision = self._bans.decision(key, counts=counts)

@@ -36,6 +36,7 @@ from reconverge.kernel import (
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import KEEP, Reservation
 from reconverge.limiter.waiting.patience import Patience
+from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
@@ -90,12 +91,10 @@ class Member:
 
     @property
     def would_be_admitted(self) -> bool:
-        """Whether this node's memory would admit the request. Charges nothing."""
         return self.limiter.test(self.request.key, self.request.cost, self.request.kind).allowed
 
     @property
     def asking(self) -> Asking:
-        """Returns the object by which requests of the limit ask the hub."""
         return self.limiter.control.enforcement.on.asking
 
 
@@ -179,30 +178,12 @@ class Jointly:
     async def ask(self) -> list[Answer]:
         """Decides in doubt, after waiting for the hub's answer in the running event loop."""
         waker = LoopWaker()
-        steps = self.steps(waker)
-        try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return self._answers(end.value)
-                await waker.sleep(sleep_ns)
-        finally:
-            steps.close()
+        return self._answers(await run(self.steps(waker), waker.sleep))
 
     def ask_blocking(self) -> list[Answer]:
         """Decides in doubt, after waiting for the hub's answer on the calling thread."""
         waker = thread_waker()
-        steps = self.steps(waker)
-        try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return self._answers(end.value)
-                waker.sleep(sleep_ns)
-        finally:
-            steps.close()
+        return self._answers(run_blocking(self.steps(waker), waker.sleep))
 
     def _in_doubt(self) -> list[_Wait]:
         """Returns the claims that could ask the hub; none if any other claim would be refused."""
@@ -210,8 +191,8 @@ class Jointly:
         try:
             for member in self._members:
                 asking, request = member.asking, member.request
-                if request.within_ns and asking.in_doubt(request):
-                    waits.append(_Wait(member, asking.shards(request)))
+                if request.within_ns and asking.gate.in_doubt(request.key, request.costs):
+                    waits.append(_Wait(member, asking.gate.shards(request.key)))
             doubtful = {id(each.member) for each in waits}
             settled = [member for member in self._members if waits and id(member) not in doubtful]
             return [] if any(not member.would_be_admitted for member in settled) else waits
@@ -266,16 +247,16 @@ class Jointly:
     def _answered(each: _Wait, began_ns: int) -> DecidingRule | None:
         """Returns the rule to decide a claim by if the hub has answered or if there is room anyway; else None."""
         asking, request = each.member.asking, each.member.request
-        if asking.fits(request):
+        if asking.gate.fits(request.key, request.costs):
             return DecidingRule.ALLOWANCE
-        word = asking.word_on(each.cells, each.asked_ns)
+        word = asking.gate.word_on(each.cells, each.asked_ns)
         if word is Word.ANSWERED:
             return DecidingRule.ALLOWANCE
         if word is Word.UNSETTLED:
             asking.note("unsettled", began_ns)
             return DecidingRule.MEMORY
         if word is Word.MISSED:
-            asking.ask_again(each.cells)
+            asking.gate.ask_again(each.cells)
         return None
 
     def _settle(self, waits: Sequence[_Wait] = (), began_ns: int | None = None) -> Joint:

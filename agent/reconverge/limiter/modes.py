@@ -84,6 +84,12 @@ class AsksNothing:
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
+    wait_blocking: Callable[[str, int, str | None, float | None, int | None], Decision]
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        return self.wait_blocking(key, cost, kind, timeout, max_queue)
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         return self.ask_blocking(key, cost, kind, within_ns, marks=marks)
@@ -137,12 +143,12 @@ class On:
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         if not marks and self._table.settles(key, cost, kind):
-            return self.hit(key, cost, kind), ()
+            return self._table.hit(key, cost, kind), ()
         return await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         if not marks and self._table.settles(key, cost, kind):
-            return self.hit(key, cost, kind), ()
+            return self._table.hit(key, cost, kind), ()
         return self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
 
@@ -201,49 +207,23 @@ class InShadow(AsksNothing):
 
         return self._shadowed(marked), charges
 
-    async def wait(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
-    ) -> Decision:
-        return self._at_once(key, cost, kind, timeout, max_queue)
-
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        return self._at_once(key, cost, kind, timeout, max_queue)
-
-    def _at_once(self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None) -> Decision:
         checked_timeout_ns(timeout)  # a wrong timeout is an error here, too, although there is no wait
         return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
         """Returns the decision for a request that was waiting when the limit was switched into shadow."""
-        table = self._board.table.tables[0]
-        quota = table.nominal // table.unit
         self._board.note(would_refuse=1)
-        return WouldRefuse(
-            allowed=True,
-            limit=quota,
-            remaining=0,
-            retry_after=0.0,
-            reset_after=0.0,
-            staleness=0.0,
-            binding=self._board.table.name,
-        )
+        return _admission(WouldRefuse, self._board.table.name, _quota_of(self._board), remaining=0)
 
     def _shadowed(self, ask: Callable[[], Decision], count: int = 1) -> Decision:
         try:
             decision = ask()
         except CostExceedsQuota as error:
             self._board.note(would_refuse=count)
-            return WouldRefuse(
-                allowed=True,
-                limit=error.quota,
-                remaining=0,
-                retry_after=inf,
-                reset_after=0.0,
-                staleness=0.0,
-                binding=error.limit,
-            )
+            return _admission(WouldRefuse, error.limit, error.quota, remaining=0, retry_after=inf)
         grounds: dict[str, Any] = {name: getattr(decision, name) for name in GROUNDS}
         if decision.allowed:
             return Shadowed(**grounds)
@@ -285,16 +265,6 @@ class Off(AsksNothing):
         """Returns an admission without charges."""
         return self.hit(key, estimate, kind), ()
 
-    async def wait(
-        self,
-        key: str,
-        cost: int,
-        kind: str | None,
-        timeout: float | None,  # noqa: ARG002  # likewise
-        max_queue: int | None,  # noqa: ARG002  # likewise
-    ) -> Decision:
-        return self.hit(key, cost, kind)
-
     def wait_blocking(
         self,
         key: str,
@@ -311,17 +281,27 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def _unlimited(self) -> Decision:
-        table = self._board.table.tables[0]
-        quota = table.nominal // table.unit
-        return Unlimited(
-            allowed=True,
-            limit=quota,
-            remaining=quota,
-            retry_after=0.0,
-            reset_after=0.0,
-            staleness=0.0,
-            binding=self._board.table.name,
-        )
+        quota = _quota_of(self._board)
+        return _admission(Unlimited, self._board.table.name, quota, remaining=quota)
+
+
+def _admission(
+    kind: type[Unlimited | WouldRefuse], limit: str, quota: int, *, remaining: int, retry_after: float = 0.0
+) -> Decision:
+    return kind(
+        allowed=True,
+        limit=quota,
+        remaining=remaining,
+        retry_after=retry_after,
+        reset_after=0.0,
+        staleness=0.0,
+        binding=limit,
+    )
+
+
+def _quota_of(enforcement: Enforcement) -> int:
+    table = enforcement.table.tables[0]
+    return table.nominal // table.unit
 
 
 class Enforcement:

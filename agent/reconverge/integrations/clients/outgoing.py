@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Generator, Mapping
@@ -19,6 +18,7 @@ from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section
@@ -93,15 +93,9 @@ class Outgoing:
         """
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
-        steps = self._steps(key, began_ns)
-        with contextlib.closing(steps):
-            try:
-                while True:  # noqa: ASYNC110  # it waits for time alone
-                    await asyncio.sleep(next(steps))
-            except StopIteration as end:
-                if end.value is not None:
-                    refusal: Decision = end.value
-                    return refusal
+        refusal = await run(self._steps(key, began_ns), asyncio.sleep)
+        if refusal is not None:
+            return refusal
         try:
             ask_s = self._ask_s(key, cost, kind, began_ns)
             if ask_s and (decision := await self.limiter.ask(key, cost, within=ask_s, kind=kind)):
@@ -118,16 +112,10 @@ class Outgoing:
         """Does the same as `admit`, and blocks the thread."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
-        steps = self._steps(key, began_ns)
         never_set = threading.Event()  # fork: this call alone uses the event
-        with contextlib.closing(steps):
-            try:
-                while True:
-                    never_set.wait(next(steps))
-            except StopIteration as end:
-                if end.value is not None:
-                    refusal: Decision = end.value
-                    return refusal
+        refusal = run_blocking(self._steps(key, began_ns), never_set.wait)
+        if refusal is not None:
+            return refusal
         try:
             ask_s = 0.0 if has_a_loop() else self._ask_s(key, cost, kind, began_ns)
             if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):

@@ -92,10 +92,9 @@ Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
 """A generator that yields values to await, receives their results, and returns the answer."""
-# One type serves rule and guard; `Guard.check` and `Guard.check_async` run these generators and wait. The generators
-# that wait for a turn (`limiter/waiting/waiters.py`) and for a server (`clients/outgoing.py`) yield a time to sleep,
-# and have runners of their own: an error that a signal handler raises during that sleep goes to the caller, never into
-# the generator.
+# One type serves rule and guard; `Guard.check` and `Guard.check_async` run these generators and wait. Generators that
+# yield a time to sleep have runners of their own (`limiter/waiting/running.py`): an error that a signal handler raises
+# during that sleep goes to the caller, never into the generator.
 
 
 class TooManyTiers(ReconvergeError):

@@ -13,7 +13,7 @@
 # that was charged has not been cancelled. A request that leaves, for whatever reason, wakes the next one.
 #
 # What a waiting request does is a generator (`steps`) that yields for how long to sleep and ends with the decision; the
-# two shells, a coroutine and a function, do nothing but sleep.
+# two shells, a coroutine and a function (`running.py`), do nothing but sleep.
 #
 #       steps                      shell
 #       try, not yet: yield ns --> sleep, at most so long, or until the waker
@@ -46,6 +46,7 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import NEVER_NS, Costs, Decider, Table, gate_of
 from reconverge.limiter.waiting.queue import QueuePlace, WaitQueue, Waker
+from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 
@@ -86,17 +87,9 @@ class Waiting:
         waker = LoopWaker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return _answer(end)
-                await waker.sleep(None if self.manual is not None else sleep_ns)
+            return await run(steps, waker.sleep if self.manual is None else lambda _: waker.sleep(None))
         finally:
-            try:
-                steps.close()
-            finally:
-                self._step_out(key, waker)
+            self._step_out(key, waker)
 
     def wait_blocking(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
@@ -107,17 +100,9 @@ class Waiting:
         waker = thread_waker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
-            while True:
-                try:
-                    sleep_ns = next(steps)
-                except StopIteration as end:
-                    return _answer(end)
-                waker.sleep(None if self.manual is not None else sleep_ns)
+            return run_blocking(steps, waker.sleep if self.manual is None else lambda _: waker.sleep(None))
         finally:
-            try:
-                steps.close()
-            finally:
-                self._step_out(key, waker)
+            self._step_out(key, waker)
 
     def waiters(self, key: str) -> int:
         """Returns how many requests wait for a key."""
@@ -417,9 +402,3 @@ def checked_room(max_queue: object) -> int | None:
     if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:
         raise InvalidSetting("max_queue", max_queue, "must be a whole number of 0 or more, or None for any number")
     return max_queue
-
-
-def _answer(end: StopIteration) -> Decision:
-    decision = end.value
-    assert isinstance(decision, Decision)
-    return decision
