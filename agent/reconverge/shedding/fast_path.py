@@ -29,10 +29,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from reconverge.runtime.threads import Total
-from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency, in_progress_of
+from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency, InSlot, SlotTicket
 from reconverge.shedding.admission import Admission, DecidingStack
 from reconverge.shedding.fleet import KEY, FleetShedder
-from reconverge.shedding.layers import IGNORED, SERVED, InProgress, Layer, Outcome, ShedRefusal, Ticket
+from reconverge.shedding.layers import SERVED, Layer, Outcome, ShedRefusal, Ticket
 from reconverge.shedding.rate import Charge, RequestRate
 from reconverge.shedding.worker.shedder import Busy, WorkerShedder
 
@@ -123,30 +123,18 @@ class Passage(Admission):
             ticket.give_back(self.began_ns)
 
 
-class SlotOf:
+class SlotOf(SlotTicket):
     """The ticket of a passage's slot."""
 
-    __slots__ = ("_holder", "_passage")
+    __slots__ = ("_passage",)
 
     def __init__(self, passage: Passage, holder: AdaptiveConcurrency) -> None:
         self._passage = passage
-        self._holder = holder
+        self.holder = holder
 
     @property
-    def in_progress(self) -> InProgress:
-        return in_progress_of(self._holder, self._passage.in_flight)
-
-    def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
-        self._holder.free(self._passage, now_ns, outcome)
-
-    def give_back(self, now_ns: int) -> None:
-        self.finish(now_ns, IGNORED)
-
-    def step_aside(self, now_ns: int, *, begun: bool) -> None:
-        self._holder.step_aside(self._passage, now_ns, begun=begun)
-
-    def go_on(self, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        return self._holder.go_on(self._passage, now_ns, anyway=anyway)
+    def slot(self) -> InSlot:
+        return self._passage
 
 
 class FastPath:

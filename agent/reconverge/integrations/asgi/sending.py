@@ -141,7 +141,7 @@ class Sending:
     def __call__(self, message: Message) -> Awaitable[None]:
         """Sends one ASGI message on. The caller awaits the result."""
         if self._closed:
-            return _no_more()
+            return no_more()
         if message["type"] in BEGINNINGS:
             self._status = message.get("status", 101)
             headers: Headers = list(message.get("headers") or ())
@@ -205,17 +205,13 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
             (Sending(send, decided, *so_far) if isinstance(so_far, tuple) else so_far).end(ended)
 
 
-async def _no_more() -> None:
-    """Sends nothing, because the connection is closed."""
+async def no_more() -> None:
+    """Sends nothing, because the connection is closed, or the request has a response."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
     """Returns the application's header fields with those of a single outcome, as `merged` does."""
-    refused = False
-    for name, _ in headers:
-        if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
-            refused = True
-            break
+    refused = says_when_to_retry(headers)
     fields = outcome.pipeline.encoded(outcome.decisions, refused=refused)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
 

@@ -41,7 +41,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from reconverge.integrations.asgi.sending import App, Headers, Message, Receive, Scope, Send
+from reconverge.integrations.asgi.sending import App, Headers, Message, Receive, Scope, Send, no_more
 from reconverge.integrations.shedding.response import (
     Deciding,
     FieldWriter,
@@ -91,10 +91,7 @@ class LoadSheddingMiddleware:
         self._deciding = Deciding(self.stack, key_func)
         self.writer: Final = FieldWriter() if fields else None
         self.works_beside = False
-        """Whether the application works on a request while another task waits for its body.
-
-        See the head of this file.
-        """
+        """Whether the application works on a request while another task waits for its body, as described above."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
         """The server address to which the latest request came."""
@@ -215,7 +212,7 @@ class _Exchange:
     async def _receive(self) -> Message:
         heard = False
         try:
-            message = await stepping_aside(self.own_receive(), self._listen, _nothing)
+            message = await stepping_aside(self.own_receive(), self._listen, lambda: None)
             heard = True
         finally:
             if not heard:
@@ -245,7 +242,7 @@ class _Exchange:
     def send(self, message: Message) -> Awaitable[None]:
         """Sends one ASGI message of the application. The caller awaits the result."""
         if self.refused:
-            return _no_more()
+            return no_more()
         kind = message["type"]
         if kind == START:
             return self._start(message)
@@ -297,11 +294,3 @@ async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
 async def _gone() -> Message:
     """Returns the message that the client has disconnected, for an application whose request was refused."""
     return {"type": GONE}
-
-
-async def _no_more() -> None:
-    """Sends nothing, because the refused request has its response."""
-
-
-def _nothing() -> None:
-    """Does nothing."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from reconverge.integrations.metrics import Metric, Reading
 from reconverge.limiter.switches import SWITCHES
-from reconverge.shedding.stack import Stack, StackStats
+from reconverge.shedding.stack import Stack
 
 SHEDDING_METRICS: Final = (
     Metric("reconverge_shedding_admitted_total", "counter", "Requests that all layers admitted.", ("class",)),
@@ -23,11 +23,7 @@ SHEDDING_METRICS: Final = (
 
 def readings_of(stack: Stack) -> dict[str, list[Reading]]:
     """Returns all series of a stack as they are now, by metric name: always the same series in the same order."""
-    return readings_in(stack.stats())
-
-
-def readings_in(stats: StackStats) -> dict[str, list[Reading]]:
-    """Returns the metrics of a stack as they were when the snapshot was taken."""
+    stats = stack.stats()
     return {
         "reconverge_shedding_admitted_total": [Reading((name,), count) for name, count in stats.admitted.items()],
         "reconverge_shedding_refused_total": [

@@ -6,15 +6,19 @@ import logging
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.asgi.sending import Headers
+from reconverge.integrations.asgi.sending import encoded as encoded_fields
 from reconverge.integrations.web.fields import (
     FAR_S,
     IETF_11,
     INTEGER_MAX,
+    POLICY,
     RETRY_AFTER,
+    SERVICE,
     Fields,
     QuotaDecisions,
     fields_of,
@@ -35,10 +39,8 @@ from reconverge.shedding.stack import Stack
 
 logger = logging.getLogger("reconverge")
 
-POLICY: Final = "RateLimit-Policy"
-LEFT: Final = "RateLimit"
 POLICY_BYTES: Final = POLICY.lower().encode()
-LEFT_BYTES: Final = LEFT.lower().encode()
+LEFT_BYTES: Final = SERVICE.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
 """Statuses with which an application reports that it, or a service that it calls, is overloaded or too slow."""
 SAID_MAX: Final = 1024
@@ -47,7 +49,6 @@ MESSAGES_MAX: Final = 10
 """The most failures of an application's functions that are logged in a minute."""
 
 KeyFunc = Callable[[Any], str]
-Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def outcome_of(status: int) -> Outcome:
@@ -125,7 +126,7 @@ class FieldWriter:
     def fields(self, admission: Admission) -> Fields:
         """Returns the fields with their names; empty if no layer has any."""
         values = self.values(admission)
-        return [] if values is None else [(POLICY, values[0]), (LEFT, values[1])]
+        return [] if values is None else [(POLICY, values[0]), (SERVICE, values[1])]
 
     def _of_charge(self, charge: Charge) -> tuple[str, str]:
         limiter, decision = charge.limiter, charge.decision
@@ -195,7 +196,7 @@ def response_to(refusal: ShedRefusal) -> tuple[int, Fields, bytes]:
 def encoded_response_to(refusal: ShedRefusal) -> tuple[int, Headers, bytes]:
     """Returns the response to a refused request for ASGI: status, fields as pairs of bytes, and body."""
     _, body, headers = _said_of(refusal)
-    return refusal.status, [*headers, *_encoded(_quota_fields(refusal))], body
+    return refusal.status, [*headers, *encoded_fields(_quota_fields(refusal))], body
 
 
 def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
@@ -219,8 +220,8 @@ def _said(
     if retry_after is not None:
         fields.append((RETRY_AFTER, str(retry_after)))
     if in_progress is not None:
-        fields += [(POLICY, _concurrent(layer, in_progress)[0]), (LEFT, f"{sf_string(layer)};r=0")]
-    return fields, body, _encoded(fields)
+        fields += [(POLICY, _concurrent(layer, in_progress)[0]), (SERVICE, f"{sf_string(layer)};r=0")]
+    return fields, body, encoded_fields(fields)
 
 
 def _quota_fields(refusal: ShedRefusal) -> Fields:
@@ -229,10 +230,6 @@ def _quota_fields(refusal: ShedRefusal) -> Fields:
     if decision is None or not quotas:
         return []
     return fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
-
-
-def _encoded(fields: Fields) -> Headers:
-    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
 
 
 @lru_cache(maxsize=1024)
@@ -251,7 +248,7 @@ class Deciding:
         if rates and key_func is None:
             problem = f"is missing: the layer {rates[0]!r} counts by key; pass a function from a request to its key"
             raise InvalidSetting("key_func", None, problem)
-        if key_func is not None and not _may_count_by_key(stack):
+        if key_func is not None and not any(getattr(layer, "counts_by_key", True) for layer in stack.layers):
             raise InvalidSetting(
                 "key_func", key_func, "has no effect: no layer of the stack counts by key; leave it out"
             )
@@ -280,11 +277,6 @@ class Deciding:
             logger.error(
                 "reconverge: a request went on without load shedding, because a function failed", exc_info=error
             )
-
-
-def _may_count_by_key(stack: Stack) -> bool:
-    """Whether any layer counts by key, or has no attribute that says so."""
-    return any(getattr(layer, "counts_by_key", True) for layer in stack.layers)
 
 
 def checked_stack(stack: object) -> Stack:

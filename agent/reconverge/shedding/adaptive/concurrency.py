@@ -174,10 +174,40 @@ class InSlot(Protocol):
     """The number of forks of the slots when the request began."""
 
 
-class SlotInUse(Unique):
-    """The ticket of one request in progress; see `InSlot`."""
+class SlotTicket(Unique):
+    """The ticket of one request in progress, whose slot is `slot`."""
 
-    __slots__ = ("aside", "began_ns", "forks", "held", "holder", "in_flight", "rank")
+    __slots__ = ("holder",)
+    holder: AdaptiveConcurrency
+
+    @property
+    def slot(self) -> InSlot:
+        """Returns the object that has the fields of the slot."""
+        raise NotImplementedError
+
+    @property
+    def in_progress(self) -> InProgress:
+        """Returns the number of running requests when this one began, and the limit of now."""
+        limit = self.holder.slots.limit
+        return InProgress(self.holder.name, limit, max(0, limit - self.slot.in_flight))
+
+    def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
+        self.holder.free(self.slot, now_ns, outcome)
+
+    def step_aside(self, now_ns: int, *, begun: bool) -> None:
+        self.holder.step_aside(self.slot, now_ns, begun=begun)
+
+    def go_on(self, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
+        return self.holder.go_on(self.slot, now_ns, anyway=anyway)
+
+    def give_back(self, now_ns: int) -> None:
+        self.finish(now_ns, IGNORED)
+
+
+class SlotInUse(SlotTicket):
+    """A ticket that is its own slot; see `InSlot`."""
+
+    __slots__ = ("aside", "began_ns", "forks", "held", "in_flight", "rank")
 
     def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, forks: int) -> None:
         self.holder = holder
@@ -189,27 +219,8 @@ class SlotInUse(Unique):
         self.forks = forks
 
     @property
-    def in_progress(self) -> InProgress:
-        """Returns the number of running requests when this one began, and the limit of now."""
-        return in_progress_of(self.holder, self.in_flight)
-
-    def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
-        self.holder.free(self, now_ns, outcome)
-
-    def step_aside(self, now_ns: int, *, begun: bool) -> None:
-        self.holder.step_aside(self, now_ns, begun=begun)
-
-    def go_on(self, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        return self.holder.go_on(self, now_ns, anyway=anyway)
-
-    def give_back(self, now_ns: int) -> None:
-        self.finish(now_ns, IGNORED)
-
-
-def in_progress_of(holder: AdaptiveConcurrency, in_flight: int) -> InProgress:
-    """Returns `in_flight` with the present limit of a layer, for the fields of a response."""
-    limit = holder.slots.limit
-    return InProgress(holder.name, limit, max(0, limit - in_flight))
+    def slot(self) -> InSlot:
+        return self
 
 
 def _made(algorithm: object) -> Algorithm:
