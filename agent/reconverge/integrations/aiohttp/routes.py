@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 
 from reconverge.integrations.web.request.paths import BELOW
-from reconverge.integrations.web.unmatched import Route, methods_in
+from reconverge.integrations.web.unmatched import Route, methods_in, wrapped_in
 
 logger = logging.getLogger("reconverge")
 
@@ -25,28 +25,27 @@ def mount_of(request: web.Request) -> str:
     here = request.app
     if len(apps) < 2 or here is apps[0]:
         return ""
-    return next((prefix for app, prefix in _mounts(apps[0], 0) if app is here), "")
+    mounts = (resource.get_info() for resource in _resources(apps[0]))
+    return next((info.get("prefix") or "" for info in mounts if info.get("app") is here), "")
 
 
-def _mounts(app: web.Application, depth: int) -> Iterator[tuple[web.Application, str]]:
-    """Yields the sub-applications of an application at all levels, each with its path prefix."""
+def _resources(app: web.Application, depth: int = 0) -> Iterator[web.AbstractResource]:
+    """Yields the resources of an application, each sub-application before its own resources."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        info = resource.get_info()
-        below, prefix = info.get("app"), info.get("prefix")
+        yield resource
+        below = resource.get_info().get("app")
         if isinstance(below, web.Application):
-            yield below, prefix or ""
-            yield from _mounts(below, depth + 1)
+            yield from _resources(below, depth + 1)
 
 
-def routes_of(app: web.Application, depth: int = 0) -> Iterator[Route]:
+def routes_of(app: web.Application) -> Iterator[Route]:
     """Yields all routes of an application and of its sub-applications, static files as a prefix with a wildcard."""
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
+    for resource in _resources(app):
         info = resource.get_info()
-        below, prefix = info.get("app"), info.get("prefix")
-        if isinstance(below, web.Application):
-            yield from routes_of(below, depth + 1)
-        elif prefix is not None or "rule" in info:
-            yield Route(f"{prefix or ''}{BELOW}")
+        if isinstance(info.get("app"), web.Application):
+            continue
+        if info.get("prefix") is not None or "rule" in info:
+            yield Route(f"{info.get('prefix') or ''}{BELOW}")
         else:
             for route in resource:
                 yield Route(resource.canonical, _methods_of(route))
@@ -59,20 +58,22 @@ def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
     return methods_in([route.method])
 
 
-def handled_in(app: web.Application, depth: int = 0) -> Iterator[tuple[object, Route]]:
+def _added(app: web.Application) -> Iterator[tuple[web.AbstractRoute, str]]:
+    """Yields the routes as they were added to an application and its sub-applications, each with its pattern."""
+    for resource in _resources(app):
+        if not isinstance(resource.get_info().get("app"), web.Application):
+            yield from ((route, resource.canonical) for route in resource)
+
+
+def handled_in(app: web.Application) -> Iterator[tuple[object, Route]]:
     """Yields each handler, and each method of a class of views, with a route that leads to it."""
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        below = resource.get_info().get("app")
-        if isinstance(below, web.Application):
-            yield from handled_in(below, depth + 1)
-            continue
-        for route in resource:
-            handler = route.handler
-            if inspect.isclass(handler) and issubclass(handler, web.View):
-                for method in _methods_of(route) or ():
-                    yield getattr(handler, method.lower()), Route(resource.canonical, frozenset({method}))
-            else:
-                yield handler, Route(resource.canonical, _methods_of(route))
+    for route, path in _added(app):
+        handler = route.handler
+        if inspect.isclass(handler) and issubclass(handler, web.View):
+            for method in _methods_of(route) or ():
+                yield getattr(handler, method.lower()), Route(path, frozenset({method}))
+        else:
+            yield handler, Route(path, _methods_of(route))
 
 
 def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
@@ -80,8 +81,8 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
 
     This happens if `@limits.limit` is above `@routes.get`, which has registered the handler by then.
     """
-    led_to = [*_handlers(app), *(handler for handler, _ in handled_in(app))]
-    reached = {id(each) for handler in led_to for each in _chain(handler)}
+    led_to = [*(route.handler for route, _ in _added(app)), *(handler for handler, _ in handled_in(app))]
+    reached = {id(each) for handler in led_to for each in wrapped_in(handler)}
     for handler in limited:
         bare = handler.__wrapped__
         if id(handler) not in reached and id(bare) in reached:
@@ -90,19 +91,3 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
                 " below @routes.get, or add the limited handler to the router",
                 getattr(bare, "__qualname__", bare),
             )
-
-
-def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
-    for resource in app.router.resources() if depth < DEPTH_MAX else ():
-        below = resource.get_info().get("app")
-        if isinstance(below, web.Application):
-            yield from _handlers(below, depth + 1)
-        else:
-            yield from (route.handler for route in resource)
-
-
-def _chain(handler: Any) -> Iterator[object]:
-    """Yields a handler, then the function that it wraps (`__wrapped__`), and so on to the innermost."""
-    while handler is not None:
-        yield handler
-        handler = getattr(handler, "__wrapped__", None)

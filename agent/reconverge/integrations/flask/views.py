@@ -15,7 +15,7 @@ import flask
 import flask.views
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.unmatched import Route
+from reconverge.integrations.web.unmatched import Route, wrapped_in
 from reconverge.integrations.wsgi import listed
 
 T = TypeVar("T")
@@ -98,8 +98,7 @@ def routes_of_rules(
 
 def _chain(view: Any) -> Iterable[Any]:
     """Yields a view, then the function that it wraps, and so on; after each class-based view, its class."""
-    while view is not None:
-        yield view
-        if getattr(view, "view_class", None) is not None:
-            yield view.view_class
-        view = getattr(view, "__wrapped__", None)
+    for each in wrapped_in(view):
+        yield each
+        if getattr(each, "view_class", None) is not None:
+            yield each.view_class

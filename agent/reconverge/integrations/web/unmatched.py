@@ -15,9 +15,9 @@ with the routes of these views only, if the framework reports them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconverge.integrations.web.request.paths import BELOW, deep_at, key_of
 from reconverge.integrations.web.request.read_path import below_mount
@@ -49,6 +49,13 @@ def methods_in(said: object) -> frozenset[str] | None:
         return None
     named = {each.upper() for each in said if isinstance(each, str)}
     return frozenset(named) if named and "*" not in named else None
+
+
+def wrapped_in(function: Any) -> Iterator[Any]:
+    """Yields a function, then the one that it wraps (`__wrapped__`), and so on to the innermost."""
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
 
 
 class UnmatchedRules:
