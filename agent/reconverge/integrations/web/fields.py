@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import ceil, isfinite
+from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
 from reconverge.decision import Decision
@@ -79,11 +79,7 @@ def fields_of(
     """
     if not decided_on:
         return []
-    decided_on = (
-        decided_on
-        if len(decided_on) == 1
-        else sorted(decided_on, key=lambda each: _binding_first((None, each.decision)))
-    )
+    decided_on = sorted(decided_on, key=lambda each: _binding_first((None, each.decision)))
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
@@ -92,22 +88,13 @@ def fields_of(
         elif dialect == DRAFT_06:
             fields += _draft_06(decided_on)
         else:
-            fields += _x_ratelimit(decided_on, wall_s)
+            fields += _numbers("X-RateLimit", decided_on[0].decision, since_s=ceil(wall_s))
     return fields
 
 
-def retry_after_of(decided_on: Sequence[QuotaDecisions]) -> int | None:
+def retry_after_of(*refusing: Decision) -> int | None:
     """Returns after how many whole seconds, at least one, all refusals have ended; None if that is unknown."""
-    waits = [decision.retry_after for decision, _ in decided_on if not decision.allowed]
-    return _waited_s(max(waits, default=0.0))
-
-
-def waited_for_s(refusing: Decision) -> int | None:
-    """Returns the wait of a single refusal in whole seconds, at least one; None if it is unknown."""
-    return _waited_s(refusing.retry_after)
-
-
-def _waited_s(longest: float) -> int | None:
+    longest = max([decision.retry_after for decision in refusing], default=0.0)
     return max(1, _whole(longest)) if longest < FAR_S else None
 
 
@@ -219,33 +206,25 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
 
 
 def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
-    decision = decided_on[0].decision
-    fields = [("RateLimit-Limit", str(_integer(decision.limit)))]
-    fields.append(("RateLimit-Remaining", str(_integer(decision.remaining))))
-    after_s = _after_s(decision)
-    if after_s is not None:
-        fields.append(("RateLimit-Reset", str(after_s)))
     policies = {name: limit for _, quotas in decided_on for name, limit in quotas.items()}
-    fields.append(("RateLimit-Policy", ", ".join(_policy_06(limit) for limit in policies.values())))
-    return fields
+    policy = ", ".join(_policy_06(limit) for limit in policies.values())
+    return [*_numbers("RateLimit", decided_on[0].decision, since_s=0), (POLICY, policy)]
 
 
-def _x_ratelimit(decided_on: Sequence[QuotaDecisions], wall_s: float) -> Fields:
-    decision = decided_on[0].decision
-    fields = [("X-RateLimit-Limit", str(_integer(decision.limit)))]
-    fields.append(("X-RateLimit-Remaining", str(_integer(decision.remaining))))
+def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
+    """Returns fields with one number each; the reset counts from `since_s`."""
+    fields = [(f"{prefix}-Limit", str(_integer(decision.limit)))]
+    fields.append((f"{prefix}-Remaining", str(_integer(decision.remaining))))
     after_s = _after_s(decision)
     if after_s is not None:
-        fields.append(("X-RateLimit-Reset", str(_integer(ceil(wall_s) + after_s))))
+        fields.append((f"{prefix}-Reset", str(_integer(since_s + after_s))))
     return fields
 
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
     """Writes the policy of a quota for `ietf-11`; slots have no window."""
-    if limit.slots:
-        return f"{sf_string(name)};q={_integer(limit.nominal)};qu={SLOTS_UNIT}"
-    return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"
+    return f"{sf_string(name)};q={_policy_06(limit)}"
 
 
 @lru_cache(maxsize=1024)
@@ -278,9 +257,7 @@ def _after_s(decision: Decision) -> int | None:
 
 
 def _whole(seconds: float) -> int:
-    if not seconds > 0:
-        return 0
-    return ceil(seconds) if isfinite(seconds) else INTEGER_MAX
+    return ceil(seconds) if seconds > 0 else 0
 
 
 def _integer(number: int) -> int:

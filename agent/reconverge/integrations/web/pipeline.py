@@ -53,8 +53,8 @@ from reconverge.integrations.web.fields import (
     Fields,
     PolicyField,
     binding_of,
+    retry_after_of,
     service_11,
-    waited_for_s,
     written_11,
 )
 from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
@@ -250,10 +250,7 @@ class CompiledRule:
         self.settled: Limit | None = None
         """The quota, if it is the only one and no other check is needed for a request; else None."""
         self.joint: Limit | None = None
-        """The quota, if the rule can decide jointly with others and no other check is needed for a request.
-
-        Else None.
-        """
+        """The quota, if the rule can decide jointly with others and no request needs another check; else None."""
         self._take()
 
     def _take(self) -> None:
@@ -454,7 +451,7 @@ class Pipeline:
         if self._says or not self.is_prepared:
             return None
         after_s, binding = decision.retry_after, decision.binding
-        wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else waited_for_s(decision)
+        wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else retry_after_of(decision)
         answer = self._refusals.get((wait_s, binding, decision.certain))
         if answer is None:
             answer = usual_answer(self._status, *_grounds(decision))
@@ -540,7 +537,7 @@ class Pipeline:
 def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
     """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
     names = (decision.binding,)
-    return names, names if decision.certain else (), waited_for_s(decision)
+    return names, names if decision.certain else (), retry_after_of(decision)
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:

@@ -104,7 +104,7 @@ def refusal_of(
     `silent` leaves out the rule's own message.
     """
     refused = [decision for decision, _ in decisions if not decision.allowed]
-    retry_after = retry_after_of(decisions) if refused else None
+    retry_after = retry_after_of(*refused) if refused else None
     detail = None
     if declared is None:
         detail = BROKEN

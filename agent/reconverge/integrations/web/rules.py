@@ -51,20 +51,14 @@ class Rule:
     """
 
     limits: Limits
-    """The limits.
-
-    With `Contracts`, the request's key is its customer, and all limits of the customer's contract apply.
-    """
+    """The limits. With `Contracts`, a request's key is its customer, and all limits of that contract apply."""
     name: str | None = None
     """The limit's name at the hub, in statistics and in response fields; by default that of the decorated object."""
     key_func: KeyFunction | None = None
     """Returns the key of a request; by default the guard's function."""
     missing: str | None = None
-    """How a request without a key is handled; by default as in the guard.
-
-    It is counted by its `address`, together with all such requests (`shared`), refused (`refuse`), or not limited
-    (`exempt`).
-    """
+    """How a request without a key is handled; by default as in the guard. It is counted by its `address`, together with
+    all such requests (`shared`), refused (`refuse`), or not limited (`exempt`)."""
     scope: str | ByRequest | None = None
     """A text, or a function of the request that returns one of a few texts: each has its own count for every key."""
     facts: Mapping[str, KeyFunction] | None = None
@@ -77,15 +71,11 @@ class Rule:
     """The methods that are limited; GET includes HEAD. By default all methods."""
     paths: Sequence[str] | None = None
     """The limited paths, such as `/items/{id}`, `/files/{name:path}`, or `/api/*` for all paths below; by default all.
-
     Every spelling that may lead to the same place counts. The matching path is the route for `by_route` if the
-    framework knows none.
-    """
+    framework knows none."""
     cost: int | str | ByRequest = 1
-    """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`.
-
-    With a number, a limit that has `costs` charges the price of the request's method as many times.
-    """
+    """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`. With a
+    number, a limit that has `costs` charges the price of the request's method as many times."""
     settle: Callable[[Response], int] | str | None = None
     """Returns the true cost of the request from its response; `spent` if the application reports it with `spend`."""
     deduct_when: Callable[[Response], bool] | None = None
@@ -99,15 +89,11 @@ class Rule:
     status: int | None = None
     """The status of the refusal: 429 (the guard's default), or 503 for load shedding."""
     in_doubt: str | None = None
-    """The way to handle a request that memory cannot decide; by default as in the guard.
-
-    It asks the hub and waits for at most so long ("ask:25ms"), or memory decides ("refuse").
-    """
+    """The way to handle a request that memory cannot decide; by default as in the guard. It asks the hub and waits for
+    at most so long ("ask:25ms"), or memory decides ("refuse")."""
     wait: Seconds | None = None
-    """For limits such as `20 in flight`: the seconds for which a request waits for a slot before it is refused.
-
-    By default it does not wait.
-    """
+    """For limits such as `20 in flight`: the seconds for which a request waits for a slot before it is refused. By
+    default it does not wait."""
     max_queue: int | None = None
     """With `wait`: the most requests that may wait for the slots of one key on this node; by default any number."""
     order: str | None = None
@@ -198,15 +184,12 @@ class Rule:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise InvalidSetting(name, value, "is not a function; pass one, or leave it out")
-        for name in ("settle", "deduct_when"):
+        for name in ("settle", "deduct_when", "error_message"):
             value = getattr(self, name)
             if callable(value) and waits(value):
                 raise InvalidSetting(
                     name, value, "is a coroutine function, which would never be awaited; use a plain function"
                 )
-        if callable(self.error_message) and waits(self.error_message):
-            problem = "is a coroutine function, which would never be awaited; use a plain function"
-            raise InvalidSetting("error_message", self.error_message, problem)
 
     @property
     def ever_waits(self) -> bool:

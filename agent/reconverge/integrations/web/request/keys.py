@@ -28,11 +28,8 @@ from reconverge.integrations.web.request.request import Request
 from reconverge.limiter.long_keys import OURS, hashed
 
 KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
-"""A function that takes a `Request` or no argument, and returns the key; see the head of this file.
-
-In FastAPI and Starlette the request has the attributes of the framework's own, too, and a function may be annotated
-with that type.
-"""
+"""A function that takes a `Request` or no argument, and returns the key; see the head of this file. In FastAPI and
+Starlette the request has the attributes of the framework's own, too, and a function may be annotated with that type."""
 Asked: TypeAlias = Callable[[Request], Any]
 """A key function that certainly takes the request."""
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -89,10 +86,8 @@ class OfNothing(NamedTuple):
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""The thing that a key function reads, if it is known.
-
-It is not stored as an attribute, because `functools.wraps` would copy it to wrappers.
-"""
+"""The thing that a key function reads, if it is known. It is not stored as an attribute, because `functools.wraps`
+would copy it to wrappers."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:

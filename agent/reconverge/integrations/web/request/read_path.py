@@ -22,11 +22,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 PATH_CHARACTERS_MAX: Final = 8192
-"""Every rule applies to a longer path, whether as received or in normal form.
-
-The usual proxies and servers accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn
-accepts 64 KB.
-"""
+"""Every rule applies to a longer path, whether as received or in normal form. The usual proxies and servers accept no
+longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn accepts 64 KB."""
 MARKS_MAX: Final = 30
 """The most consecutive combining characters, as in the stream-safe text of Unicode (UAX 15)."""
 DECODINGS_MAX: Final = 4
