@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.asking import RESULTS as ASKED
@@ -76,9 +76,7 @@ METRICS: Final = (
 )
 RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
 """The results of a decision: admitted, refused, admitted only because the limit is in shadow, or because it is off.
-
- `LimitStats` has counters of these names.
-"""
+`LimitStats` has counters of these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +170,9 @@ def _in_use(limits: list[LimitStats]) -> int | None:
 
 
 def _together(limits: list[LimitStats]) -> LimitStats:
-    return LimitStats(
-        admitted=sum(limit.admitted for limit in limits),
-        refused=sum(limit.refused for limit in limits),
-        overflowed=sum(limit.overflowed for limit in limits),
-        keys=sum(limit.keys for limit in limits),
-        would_refuse=sum(limit.would_refuse for limit in limits),
-        unlimited=sum(limit.unlimited for limit in limits),
-        near=sum(limit.near for limit in limits),
-        overadmitted=sum(limit.overadmitted for limit in limits),
-        evicted=sum(limit.evicted for limit in limits),
-        smaller=sum(limit.smaller for limit in limits),
-        deferred=sum(limit.deferred for limit in limits),
-        in_use=_in_use(limits),
-        past_lease=sum(limit.past_lease for limit in limits),
-        dropped_slots=sum(limit.dropped_slots for limit in limits),
-        asks=sum((limit.asks for limit in limits), AskStats()),
-    )
+    summed: dict[str, Any] = {
+        field.name: sum(getattr(limit, field.name) for limit in limits)
+        for field in fields(LimitStats)
+        if field.name not in ("switch", "in_use", "asks")
+    }
+    return LimitStats(**summed, in_use=_in_use(limits), asks=sum((limit.asks for limit in limits), AskStats()))

@@ -274,19 +274,24 @@ class _Once(yaml.SafeLoader):
         return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
 
 
-def _text_of(path: Path, characters_max: int) -> str:
-    """Returns a file's text, without a byte order mark. Raises InvalidConfiguration."""
+def bytes_of(path: Path, bytes_max: int) -> bytes:
+    """Returns the bytes of a regular file, the first `bytes_max` at most. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
                 str(path), "cannot be read: it is not a regular file; name one"
             )  # reading a pipe would wait
         with path.open("rb") as file:
-            written = file.read(UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
+            return file.read(bytes_max)
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidConfiguration):
             raise
         raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
+
+
+def _text_of(path: Path, characters_max: int) -> str:
+    """Returns a file's text, without a byte order mark. Raises InvalidConfiguration."""
+    written = bytes_of(path, UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
     try:
         text = written.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -76,10 +76,7 @@ PAGE_MAX: Final = 1000
 """The most contracts on one page of the list. Each has a kilobyte or less, as a rule."""
 CHANGES: Final = 20
 CHANGES_MAX: Final = 200
-"""The most changes in one response about history.
-
-A change of the whole document contains it twice, before and after.
-"""
+"""The most changes in one response about history; one of the whole document contains it twice, before and after."""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
 """The longest body with a contract; a contract with all the former limits that it may have is a fifth of that."""
 DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024

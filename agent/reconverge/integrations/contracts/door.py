@@ -42,7 +42,6 @@ try:
     from starlette.convertors import Convertor, register_url_convertor
     from starlette.datastructures import MutableHeaders
     from starlette.responses import Response
-    from starlette.routing import Match
 except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
 
@@ -175,10 +174,6 @@ class DoorRoute(APIRoute):
             return await serve(await self._let_in(request))
 
         return let_in
-
-    def is_at(self, scope: Any) -> bool:
-        """Whether the route matches the path of a request, regardless of the method."""
-        return self.matches(scope)[0] is not Match.NONE
 
     async def _let_in(self, request: Request) -> Request:
         """Returns the request with its body, if any, read already. Raises Problem if a check fails."""

@@ -21,6 +21,7 @@ try:
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
     from starlette.responses import Response
+    from starlette.routing import Match
 except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
 
@@ -55,7 +56,8 @@ class ApiFailures:
     async def _nothing_there(self, request: Request, error: HTTPException) -> Problem:
         if error.status_code != 405:
             return Problem(404, "the API has no such path; GET /openapi.json lists all paths")
-        here = [route for route in self._app.routes if isinstance(route, DoorRoute) and route.is_at(request.scope)]
+        routes = [route for route in self._app.routes if isinstance(route, DoorRoute)]
+        here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
         methods = sorted(method for route in here for method in route.methods or ())
         allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         return Problem(405, f"this path only accepts {allowed}", fields={"Allow": allowed})

@@ -25,19 +25,12 @@ CHARACTERS_MAX: Final = 1 << 26
 """The longest file of contracts: a million customers, one in each line."""
 LINE_LENGTH: Final = 100
 _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
-"""Characters that break lines in YAML, or are not part of the text.
-
-With `allow_unicode`, PyYAML writes them unescaped.
-"""
+"""Characters that break lines in YAML, or are no part of the text; `allow_unicode` leaves them unescaped."""
 
 
 def read_contracts(path: Path) -> Document:
     """Returns the contracts in a file of any known extension. Raises InvalidConfiguration, with line and field."""
-    return checked_source(Source(path, characters_max=CHARACTERS_MAX))
-
-
-def checked_source(source: Source) -> Document:
-    """Returns the contracts in a file of settings. Raises InvalidConfiguration, with the line and the field."""
+    source = Source(path, characters_max=CHARACTERS_MAX)
     try:
         return checked(source.said)
     except InvalidContracts as error:

@@ -29,10 +29,7 @@ ROLES: Final[dict[str, Role]] = {"read": "read", "write": "write"}
 SECRET_BYTES_MIN: Final = 16
 """The shortest token; a shorter one can be guessed: this many random letters have about 90 bits."""
 SECRET_BYTES_MAX: Final = 512
-"""The longest token.
-
-Servers accept header fields of a few kilobytes; a longer token is a mistake, such as a whole file.
-"""
+"""The longest token. Servers accept fields of a few kilobytes; a longer token is a mistake, such as a whole file."""
 NAME_LENGTH_MAX: Final = 100
 TOKENS_MAX: Final = 100
 """The most tokens; each request is compared with all of them."""

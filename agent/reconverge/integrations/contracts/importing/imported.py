@@ -23,10 +23,8 @@ class Imported:
 
     document: Document
     remarks: tuple[str, ...] = ()
-    """Remarks on differences between the contracts and the file, on parts left out, and on steps that remain.
-
-    Each remark begins with its place in the file.
-    """
+    """Remarks on differences between the contracts and the file, on parts left out, and on steps that remain. Each
+    remark begins with its place in the file."""
 
 
 def imported(source: str, table: Mapping[str, Any], remarks: list[str]) -> Imported:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from xml.parsers import expat
 
 from reconverge.errors import InvalidLimit, asked, shown
-from reconverge.integrations.config.positions import InvalidConfiguration
+from reconverge.integrations.config.positions import InvalidConfiguration, bytes_of
 from reconverge.integrations.contracts.importing.imported import Imported, Names, imported
 from reconverge.limit.grammar import UNITS_S
 from reconverge.limit.limit import Limit
@@ -195,17 +195,7 @@ def _root(path: Path) -> Element:
 
 def _written(path: Path) -> bytes:
     """Returns the bytes of a file. Raises InvalidConfiguration."""
-    try:
-        if path.exists() and not path.is_file():
-            raise InvalidConfiguration(
-                str(path), "cannot be read: it is not a regular file; name one"
-            )  # reading a pipe would wait
-        with path.open("rb") as file:
-            written = file.read(BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InvalidConfiguration):
-            raise
-        raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
+    written = bytes_of(path, BYTES_MAX + 1)
     if len(written) > BYTES_MAX:
         raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it into several files")
     return written
