@@ -79,7 +79,11 @@ def limited(
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
+        if isinstance(limits, Limiter):
+            limiter = limits
+        else:
+            own = fitting_name(name) if name else name_of(function)
+            limiter = cast("Agent", agent).declare(own, quotas_of_fixed(limits))
         check_of_call(limiter, cost, "cost")
         _check_ends(limiter, function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
@@ -234,7 +238,3 @@ class _Call:
             grounds = "is used up" if decision.certain else "may have no room, which this process cannot know"
             message = f"limit {decision.binding!r} {grounds}; try again in {decision.retry_after:.3g} s"
             raise RateLimited(message, decision)
-
-
-def _declared(limits: Fixed, agent: Agent, name: str | None, function: object) -> Limiter:
-    return agent.declare(fitting_name(name) if name else name_of(function), quotas_of_fixed(limits))

@@ -23,11 +23,9 @@ except ImportError as error:
 HELD_MAX: Final = 86_400.0
 """Seconds: the longest hold. If a server asks for more than a day, a day is used."""
 FIELD_LENGTH_MAX: Final = 1024
-"""Characters; a longer field is ignored. Servers send a few policies of about forty characters each.
-
-The parser of structured fields copies the rest of the text at each part, so its work grows with the square of the
-length: half a megabyte at this length.
-"""
+"""Characters; a longer field is ignored. Servers send a few policies of about forty characters each. The parser of
+structured fields copies the rest of the text at each part, so its work grows with the square of the length: half a
+megabyte at this length."""
 EPOCH_MIN: Final = 1e9
 """A larger reset is a time in seconds since 1970; a smaller one is a duration in seconds."""
 

@@ -130,13 +130,7 @@ class ContractPages:
         _, document = await self._read()
         others = terms_of(document, identity, self._now_s()).terms
 
-        async def ask(hub: Hub) -> dict[str, Any]:
-            explainer = HubExplainer(
-                hub, "the hub", namespace=self._agent.namespace, document=document, clock=self._clock, own=True
-            )
-            return table_of_explanation(await explainer.explain(identity))
-
-        answer = await self._agent.ask_hub(ask)
+        answer = await self._explained(document, identity, own=True)
         return {**answer, "left_out": len(others) - len(answer["limits"])}
 
     async def plan(self, name: str) -> dict[str, Any]:
@@ -215,24 +209,19 @@ class ContractPages:
                 raise Problem(501, NOT_KEPT) from None
             raise
 
+    async def _explained(self, document: Document, identity: str, **how: bool) -> dict[str, Any]:
+        async def ask(hub: Hub) -> dict[str, Any]:
+            named: dict[str, Any] = {"namespace": self._agent.namespace, "document": document, "clock": self._clock}
+            return table_of_explanation(await HubExplainer(hub, "the hub", **named, **how).explain(identity))
+
+        return await self._agent.ask_hub(ask)
+
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
         """Returns a customer's present use by a document; or None and the reason in a sentence."""
-
-        async def ask(hub: Hub) -> dict[str, Any]:
-            explainer = HubExplainer(
-                hub,
-                "the hub",
-                namespace=self._agent.namespace,
-                document=document,
-                clock=self._clock,
-                foreseen=foreseen,
-            )
-            return table_of_explanation(await explainer.explain(identity))
-
         try:
-            return await self._agent.ask_hub(ask), ""
+            return await self._explained(document, identity, foreseen=foreseen), ""
         except MissingFact as error:
             return (
                 None,

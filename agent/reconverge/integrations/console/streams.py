@@ -19,10 +19,8 @@ STREAM_S: Final = 1.0
 STREAMS_MAX: Final = 100
 """The most pages that follow the fleet at a time; a further page has to poll instead."""
 STREAM_EVENTS_MAX: Final = 15
-"""The most events of a stream. Then the page opens another one, and its token is checked again.
-
-So a server that waits for open responses at shutdown does not wait for long.
-"""
+"""The most events of a stream. Then the page opens another one, and its token is checked again. So a server that waits
+for open responses at shutdown does not wait for long."""
 STREAM_AGAIN: Final = b"retry: 250\n"
 """The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 

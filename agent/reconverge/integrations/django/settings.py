@@ -209,7 +209,7 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
 def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
     """Returns a function that exempts requests for other views, and those that `exempt_when` exempts."""
     names = frozenset(views)
-    exempt = asks(_never if exempt_when is None else exempt_when, "exempt_when")
+    exempt = asks((lambda _request: False) if exempt_when is None else exempt_when, "exempt_when")
     if waits(exempt):
 
         async def other_slowly(request: Request) -> object:
@@ -217,10 +217,6 @@ def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
 
         return other_slowly
     return lambda request: request.route not in names or exempt(request)
-
-
-def _never(_request: Request) -> bool:
-    return False
 
 
 def _function(name: str, value: Any, place: str) -> Any:

@@ -60,12 +60,10 @@ SLICES: Final = 100
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
 NEAR_S: Final = 0.002
-"""RESETS. Flask-Limiter truncates a reset time to whole seconds, twice, before it sends Retry-After.
-
-A client that gets a time within a second could come up to a second too early. So reset times are returned as whole
-seconds, rounded up, plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that
-second, as windows of the clock do.
-"""
+"""RESETS. Flask-Limiter truncates a reset time to whole seconds, twice, before it sends Retry-After. A client that gets
+a time within a second could come up to a second too early. So reset times are returned as whole seconds, rounded up,
+plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that second, as windows of
+the clock do."""
 CHECK_S_MAX: Final = 1.0
 """The seconds for which `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01

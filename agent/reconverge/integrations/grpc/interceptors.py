@@ -111,13 +111,8 @@ class Interceptor:
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
         """Wraps a handler so that each call is checked first, in a function of the same kind, which gRPC depends on."""
-        if inspect.isasyncgenfunction(behavior):
-            return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
-        if inspect.iscoroutinefunction(behavior):
-            return functools.wraps(behavior)(functools.partial(self._answer_slowly, behavior, details))
-        if streams and not getattr(behavior, "experimental_non_blocking", False):
-            return functools.wraps(behavior)(functools.partial(self._stream, behavior, details))
-        return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
+        kinds = (self._stream_slowly, self._answer_slowly, self._stream, self._answer)
+        return _alike(behavior, *(functools.partial(each, behavior, details) for each in kinds), streams=streams)
 
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
         """Wraps a handler so that the client's messages are counted. The wrapper is of the same kind as the handler."""
@@ -145,12 +140,7 @@ class Interceptor:
             except _TooMany as error:
                 return context.abort(*error.args)
 
-        if inspect.isasyncgenfunction(behavior):
-            return functools.wraps(behavior)(stream_slowly)
-        if inspect.iscoroutinefunction(behavior):
-            return functools.wraps(behavior)(answer_slowly)
-        blocks = streams and not getattr(behavior, "experimental_non_blocking", False)
-        return functools.wraps(behavior)(stream if blocks else answer)
+        return _alike(behavior, stream_slowly, answer_slowly, stream, answer, streams=streams)
 
     def _check(self, details: Details, context: Context) -> Outcome:
         return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
@@ -193,6 +183,18 @@ class Interceptor:
             async with aclosing(behavior(request, context)) as parts:
                 async for part in parts:
                     yield part
+
+
+def _alike(behavior: Any, stream_slowly: Any, answer_slowly: Any, stream: Any, answer: Any, *, streams: bool) -> Any:
+    """Returns the wrapper that is of the same kind as a handler, with the handler's name."""
+    wrapper = answer
+    if inspect.isasyncgenfunction(behavior):
+        wrapper = stream_slowly
+    elif inspect.iscoroutinefunction(behavior):
+        wrapper = answer_slowly
+    elif streams and not getattr(behavior, "experimental_non_blocking", False):
+        wrapper = stream
+    return functools.wraps(behavior)(wrapper)
 
 
 class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
