@@ -61,6 +61,16 @@ def never_admitted(limiter: Limiter, key: str) -> Decision:
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
+def known_keys(limiter: Limiter) -> list[str]:
+    """Returns the keys that this node counts one by one."""
+    return list(limiter.control.table.cells)
+
+
+def is_known(limiter: Limiter, key: str) -> bool:
+    """Whether this node has a count for this key alone."""
+    return key in limiter.control.table.cells
+
+
 def is_alone(limiter: Limiter) -> bool:
     """Whether the limit belongs to a node without a hub."""
     return limiter.control.table.kernel.alone

@@ -65,7 +65,6 @@ class LimitControl:
 
     @property
     def name(self) -> str:
-        """Returns the limit's name."""
         return self._table.name
 
     @property
@@ -84,7 +83,6 @@ class LimitControl:
 
     @property
     def clock(self) -> Clock:
-        """Returns the agent's clock."""
         return self._table.tables[0].kernel.clock
 
     @property
@@ -140,11 +138,9 @@ class LimitControl:
 
     @property
     def switched(self) -> Switch:
-        """Returns the switch in force: the limit's or the agent's, whichever refuses less."""
         return self.enforcement.state
 
     def switch(self, to: Switch) -> None:
-        """Switches as `Limiter.switch` does."""
         self._limits_switch.own = checked_switch(to)
         self._apply_switch()
 

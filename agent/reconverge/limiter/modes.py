@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
@@ -30,53 +30,6 @@ GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """The names of all fields of a decision."""
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
-
-
-class Answers(Protocol):
-    """The answers of a limit in one mode (on, shadow or off), to each kind of call."""
-
-    @property
-    def allow(self) -> Callable[..., bool]:
-        """Returns the function that decides as `RateLimiter.allow`."""
-        ...
-
-    @property
-    def hit(self) -> Callable[..., Decision]:
-        """Returns the function that decides as `RateLimiter.hit`."""
-        ...
-
-    @property
-    def allow_many(self) -> Callable[[Sequence[str], Many | None], list[bool]]:
-        """Returns the function that decides as `RateLimiter.allow_many`."""
-        ...
-
-    def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """Decides as `Limiter.test` does."""
-        ...
-
-    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Decides for `RateLimiter.reserve`."""
-        ...
-
-    async def wait(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
-    ) -> Decision:
-        """Waits as `RateLimiter.wait` does."""
-        ...
-
-    def wait_blocking(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
-    ) -> Decision:
-        """Waits as `RateLimiter.wait_blocking` does."""
-        ...
-
-    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """Asks as `RateLimiter.ask` does; with `marks` the charges can be corrected, as `reserve_async` needs."""
-        ...
-
-    def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """Asks as `RateLimiter.ask_blocking` does; with `marks` the charges can be corrected, as `reserve` needs."""
-        ...
 
 
 class AsksNothing:
@@ -107,7 +60,7 @@ class AsksNothing:
 
 
 class On:
-    """The answers of a limit that is on."""
+    """The answers of a limit that is on, to each kind of call; with `marks`, charges can be corrected."""
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -312,7 +265,7 @@ class Enforcement:
         self.on = On(table) if on is None else on
         self._shadow = InShadow(self)
         self._off = Off(self)
-        self.answers: Answers = self.on
+        self.answers: On | InShadow | Off = self.on
         self.state: Switch = ON
         self.turning = new_lock()
         """Held while the mode in force is changed."""

@@ -34,7 +34,7 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
-from reconverge.limiter.certainty import for_any_node, left_in_doubt
+from reconverge.limiter.certainty import for_any_node, is_known, known_keys, left_in_doubt
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -228,7 +228,7 @@ class StorageLimits(Unbreakable):
         for entry in {*self._entries.values(), *self._odd.values()}:
             if entry.limiter is None:
                 continue
-            for name in list(entry.limiter.control.table.cells):
+            for name in known_keys(entry.limiter):
                 forgotten += entry.limiter.usage(name).total > 0
                 entry.limiter.reset(name)
         return forgotten
@@ -267,7 +267,7 @@ class StorageLimits(Unbreakable):
             name = key_of(key)
             for (kind, _, window), entry in list(self._odd.items()):
                 if kind == strategy and expiry in (None, window):
-                    if entry.limiter is not None and name in entry.limiter.control.table.cells:
+                    if entry.limiter is not None and is_known(entry.limiter, name):
                         places.append((entry, name))
         return places
 

@@ -29,7 +29,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
@@ -50,6 +51,10 @@ BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
 """In place of the shortest reading, where there was none."""
+
+
+Clockwork: TypeAlias = Callable[[], int]
+"""Reads the monotonic clock, in nanoseconds."""
 
 
 class Signal(Protocol):
@@ -160,14 +165,6 @@ class LoopLag:
         self._leasts_ns.clear()
         self._waiting.clear()
         self.backlog.start_over()
-
-
-class Clockwork(Protocol):
-    """Reads the monotonic clock, in nanoseconds."""
-
-    def __call__(self) -> int:
-        """Returns the nanoseconds since an arbitrary start."""
-        ...
 
 
 class Occupancy:
