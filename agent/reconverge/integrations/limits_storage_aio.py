@@ -40,12 +40,10 @@ class AsyncReconvergeStorage(
 
     @property
     def storage(self) -> str:
-        """Returns the URL of the hub, without its password; `flask limiter config` shows it."""
         return self.book.agent.stats().hub
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """Returns the class of errors for a caller's mistakes, such as a negative cost."""
         return ReconvergeError
 
     async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002

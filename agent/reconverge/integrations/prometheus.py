@@ -60,7 +60,6 @@ class AgentCollector(Collector):
             yield _family(metric)
 
     def collect(self) -> Iterator[Family]:
-        """Yields all metrics as they are now."""
         stats = self._agent.stats()
         readings = self._readings.of(stats, self._agent.health())
         for metric in METRICS:

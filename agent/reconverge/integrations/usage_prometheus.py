@@ -33,7 +33,6 @@ class UsageCollector(Collector):
         self._reporter = reporter
 
     def collect(self) -> Iterator[Family]:
-        """Yields all metrics as they are now."""
         stats = self._reporter.stats()
         many = stats.from_many_addresses
         gauges = {

@@ -125,7 +125,6 @@ class RateLimitMiddleware:
         self._decide = None if pipeline is None else pipeline.decide
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serves one request: the interface of a WSGI application."""
         outcome: Outcome | list[FoundKey] | None = None
         guard = self.guard
         if self._decide is not None and guard.enabled and not guard.filters:

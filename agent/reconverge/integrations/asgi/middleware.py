@@ -196,7 +196,6 @@ class RateLimitMiddleware:
         self._decide = None if pipeline is None else pipeline.decide
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one connection: the interface of an ASGI application."""
         kind = scope["type"]
         outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:

@@ -209,10 +209,15 @@ class ContractPages:
                 raise Problem(501, NOT_KEPT) from None
             raise
 
-    async def _explained(self, document: Document, identity: str, **how: bool) -> dict[str, Any]:
+    async def _explained(
+        self, document: Document, identity: str, *, own: bool = False, foreseen: bool = False
+    ) -> dict[str, Any]:
         async def ask(hub: Hub) -> dict[str, Any]:
-            named: dict[str, Any] = {"namespace": self._agent.namespace, "document": document, "clock": self._clock}
-            return table_of_explanation(await HubExplainer(hub, "the hub", **named, **how).explain(identity))
+            namespace, clock = self._agent.namespace, self._clock
+            explainer = HubExplainer(
+                hub, "the hub", namespace=namespace, document=document, clock=clock, foreseen=foreseen, own=own
+            )
+            return table_of_explanation(await explainer.explain(identity))
 
         return await self._agent.ask_hub(ask)
 

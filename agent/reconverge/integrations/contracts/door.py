@@ -210,7 +210,6 @@ class OuterDoor:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serves one connection: the interface of an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

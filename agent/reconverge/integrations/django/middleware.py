@@ -71,7 +71,6 @@ class RateLimitMiddleware:
         configured().check_limits(LIMITED)
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Serves one request: the interface of a Django middleware."""
         if self._waits:
             return self._serve_slowly(request)
         if getattr(request, SERVED, False):  # MIDDLEWARE contains it twice: the request is charged once

@@ -203,7 +203,6 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
     waits = False
 
     def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
-        """Returns the limited handler of a call: gRPC's interface of an interceptor."""
         return self._handler(continuation(handler_call_details), handler_call_details)
 
 
@@ -211,7 +210,6 @@ class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type:
     """Limits the calls to a `grpc.aio.server`; see `Interceptor`. Functions in settings may be coroutine functions."""
 
     async def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
-        """Returns the limited handler of a call: gRPC's interface of an interceptor."""
         return self._handler(await continuation(handler_call_details), handler_call_details)
 
 

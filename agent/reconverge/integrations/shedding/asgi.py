@@ -104,7 +104,6 @@ class LoadSheddingMiddleware:
         return self._deciding.failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one connection: the interface of an ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

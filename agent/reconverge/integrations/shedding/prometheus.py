@@ -32,7 +32,6 @@ class StackCollector(Collector):
             yield _family(metric)
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """Yields all metrics as they are now."""
         readings = readings_of(self._stack)
         for metric in SHEDDING_METRICS:
             family = _family(metric)

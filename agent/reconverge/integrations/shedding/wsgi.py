@@ -96,7 +96,6 @@ class WsgiLoadSheddingMiddleware:
         return self._deciding.failures
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
-        """Serves one request: the interface of a WSGI application."""
         method = environment["REQUEST_METHOD"]
         field = None if self._header is None else environment.get(self._header)
         admission = self._deciding.admission(environment, method, field)

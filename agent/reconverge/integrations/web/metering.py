@@ -65,12 +65,10 @@ class Metered:
         self._counted = counted
 
     def is_about_the_same_request(self) -> None:
-        """Corrects the meter: this request was counted before, so it is not a further request."""
         if self._counted:
             self._metering.meter.join_requests()
 
     def take_back(self) -> None:
-        """Corrects the meter: the request is refused after all, so it costs nothing."""
         counted, self._counted = self._counted, ()
         for each in counted:
             self._metering.amend(each, self._route, -each.cost, requests=-1, refused=int(each.refused))

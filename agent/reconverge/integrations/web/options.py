@@ -79,16 +79,16 @@ OF_OTHERS: Final[Mapping[str, str]] = {
 """Settings of other libraries and of other parts of this one, each with advice on what to write here."""
 
 
-def check_words(said: Mapping[str, Any], known: frozenset[str], others: Mapping[str, str] = OF_OTHERS) -> None:
+def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
     """Raises InvalidSetting for an unknown setting; the error says where it belongs, or which one is similar."""
     for name, value in said.items():
         if name not in known:
-            raise InvalidSetting(name, value, _advice(name, value, known, others))
+            raise InvalidSetting(name, value, _advice(name, value, known))
 
 
-def _advice(name: str, value: object, known: frozenset[str], others: Mapping[str, str]) -> str:
-    if name in others:
-        return others[name]
+def _advice(name: str, value: object, known: frozenset[str]) -> str:
+    if name in OF_OTHERS:
+        return OF_OTHERS[name]
     if name in OF_AGENT:
         shown = repr(value) if isinstance(value, str | int | float) else "..."
         return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown[:40]})"

@@ -133,13 +133,11 @@ class OfPipeline(Outcome):
 
     @property
     def rulings(self) -> Sequence[Ruling]:
-        """Returns one ruling for each rule."""
         if not self._rulings:
             self._rulings = self.pipeline.rulings(self.keys, self.decisions)
         return self._rulings
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions from which the `ietf-11` fields are written."""
         return self.pipeline.prepared(self.decisions)
 
     @property
@@ -155,14 +153,12 @@ class Admitted(OfPipeline):
 
     @property
     def allowed(self) -> bool:
-        """Returns True."""
         return True
 
     def __bool__(self) -> bool:
         return True
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Returns the response fields; `refused` means that the response is a refusal by another part already."""
         fields = self.pipeline.fields(self.decisions, refused=refused)
         return super().fields_beside(refused=refused) if fields is None else fields
 
@@ -177,7 +173,6 @@ class RefusedByOne(OfPipeline):
 
     @property
     def allowed(self) -> bool:
-        """Returns False."""
         return False
 
     def __bool__(self) -> bool:

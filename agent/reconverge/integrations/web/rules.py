@@ -298,11 +298,11 @@ def checked_flag(name: str, value: object) -> bool:
     return value
 
 
-def name_of(owner: object, *, prefix: str = "") -> str:
+def name_of(owner: object) -> str:
     """Returns a name for the limit of a function or class, the same in every process with the same code."""
     module = getattr(owner, "__module__", None) or ""
     qualified = getattr(owner, "__qualname__", None) or type(owner).__qualname__
-    return fitting_name(f"{prefix}{module}.{qualified}".replace("<locals>.", "").strip("."))
+    return fitting_name(f"{module}.{qualified}".replace("<locals>.", "").strip("."))
 
 
 def fitting_name(text: str, *, room: int = 0) -> str:

@@ -307,7 +307,6 @@ class Fixed:
         self.limit = int(checked_limits(limit, 1, LIMIT_CEILING)[0])
 
     def update(self, sample: Sample) -> int:  # noqa: ARG002  # as the protocol has it
-        """Returns the limit unchanged."""
         return self.limit
 
 

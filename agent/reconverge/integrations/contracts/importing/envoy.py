@@ -165,10 +165,7 @@ class _Mapping:
         if not limits:  # all rules are about single customers
             return
         name = self._plan_name(values)
-        self.plans[name] = {"limits": {limit: _said(each[-1]) for limit, (each, _) in limits.items()}}
-        for limit, (_, by) in limits.items():
-            if by != (CUSTOMER,):
-                self.plans[name]["limits"][limit]["by"] = list(by)
+        self.plans[name] = _plan_with(limits)
         if values:
             meant = " and ".join(f"{key}={value}" for key, value in values.items())
             self.file.remark(
@@ -278,17 +275,16 @@ class _Mapping:
         else:
             if own.keys() == usual.keys():
                 return {"plan": plan, **{name: table for name, table in said.items() if table}}
-        self._add_own_plan(own, values, identity)
-        return {"plan": self._own_plan_name(values, identity)}
+        name = self._plan_name({**values, self.customer: identity})
+        self.plans[name] = _plan_with(own)
+        return {"plan": name}
 
-    def _own_plan_name(self, values: Values, identity: str) -> str:
-        return self._plan_name({**values, self.customer: identity})
 
-    def _add_own_plan(self, own: dict[str, tuple[Way, tuple[str, ...]]], values: Values, identity: str) -> None:
-        limits = {
-            name: _said(way[-1]) | ({} if by == (CUSTOMER,) else {"by": list(by)}) for name, (way, by) in own.items()
-        }
-        self.plans[self._own_plan_name(values, identity)] = {"limits": limits}
+def _plan_with(limits: dict[str, tuple[Way, tuple[str, ...]]]) -> dict[str, Any]:
+    said = {
+        name: _said(way[-1]) | ({} if by == (CUSTOMER,) else {"by": list(by)}) for name, (way, by) in limits.items()
+    }
+    return {"limits": said}
 
 
 def _said(descriptor: Descriptor) -> dict[str, Any]:
