@@ -29,8 +29,34 @@ except ImportError as error:
 
 logger = logging.getLogger("reconverge")
 
-PREFIX: Final = "RECONVERGE_"
-FILE: Final = f"{PREFIX}CONFIG"
+VARIABLES: Final = {
+    "hub": "RECONVERGE_HUB",
+    "namespace": "RECONVERGE_NAMESPACE",
+    "sync_interval": "RECONVERGE_SYNC_INTERVAL",
+    "min_sync_interval": "RECONVERGE_MIN_SYNC_INTERVAL",
+    "lease_ttl": "RECONVERGE_LEASE_TTL",
+    "policy": "RECONVERGE_POLICY",
+    "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
+    "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
+    "scarce": "RECONVERGE_SCARCE",
+    "max_keys": "RECONVERGE_MAX_KEYS",
+    "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
+    "asks_max": "RECONVERGE_ASKS_MAX",
+    "in_doubt": "RECONVERGE_IN_DOUBT",
+    "key_bytes_max": "RECONVERGE_KEY_BYTES_MAX",
+    "exchange_timeout": "RECONVERGE_EXCHANGE_TIMEOUT",
+    "stop_timeout": "RECONVERGE_STOP_TIMEOUT",
+    "sigterm": "RECONVERGE_SIGTERM",
+    "switch": "RECONVERGE_SWITCH",
+    "settings_secret": "RECONVERGE_SETTINGS_SECRET",
+    "key_secret": "RECONVERGE_KEY_SECRET",
+    "fallback": "RECONVERGE_FALLBACK",
+    "region_share": "RECONVERGE_REGION_SHARE",
+    "require_hub": "RECONVERGE_REQUIRE_HUB",
+    "limits": "RECONVERGE_LIMITS",
+}
+"""The environment variable of each setting; RECONVERGE_LIMITS holds JSON."""
+FILE: Final = "RECONVERGE_CONFIG"
 """The environment variable with the path of the file, used if the program gives no path."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
 """The settings that a reload can change."""
@@ -74,7 +100,7 @@ class LimitSettings(BaseModel):
 class Settings(BaseSettings):
     """All settings of an agent. A setting that is None has the default of `Agent`."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(env_prefix="RECONVERGE_", extra="forbid", hide_input_in_errors=True)
 
     hub: SecretStr | None = None
     namespace: str | None = None
@@ -108,10 +134,6 @@ class Settings(BaseSettings):
             if isinstance(said[name], SecretStr):
                 said[name] = said[name].get_secret_value()
         return {name: value for name, value in said.items() if value is not None}
-
-
-VARIABLES: Final = {name: f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-"""The environment variable of each setting; RECONVERGE_LIMITS holds JSON."""
 
 
 class Configuration:
