@@ -146,9 +146,6 @@ def test_nothing_is_lost_when_decisions_fall_into_the_end_of_the_block(
     assert {} == agent.stats().exchanges[0].failures
 
 
-# ---------------------------------------------------------------- one loop at a time
-
-
 def test_a_second_loop_is_refused_while_the_first_one_runs(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """The message says what to do instead; the first loop is not disturbed."""
     agent = make_agent(redis_server.url)
@@ -194,9 +191,6 @@ def test_starting_a_thread_beside_a_running_task_does_nothing(redis_server: Redi
             assert [] == exchange_threads()
 
     asyncio.run(serve())
-
-
-# ---------------------------------------------------------------- loops that end badly
 
 
 def test_nobody_leaves_and_nothing_is_lost(redis_server: RedisServer, make_agent: MakeAgent) -> None:

@@ -64,9 +64,6 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(interval_s)
 
 
-# ---------------------------------------------------------------- exactness
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_quota_is_admitted_and_not_one_more(algorithm: str, clock: ManualClock) -> None:
     """From the very first call on, without anything to wait for."""
@@ -75,9 +72,6 @@ def test_the_quota_is_admitted_and_not_one_more(algorithm: str, clock: ManualClo
     answers = [login.allow("ada") for _ in range(QUOTA + 5)]
 
     assert [True] * QUOTA + [False] * 5 == answers
-
-
-# ---------------------------------------------------------------- nothing in the background
 
 
 def test_nothing_runs_in_the_background(clock: ManualClock) -> None:
@@ -112,9 +106,6 @@ def test_no_task_runs_either(clock: ManualClock) -> None:
 def test_without_a_hub_an_agent_is_ready_at_once() -> None:
     """There is nobody to wait for."""
     assert Agent("memory://").ready
-
-
-# ---------------------------------------------------------------- who shares
 
 
 def test_agents_of_one_name_share_their_limits(name: str, clock: ManualClock) -> None:
@@ -156,9 +147,6 @@ def test_agents_of_one_name_must_agree_on_their_limits(name: str) -> None:
 
     with pytest.raises(LimitConflict, match="login"):
         Agent(f"memory://{name}").limit("login", "20/minute")
-
-
-# ---------------------------------------------------------------- many threads
 
 
 def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:

@@ -56,9 +56,6 @@ def make_pair(redis_server: RedisServer, make_agent: MakeAgent) -> MakePair:
     return make
 
 
-# ---------------------------------------------------------------- the limit
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_strict_admits_exactly_the_quota(algorithm: str, make_pair: MakePair) -> None:
     """All of it, wherever it is asked for, and not one request more however often it is asked for then."""
@@ -88,9 +85,6 @@ def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:
     eventually(lambda: pair.ask(of_ada=0, of_bob=1) >= QUOTA - 1, "the rest on the other")
 
     assert QUOTA - 1 <= pair.admitted <= QUOTA
-
-
-# ---------------------------------------------------------------- what is said of it
 
 
 def test_usage_tells_own_from_total(make_pair: MakePair) -> None:

@@ -21,9 +21,6 @@ SECRETS = ("ada-the-user", "open-sesame")
 CREDENTIALS = ":".join(SECRETS)
 
 
-# ---------------------------------------------------------------- stats
-
-
 def test_stats_count_decisions_and_not_cost() -> None:
     """By limit: how many were admitted, how many refused, and of how many keys."""
     agent = Agent("memory://")
@@ -96,9 +93,6 @@ def test_stats_tell_how_the_exchanges_go(own_redis: RedisServer, make_agent: Mak
     assert badly.staleness > well.staleness
 
 
-# ---------------------------------------------------------------- ready
-
-
 def test_an_agent_is_ready_once_the_hub_has_answered(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """And not a moment before."""
     agent = make_agent(redis_server.url)
@@ -130,9 +124,6 @@ def test_an_agent_that_has_left_is_not_ready(redis_server: RedisServer, make_age
         eventually(lambda: agent.ready, "the first answer")
 
     assert not agent.ready
-
-
-# ---------------------------------------------------------------- what is shown
 
 
 def test_an_agent_shows_its_hub_its_namespace_and_its_limits() -> None:

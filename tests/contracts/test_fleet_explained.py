@@ -96,9 +96,6 @@ def test_four_processes_and_a_command_tell_the_same(redis_server: RedisServer, m
     assert [(0, [])] * FLEET == ended
 
 
-# ------------------------------------------------------------ two nodes, and a program that is none
-
-
 def pair(make_agent: MakeAgent, hub: Hub, document: dict[str, Any], **settings: Any) -> tuple[Contracts, Contracts]:
     """The contracts of two nodes; `caps` are those of the first."""
     caps = settings.pop("caps", None)
@@ -296,9 +293,6 @@ def test_a_reader_makes_a_key_of_no_fact_that_a_node_refuses(make_agent: MakeAge
         by_node(node, "acme", user="")
     with pytest.raises(InvalidKey, match=r"the fact 'user', .* is empty"):
         by_reader(hub, document, "acme", user="")
-
-
-# ------------------------------------------------------------ where the hub cannot be asked
 
 
 def test_a_node_whose_hub_tells_nothing_says_that_it_knows_no_more(make_agent: MakeAgent) -> None:

@@ -276,9 +276,6 @@ def test_what_an_ended_listener_says_is_not_heard(node: HintingNode) -> None:
     assert not node.listener.listening
 
 
-# -------------------------------------------------------------------- hubs that hint
-
-
 @pytest.fixture(params=["memory", "redis", "cluster", "sentinel", "embedded", "fallback"])
 def make_hub(request: pytest.FixtureRequest) -> Callable[[], Any]:
     """Makes hubs of one namespace that nothing is kept at."""
@@ -349,9 +346,6 @@ async def hears(hints: IndexHints, seconds: float) -> bool:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
     return bool(done)
-
-
-# -------------------------------------------------------------------- nodes at a Redis
 
 
 def change(url: str, customer: str) -> int:

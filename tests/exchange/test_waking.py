@@ -94,9 +94,6 @@ def loop_of(limit: Limit = NEVER_NEAR) -> Loop:
     return loop
 
 
-# ---------------------------------------------------------------- while there is traffic
-
-
 def test_the_first_charge_after_an_exchange_wakes_nothing_as_long_as_requests_come() -> None:
     """The loop looks by itself when the next exchange may be due."""
     loop = loop_of()
@@ -163,9 +160,6 @@ def test_new_keys_wake_nothing_while_the_hub_does_not_answer() -> None:
 
     assert loop.until_ns > loop.now_ns
     assert 0 == loop.woken - woken
-
-
-# ---------------------------------------------------------------- at rest
 
 
 def test_an_idle_node_looks_only_to_exchange() -> None:
@@ -235,9 +229,6 @@ def test_a_loop_that_does_not_come_back_is_missed_by_the_first_charge_after_its_
     loop.node.table.allow("bob")
 
     assert 1 == loop.woken - woken
-
-
-# ---------------------------------------------------------------- never too late
 
 
 def test_a_charge_that_comes_as_the_loop_goes_to_sleep_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,9 +66,6 @@ def scene() -> BanScene:
     return BanScene()
 
 
-# ------------------------------------------------------------ on one node
-
-
 def test_a_key_is_banned_by_the_refusal_that_fills_the_number(scene: BanScene) -> None:
     """Two refusals of three do not ban a key, the third does; other keys are not banned."""
     assert scene.tries(7) == 5
@@ -402,9 +399,6 @@ def test_to_forget_an_identity_ends_its_bans(scene: BanScene) -> None:
     assert scene.tries(7) == 5
 
 
-# ------------------------------------------------------------ declaring
-
-
 @pytest.mark.parametrize(
     ("after", "lasts"),
     [
@@ -481,9 +475,6 @@ def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
 
     assert {round(table.interval_ns / 1e9, 3) for table in login.control.all_tables} == {0.7}
     assert [table.name for table in login.control.all_tables] == ["login", "login/refusals", "login/ban"]
-
-
-# ------------------------------------------------------------ on several nodes
 
 
 class BanningFleet:

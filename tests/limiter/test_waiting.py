@@ -117,9 +117,6 @@ async def test_idleness_is_not_made_up_for() -> None:
     assert [("first", 0.0), ("0", 100.0), ("1", 100.1), ("2", 100.2)] == scene.released
 
 
-# ---------------------------------------------------------------- refusals
-
-
 async def test_without_time_nobody_waits() -> None:
     """A timeout of zero answers as `hit` does, and does not overtake those who wait."""
     scene = scene_of(Limit(1, 10, algorithm="token-bucket"))
@@ -250,9 +247,6 @@ async def test_a_thread_with_a_loop_must_not_block() -> None:
     assert scene.limiter.wait_blocking("ada", timeout=0)
 
 
-# ---------------------------------------------------------------- leaving
-
-
 async def test_who_is_cancelled_gives_his_place_back() -> None:
     """First, in the middle or last: the others go as if he had never come, and he is not charged."""
     scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"))
@@ -357,9 +351,6 @@ async def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) 
     abandoned._log_destroy_pending = False  # type: ignore[attr-defined]
 
     assert scene.is_empty()
-
-
-# ---------------------------------------------------------------- several loops and threads
 
 
 @pytest.fixture

@@ -28,8 +28,6 @@ pytestmark = pytest.mark.usefixtures("no_task_left")
 FIXED = Limit(3, 10, algorithm="fixed-window")
 
 
-# ---------------------------------------------------------------- several quotas
-
 QUOTAS: dict[str, tuple[list[Limit], list[float]]] = {
     "windows": ([FIXED, Limit(5, 60, algorithm="fixed-window")], [0, 0, 0, 10, 10, 60, 60]),
     "a bucket and a window": ([Limit(1, 4, algorithm="token-bucket"), FIXED], [0, 4, 8, 12, 16, 20, 24]),
@@ -110,9 +108,6 @@ def test_a_kind_that_no_quota_knows_is_a_mistake() -> None:
     assert scene.is_empty()
 
 
-# ---------------------------------------------------------------- refusals
-
-
 async def test_a_refusal_names_the_quota_to_wait_for_longest() -> None:
     """With the time that those ahead take by that one; nothing is charged, and the others count no refusal."""
     scene = scene_of(Limit(2, 1, algorithm="leaky-bucket"), Limit(4, 60, algorithm="fixed-window"))
@@ -159,9 +154,6 @@ async def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
     assert scene.is_empty()
 
 
-# ---------------------------------------------------------------- leaving
-
-
 async def test_whatever_makes_room_in_any_quota_is_told_to_the_first() -> None:
     """A reset, a refund, and a reservation that is settled for less."""
     scene = scene_of(Limit(2, 3600, algorithm="fixed-window"), Limit(3, 3600, algorithm="sliding-log"))
@@ -193,9 +185,6 @@ async def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPat
     await asyncio.gather(*tasks)
 
     assert len(tries) <= 2 * 10
-
-
-# ---------------------------------------------------------------- in a fleet
 
 
 async def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:

@@ -39,8 +39,6 @@ COMPILED_ALGORITHMS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 TEN_YEARS_S = 3660 * 86_400
 DAY_S = 86_400
 
-# -------------------------------------------------------------------- worlds
-
 
 @st.composite
 def limits(draw: st.DrawFn, algorithm: str) -> Data:
@@ -119,8 +117,6 @@ def _can_be_shared(fields: Data) -> bool:
         and not fields["soft"]
     )
 
-
-# -------------------------------------------------------------------- steps
 
 NODE = st.integers(0, 3)
 SOME = st.integers(0, 7)
@@ -219,9 +215,6 @@ def life_of(*kinds: list[st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Ste
 
 LONE_LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING)
 LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING, EXCHANGING, EXCHANGING, MISFORTUNES)
-
-
-# -------------------------------------------------------------------- comparing
 
 
 @pytest.fixture(scope="module")

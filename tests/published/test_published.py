@@ -505,9 +505,6 @@ def test_a_shard_that_hangs_holds_up_no_settings(make_agent: MakeAgent) -> None:
     hub.released = True
 
 
-# ---------------------------------------------------------------- who obeys at all
-
-
 def test_without_a_secret_nothing_is_read() -> None:
     """Nor is anything told of it."""
     hub = Gone()
@@ -548,9 +545,6 @@ def test_a_hub_that_cannot_publish_is_refused_with_a_secret() -> None:
 def test_an_agent_does_not_show_its_secret(shop: ShopNodes) -> None:
     """Neither its repr nor its figures."""
     assert SECRET not in f"{shop.agents[0]!r} {shop.agents[0].stats()!r} {shop.agents[0]._reader!r}"
-
-
-# ---------------------------------------------------------------- real processes
 
 
 @pytest.mark.slow

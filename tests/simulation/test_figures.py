@@ -63,9 +63,6 @@ QUIET = RunFigures(
 )
 
 
-# -------------------------------------------------------------------- one run
-
-
 def test_over_admission_is_what_was_admitted_above_the_limit_in_percent_of_it() -> None:
     """Twelve of ten are a fifth too many, window by window."""
     figures = judged(*crowd(12, at(1)), *crowd(10, at(11)), *crowd(13, at(21)))
@@ -174,9 +171,6 @@ def test_a_run_without_requests_has_figures_too() -> None:
 
     assert (0.0, 0.0, 0) == (figures.over_max_pct, figures.under_max_pct, figures.bound_violations)
     assert 0.0 == figures.falsely_refused_pct
-
-
-# -------------------------------------------------------------------- all runs
 
 
 def test_the_figures_that_are_promised_are_there() -> None:

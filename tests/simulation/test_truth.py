@@ -23,9 +23,6 @@ def excess(limit: Limit, *charges: TrueCharge) -> dict[tuple[str, int], int]:
     return excess_by_place(limit, charges, settling=False)
 
 
-# -------------------------------------------------------------------- by how much the limit was exceeded
-
-
 def test_a_window_that_is_full_is_not_exceeded_and_one_more_exceeds_it_by_one() -> None:
     """The quota itself is allowed."""
     assert {} == excess(FIXED, charge(10, at(0)))
@@ -147,9 +144,6 @@ def test_settling_counts_only_if_asked_for() -> None:
     assert {("ada", 0): 3} == excess_by_place(FIXED, charges, settling=True)
 
 
-# -------------------------------------------------------------------- what was declared
-
-
 def test_the_bound_of_a_known_key_is_the_policys_own() -> None:
     """For ten on four nodes: nothing, a tenth and one request for each, or the limit for each node but one."""
     requests = [request(1, at(0))]
@@ -213,9 +207,6 @@ def test_who_declares_nothing_cannot_break_it() -> None:
     """A limiter that only compares totals is there to be compared with."""
     assert {} == Bounds(FIXED, NAIVE, 4, []).broken({("ada", 0): 1000})
     assert {("ada", 0): 1000} == Bounds(FIXED, AVAILABLE, 4, []).broken({("ada", 0): 1000})
-
-
-# -------------------------------------------------------------------- what a central limiter would do
 
 
 def ideal(limit: Limit, *asked: tuple[int, int]) -> tuple[dict[tuple[str, int], int], int]:

@@ -55,9 +55,6 @@ def only_long_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "INTERVAL_SHARES", (0.1, 0.5, 1.0))
 
 
-# -------------------------------------------------------------------- what is tried
-
-
 def test_intervals_from_a_hundredth_of_the_window_to_all_of_it_are_tried() -> None:
     """In order, each once."""
     assert [0.6, 1.2, 3.0, 6.0, 12.0, 30.0, 60.0] == seconds_of(MINUTE)
@@ -96,9 +93,6 @@ def test_a_deployment_that_makes_no_sense_is_refused_by_name(demand: float, hot_
         Deployment(2, MINUTE, demand, hot_keys=hot_keys)
 
     assert named == caught.value.name
-
-
-# -------------------------------------------------------------------- what is chosen
 
 
 def test_the_longest_interval_that_keeps_what_is_asked_for_is_best() -> None:
@@ -162,9 +156,6 @@ def test_when_nothing_keeps_it_the_nearest_is_the_one_that_refuses_least() -> No
     assert options[2] == nearest(options, over_pct=1.0)
     assert nearest(options, over_pct=0.5) is None
     assert best([], over_pct=1.0) is None
-
-
-# -------------------------------------------------------------------- what it is said to cost
 
 
 @pytest.mark.usefixtures("only_long_intervals")

@@ -13,8 +13,6 @@ from tests.support.kernel.pair import WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS
 
-# ---------------------------------------------------------------- leaving
-
 
 def leaves(pair: Pair) -> list[Batch]:
     """The node's last words, as the hub hears them."""
@@ -101,9 +99,6 @@ def test_what_was_under_way_when_its_driver_went_is_said_again() -> None:
     pair.clock.advance_ns(pair.node.due_in_ns)
 
     assert (13, {"abandoned": 1}) == (reported(pair.node.says()).current, pair.node.syncer.stats(0).failures)
-
-
-# ---------------------------------------------------------------- fork
 
 
 def test_a_forked_child_has_neither_counts_nor_allowances_nor_a_lease() -> None:

@@ -149,9 +149,6 @@ def test_what_was_used_is_known_again_after_one_exchange_of_each(limit: Limit, c
     assert loss.holder.table.admitted == loss.totals().charged
 
 
-# ---------------------------------------------------------------- data that begin
-
-
 def first_grant_us(world: Talkers, node: Talker) -> int:
     """How long after its first word a node is granted something, in steps of a tenth of a second."""
     began_us = world.clock.wall_ns() // 1000

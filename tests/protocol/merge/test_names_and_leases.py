@@ -16,8 +16,6 @@ from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS, START_S, Node
 
-# ---------------------------------------------------------------- the lease
-
 
 def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> None:
     """And not at its end."""
@@ -136,9 +134,6 @@ def test_a_lease_counts_from_when_the_batch_was_sent() -> None:
     assert pair.node.kernel.shards[0].lease_until_ns <= sent_ns + LEASE_NS
 
 
-# ---------------------------------------------------------------- under the new name
-
-
 @pytest.mark.parametrize("limit", WINDOWS, ids=str)
 def test_what_the_hub_had_confirmed_is_not_counted_twice(limit: Limit) -> None:
     """It stays under the old name, and the new one begins without it; the allowance there counts as used."""
@@ -219,9 +214,6 @@ def test_a_bucket_keeps_its_fill() -> None:
     node.exchanges_with(world.hub)
 
     assert 10 == node.table.usage("ada").own
-
-
-# ---------------------------------------------------------------- a name that a copy of the process has, too
 
 
 def test_a_node_that_was_told_stops_in_the_middle_of_a_series_of_admissions() -> None:

@@ -393,8 +393,6 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
 
-# -------------------------------------------------------------------- what lies around
-
 POISON = """
 import pathlib
 (pathlib.Path({marks!r}) / "{name}").touch()
