@@ -57,18 +57,6 @@ def test_the_loop_gets_a_task_and_no_thread(redis_server: RedisServer, make_agen
     assert not agent.stats().running
 
 
-def test_the_end_of_the_block_says_the_last_words(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """The pace is an hour, and the hub knows it all at once."""
-    agent = make_agent(redis_server.url, sync_interval=HOUR_S)
-
-    async def serve() -> int:
-        async with agent:
-            return await _introduce(agent) + admitted_of(agent.limiter("login"), 100)
-
-    assert 101 == asyncio.run(serve())
-    assert 101 == net_at(redis_server.url)
-
-
 def test_an_agent_lives_through_successive_loops(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Each time under a new name and over new connections; nothing is lost or doubled on the way."""
     agent = make_agent(redis_server.url, sync_interval=HOUR_S)

@@ -123,18 +123,6 @@ def test_remaining_is_what_the_whole_fleet_has_left(make_pair: MakePair) -> None
     assert left == pair.ada.test("ada").remaining
 
 
-def test_a_refusal_says_that_less_remains_than_was_asked_for(make_pair: MakePair) -> None:
-    """And how long to wait for it."""
-    pair = make_pair("balanced")
-    eventually(lambda: pair.ask() >= QUOTA and pair.ada.usage("ada").total >= QUOTA, "the end of the quota")
-
-    decision = pair.ada.hit("ada", cost=3)
-
-    assert not decision
-    assert decision.remaining < 3
-    assert decision.retry_after > 0
-
-
 def test_reset_forgets_a_key_on_all_nodes(make_pair: MakePair) -> None:
     """The node that was not asked hears of it with its next exchange, and admits again."""
     pair = make_pair("balanced")

@@ -95,15 +95,16 @@ def loop_of(limit: Limit = NEVER_NEAR) -> Loop:
 
 
 def test_the_first_charge_after_an_exchange_wakes_nothing_as_long_as_requests_come() -> None:
-    """The loop looks by itself when the next exchange may be due."""
+    """The loop looks by itself when the next exchange may be due, and once for each."""
     loop = loop_of()
     loop.wakes_for("ada", every_ns=2 * SHORTEST_NS)
-    exchanges = loop.exchanges
+    looks, exchanges = loop.looks, loop.exchanges
 
     woken = loop.wakes_for(*["ada"] * 100, every_ns=2 * SHORTEST_NS)
 
     assert 0 == woken
     assert loop.exchanges - exchanges >= 19
+    assert loop.looks - looks <= loop.exchanges - exchanges + 1
 
 
 def test_one_new_key_after_another_wakes_nothing_and_is_told_of_as_soon_as_may_be() -> None:
@@ -116,17 +117,6 @@ def test_one_new_key_after_another_wakes_nothing_and_is_told_of_as_soon_as_may_b
 
     assert 0 == woken
     assert loop.exchanges - exchanges >= 32
-
-
-def test_with_steady_traffic_the_loop_looks_once_for_each_exchange() -> None:
-    """A node whose keys are known and far from their limits needs no look beside those of its regular exchanges."""
-    loop = loop_of()
-    loop.wakes_for("ada", every_ns=2 * SHORTEST_NS)
-    looks, exchanges = loop.looks, loop.exchanges
-
-    loop.wakes_for(*["ada"] * 100, every_ns=2 * SHORTEST_NS)
-
-    assert loop.looks - looks <= loop.exchanges - exchanges + 1
 
 
 def test_a_charge_while_an_exchange_is_under_way_wakes_nothing() -> None:

@@ -165,19 +165,6 @@ def test_a_forgotten_script_is_no_failure(present_redis: RedisServer, caplog: py
     assert [] == caplog.records
 
 
-def test_each_outage_is_warned_of_once(present_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """However many attempts fail, and however they fail; the next outage is a new one."""
-    with Agent(present_redis.url, namespace="shop", sync_interval=0.02) as agent:
-        agent.limit("login", "100/day").allow("ada")
-        eventually(lambda: agent.ready, "an exchange")
-        for _ in range(2):
-            present_redis.kill()
-            eventually(lambda: agent.stats().exchanges[0].failures_in_a_row > 3, "several attempts")
-            present_redis.start()
-            eventually(lambda: not agent.stats().exchanges[0].failures_in_a_row, "an answer")
-    assert ["is unavailable", "answers again"] * 2 == _said(caplog)
-
-
 class _Sum:
     """A limiter that is asked, and how much it has admitted so far."""
 
