@@ -175,9 +175,6 @@ def test_one_node_alone_needs_no_exchanges_to_speak_of() -> None:
 def test_the_figures_of_a_fleet_are_those_of_its_worst_pattern() -> None:
     """The worst patterns are known beforehand.
 
-    Strict is never over. A node that believes the last merged total admits the limit on its own when a crowd comes that
-    is large enough, and sends messages as regular as the interval.
-
     Strict is never over. Who believes the last merged total admits the limit on every node when a crowd comes that is
     large enough, and sends messages as regular as the interval.
     """

@@ -231,10 +231,7 @@ def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
 @settings(max_examples=tried(50, long=200))
 @given(schedule=SCHEDULES)
 def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> None:
-    """Windows count as one that had known the true costs from the start. Of slices that is so without a debt.
-
-    Of slices that is so without a debt.
-    """
+    """Windows count as one that had known the true costs from the start; of slices that is so without a debt."""
     if algorithm == "sliding-slices":
         schedule = [act._replace(share=min(act.share, Fraction(1))) for act in schedule]
     for said, true in play(Limit(100, 60, algorithm=algorithm), schedule):
