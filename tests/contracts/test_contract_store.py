@@ -6,7 +6,7 @@ Method: the claims of `ContractStoreClaims` at each of these hubs, then what is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Any, ClassVar
 
@@ -56,11 +56,11 @@ class _ByUrl(ContractStoreClaims):
     """At a server that a URL names; each process has an object of its own."""
 
     url: str
-    opened: ClassVar[Callable[[str, HubSettings], ContractHub]]
+    opened: ClassVar[type[RedisHub | ClusterHub | SentinelHub | EmbeddedHub]]
 
     def make_store(self) -> ContractHub:
         """A hub of the namespace `shop`."""
-        return type(self).opened(self.url, SETTINGS)
+        return self.opened(self.url, SETTINGS)
 
     def join_store(self, hub: ContractHub) -> ContractHub:
         """Another one."""
@@ -68,7 +68,7 @@ class _ByUrl(ContractStoreClaims):
 
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
         """One of another namespace."""
-        return type(self).opened(self.url, OTHERS)
+        return self.opened(self.url, OTHERS)
 
 
 class TestContractsOnRedis(_ByUrl):

@@ -141,13 +141,6 @@ def test_a_part_of_the_keys_is_in_shadow(url: str, tmp_path: Path, percent: floa
     assert {0: 0, 25: 93, 100: 400}[int(percent)] == len(free[0])
 
 
-def test_a_switch_for_no_keys_switches_nothing(change: Change, url: str) -> None:
-    """So a trial can be prepared, and begun by another number."""
-    change({"plan": "free", "switch": {"to": "off", "percent": 0}}, ["--switch", "off,percent=0"])
-
-    assert 2 == admitted(node_at(url, ManualClock(start=NOON)), "acme")
-
-
 @pytest.mark.parametrize(
     ("word", "problem"),
     [

@@ -120,18 +120,6 @@ def test_who_has_nothing_to_say_looks_all_the_same() -> None:
     assert all(agent._lifecycle.exchanges.due_in_s() > 0.5 for agent in quiet.agents)
 
 
-def test_what_was_used_counts_on(shop: ShopNodes) -> None:
-    """Any change of a quota keeps the use."""
-    limiter = shop.agents[0].limiter("login")
-    assert all(limiter.allow("ada") for _ in range(30))
-    shop.publish(limits=login("50/hour"))
-    for _ in range(3):
-        shop.interval()
-
-    assert 30 == limiter.usage("ada").total
-    assert 20 == limiter.test("ada").remaining
-
-
 def test_no_node_goes_above_its_cap() -> None:
     """Without a cap that is what it declared; with one, that, in whichever order things are said."""
     shop = ShopNodes()

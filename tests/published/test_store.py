@@ -6,7 +6,6 @@ Method: each hub that is a settings store, then what is particular to Redis.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from secrets import token_hex
 from typing import Any, ClassVar
 
@@ -52,11 +51,11 @@ class _SettingsByUrl(SettingsStoreClaims):
     """At a server that a URL names; each process has an object of its own."""
 
     url: str
-    opened: ClassVar[Callable[[str, HubSettings], ClosableSettingsStore]]
+    opened: ClassVar[type[RedisHub | EmbeddedHub]]
 
     def make_settings_store(self) -> ClosableSettingsStore:
         """A hub of the namespace `shop`."""
-        hub = type(self).opened(self.url, SETTINGS)
+        hub = self.opened(self.url, SETTINGS)
         assert isinstance(hub, SettingsStore)
         assert isinstance(hub, Hub)
         return hub
@@ -67,7 +66,7 @@ class _SettingsByUrl(SettingsStoreClaims):
 
     def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """One of another namespace."""
-        return type(self).opened(self.url, HubSettings("other", 5.0))
+        return self.opened(self.url, HubSettings("other", 5.0))
 
 
 class TestSettingsOnRedis(_SettingsByUrl):
