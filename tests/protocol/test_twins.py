@@ -254,21 +254,13 @@ def _difference(steps: list[Step], place: int, native: list[Any], pure: list[Any
 
 
 @pytest.mark.usefixtures("compiled_kernel")
-@pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=tried(60, long=250, brief=15))
-@given(data=st.data())
-def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
-    """Limits about which C decides, on a node that meets nobody."""
-    compare(other, data.draw(worlds(algorithm, alone=True)), data.draw(LONE_LIFE))
-
-
-@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
 @settings(max_examples=tried(90, long=400, brief=20))
 @given(data=st.data())
-def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
-    """Limits about which C decides, on two nodes, a hub, and a network that loses and delays."""
-    compare(other, data.draw(worlds(algorithm, alone=False)), data.draw(LIFE))
+def test_both_decide_and_report_alike(algorithm: str, alone: bool, other: OtherTwin, data: st.DataObject) -> None:
+    """Limits about which C decides, on a node that meets nobody; on two, a hub, and a network that loses and delays."""
+    compare(other, data.draw(worlds(algorithm, alone=alone)), data.draw(LONE_LIFE if alone else LIFE))
 
 
 @pytest.mark.usefixtures("compiled_kernel")

@@ -163,31 +163,6 @@ def test_what_is_not_said_any_more_is_as_the_node_says(shop: ShopNodes) -> None:
     assert [0.1, 0.1] == shop.intervals_s
 
 
-@pytest.mark.parametrize(
-    ("reason", "payload"),
-    [
-        ("forged", sealed(orders(3, limits=login("1/hour")), OTHER)),
-        ("foreign", sealed(orders(3, namespace="other", limits=login("1/hour")))),
-        ("old", sealed(orders(1, limits=login("1/hour")))),
-        ("expired", sealed(orders(3, issued=NOON - 2 * HOUR_S, limits=login("1/hour")))),
-        ("premature", sealed(orders(3, issued=NOON + HOUR_S, limits=login("1/hour")))),
-        ("malformed", sealed(orders(3, limits=login("1/hour")))[1:]),
-        ("too-large", sealed(orders(3, limits=login("1/hour"))) + b" " * 65_536),
-    ],
-)
-def test_what_is_rejected_changes_nothing_and_is_counted(shop: ShopNodes, reason: str, payload: bytes) -> None:
-    """Once on each node, however often it is read."""
-    shop.publish(2, limits=login("50/hour"))
-    shop.interval()
-    post(shop.hub, payload)
-    for _ in range(3):
-        shop.interval()
-
-    assert [50, 50] == shop.quotas
-    assert [{reason: 1}, {reason: 1}] == [known_by(agent).rejected for agent in shop.agents]
-    assert [2, 2] == [known_by(agent).version for agent in shop.agents]
-
-
 def test_what_the_hub_has_lost_one_of_the_nodes_posts_again() -> None:
     """So whoever starts afterwards obeys, too; the others see that it is done."""
     clock = ManualClock(start=NOON)
