@@ -302,8 +302,9 @@ def test_the_collector_finds_what_waits_in_lanes() -> None:
     assert gone() is None
 
 
-def test_a_cell_that_comes_while_another_is_taken_is_not_lost() -> None:
-    """At whatever instruction of the kernel in Python it comes, of the same limit or another one."""
+@pytest.mark.parametrize("interrupted", ["taking", "coming"])
+def test_no_cell_is_lost_when_one_comes_while_another_is_taken(interrupted: str) -> None:
+    """Either may interrupt any instruction of the other in Python; cells of the same limit come and of another one."""
     crowd = Crowd()
     (taken,), (other,) = (crowd.known(table) for table in crowd.tables)
     comes = Cell("bob", crowd.tables[0], crowd.shard, crowd.now_ns)
@@ -311,28 +312,12 @@ def test_a_cell_that_comes_while_another_is_taken_is_not_lost() -> None:
     while goes_on:
         lanes, went = Lanes(), list[Cell]()
         lanes.append(taken)
-        goes_on = interrupted_at(number, partial(_take_one, lanes, went), partial(_come_all, lanes, [comes, other]))
+        taking, coming = partial(_take_one, lanes, went), partial(_come_all, lanes, [comes, other])
+        first, second = (taking, coming) if interrupted == "taking" else (coming, partial(_take_all, lanes, went))
+        goes_on = interrupted_at(number, first, second)
         _take_all(lanes, went)
 
         assert not goes_on or {taken, comes, other} == set(went)
-        number += 1
-
-    assert number > 10
-
-
-def test_a_cell_that_is_taken_while_another_comes_is_not_lost() -> None:
-    """Nor is the one that comes, whatever instruction of its coming the exchange interrupts."""
-    crowd = Crowd()
-    (taken,) = crowd.known(crowd.tables[0])
-    comes = Cell("bob", crowd.tables[0], crowd.shard, crowd.now_ns)
-    number, goes_on = 0, True
-    while goes_on:
-        lanes, went = Lanes(), list[Cell]()
-        lanes.append(taken)
-        goes_on = interrupted_at(number, partial(_come_all, lanes, [comes]), partial(_take_all, lanes, went))
-        _take_all(lanes, went)
-
-        assert {taken, comes} == set(went)
         number += 1
 
     assert number > 10
