@@ -39,6 +39,8 @@ COMPILED_ALGORITHMS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 TEN_YEARS_S = 3660 * 86_400
 DAY_S = 86_400
 
+# -------------------------------------------------------------------- worlds
+
 
 @st.composite
 def limits(draw: st.DrawFn, algorithm: str) -> Data:
@@ -117,6 +119,8 @@ def _can_be_shared(fields: Data) -> bool:
         and not fields["soft"]
     )
 
+
+# -------------------------------------------------------------------- steps
 
 NODE = st.integers(0, 3)
 SOME = st.integers(0, 7)
@@ -217,6 +221,9 @@ LONE_LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING)
 LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING, EXCHANGING, EXCHANGING, MISFORTUNES)
 
 
+# -------------------------------------------------------------------- comparing
+
+
 @pytest.fixture(scope="module")
 def other() -> Iterator[OtherTwin]:
     """The kernel in Python, in a process of its own."""
@@ -254,13 +261,21 @@ def _difference(steps: list[Step], place: int, native: list[Any], pure: list[Any
 
 
 @pytest.mark.usefixtures("compiled_kernel")
-@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
+@pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
+@settings(max_examples=tried(60, long=250, brief=15))
+@given(data=st.data())
+def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
+    """Limits about which C decides, on a node that meets nobody."""
+    compare(other, data.draw(worlds(algorithm, alone=True)), data.draw(LONE_LIFE))
+
+
+@pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
 @settings(max_examples=tried(90, long=400, brief=20))
 @given(data=st.data())
-def test_both_decide_and_report_alike(algorithm: str, alone: bool, other: OtherTwin, data: st.DataObject) -> None:
-    """Limits about which C decides, on a node that meets nobody; on two, a hub, and a network that loses and delays."""
-    compare(other, data.draw(worlds(algorithm, alone=alone)), data.draw(LONE_LIFE if alone else LIFE))
+def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
+    """Limits about which C decides, on two nodes, a hub, and a network that loses and delays."""
+    compare(other, data.draw(worlds(algorithm, alone=False)), data.draw(LIFE))
 
 
 @pytest.mark.usefixtures("compiled_kernel")
