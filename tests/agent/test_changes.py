@@ -249,9 +249,6 @@ async def test_a_raised_quota_lets_waiters_go_at_once() -> None:
     assert [clock.monotonic_ns()] == waited
 
 
-# -------------------------------------------------------------------- with a hub
-
-
 def test_another_pace_is_in_force_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """An agent that was about to wait for an hour exchanges every few milliseconds."""
     agent = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0)

@@ -57,18 +57,6 @@ def test_the_loop_gets_a_task_and_no_thread(redis_server: RedisServer, make_agen
     assert not agent.stats().running
 
 
-def test_the_end_of_the_block_says_the_last_words(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """The pace is an hour, and the hub knows it all at once."""
-    agent = make_agent(redis_server.url, sync_interval=HOUR_S)
-
-    async def serve() -> int:
-        async with agent:
-            return await _introduce(agent) + admitted_of(agent.limiter("login"), 100)
-
-    assert 101 == asyncio.run(serve())
-    assert 101 == net_at(redis_server.url)
-
-
 def test_an_agent_lives_through_successive_loops(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Each time under a new name and over new connections; nothing is lost or doubled on the way."""
     agent = make_agent(redis_server.url, sync_interval=HOUR_S)
@@ -146,9 +134,6 @@ def test_nothing_is_lost_when_decisions_fall_into_the_end_of_the_block(
     assert {} == agent.stats().exchanges[0].failures
 
 
-# ---------------------------------------------------------------- one loop at a time
-
-
 def test_a_second_loop_is_refused_while_the_first_one_runs(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """The message says what to do instead; the first loop is not disturbed."""
     agent = make_agent(redis_server.url)
@@ -194,9 +179,6 @@ def test_starting_a_thread_beside_a_running_task_does_nothing(redis_server: Redi
             assert [] == exchange_threads()
 
     asyncio.run(serve())
-
-
-# ---------------------------------------------------------------- loops that end badly
 
 
 def test_nobody_leaves_and_nothing_is_lost(redis_server: RedisServer, make_agent: MakeAgent) -> None:

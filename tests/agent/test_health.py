@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from reconverge import Agent, Health
 from reconverge.exchange.syncer import SyncerStats
 from reconverge.stats import AgentStats, health_of
 from tests.support.agents import introduce
@@ -60,27 +59,6 @@ def test_the_worst_shard_counts(state: str, shards: tuple[SyncerStats, ...], run
     assert state == health.state
     assert (state in ("ready", "degraded")) == bool(health)
     assert (state == "ready") == (health.grounds == ())
-
-
-def test_keys_that_share_a_count_are_a_ground() -> None:
-    """From the first key that found no room, for as long as there is none."""
-    agent = Agent("memory://", max_keys=1)
-    login = agent.limit("login", "10/year")
-    login.allow("ada", 6)
-    alone = agent.stats()
-    login.allow("bob")
-    shared = agent.stats()
-
-    full = health_of(shared, keys_max=1)
-
-    assert [Health("ready")] * 2 == [health_of(alone, keys_max=1), health_of(shared, keys_max=100)]
-    assert "degraded" == full.state
-    assert "max_keys=1 " in full.grounds[0]
-
-
-def test_whoever_has_no_hub_is_ready() -> None:
-    """There is nobody to hear."""
-    assert Health("ready") == Agent("memory://").health()
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from reconverge import Agent, Limit, LimitConflict
 from reconverge.testing import ManualClock
 from tests.support.agents import admitted_of, exchange_threads
 
-ALGORITHMS = ("fixed-window", "sliding-window", "token-bucket", "gcra")
 QUOTA = 10
 MINUTE_S = 60.0
 START_S = 1_750_000_020.0  # a minute begins
@@ -64,22 +63,6 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(interval_s)
 
 
-# ---------------------------------------------------------------- exactness
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_quota_is_admitted_and_not_one_more(algorithm: str, clock: ManualClock) -> None:
-    """From the very first call on, without anything to wait for."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
-
-    answers = [login.allow("ada") for _ in range(QUOTA + 5)]
-
-    assert [True] * QUOTA + [False] * 5 == answers
-
-
-# ---------------------------------------------------------------- nothing in the background
-
-
 def test_nothing_runs_in_the_background(clock: ManualClock) -> None:
     """No thread is started, by no way of starting, and no exchange is counted."""
     before = set(threading.enumerate())
@@ -114,40 +97,26 @@ def test_without_a_hub_an_agent_is_ready_at_once() -> None:
     assert Agent("memory://").ready
 
 
-# ---------------------------------------------------------------- who shares
-
-
-def test_agents_of_one_name_share_their_limits(name: str, clock: ManualClock) -> None:
-    """The cost that one admits, the other has no room for."""
-    ada, bob = (Agent(f"memory://{name}", clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for _ in range(2))
-
-    assert QUOTA == admitted_of(ada, 6) + admitted_of(bob, 6)
-    assert 0 == bob.hit("ada").remaining
-
-
-def test_agents_without_a_name_share_nothing(clock: ManualClock) -> None:
-    """`memory://` is private to its agent."""
-    ada, bob = (Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for _ in range(2))
-
-    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
-
-
-def test_agents_of_different_names_share_nothing(name: str, clock: ManualClock) -> None:
-    """A name is a fleet."""
-    hubs = (f"memory://{name}", f"memory://{name}-2")
-    ada, bob = (Agent(hub, clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for hub in hubs)
-
-    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
-
-
-def test_namespaces_share_nothing_under_one_name(name: str, clock: ManualClock) -> None:
-    """A namespace separates limits, on this hub as on every other."""
+@pytest.mark.parametrize(
+    ("hubs", "namespaces", "admitted"),
+    [
+        (("memory://{}", "memory://{}"), ("shop", "shop"), QUOTA),
+        (("memory://", "memory://"), ("shop", "shop"), 12),
+        (("memory://{}", "memory://{}-2"), ("shop", "shop"), 12),
+        (("memory://{}", "memory://{}"), ("shop", "forum"), 12),
+    ],
+    ids=["one name", "no name", "different names", "different namespaces"],
+)
+def test_agents_of_one_name_and_namespace_share_their_limits_and_others_do_not(
+    hubs: tuple[str, str], namespaces: tuple[str, str], admitted: int, name: str, clock: ManualClock
+) -> None:
+    """The cost that one admits, the other has no room for; `memory://` is private to its agent."""
     ada, bob = (
-        Agent(f"memory://{name}", namespace=namespace, clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
-        for namespace in ("shop", "forum")
+        Agent(hub.format(name), namespace=namespace, clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
+        for hub, namespace in zip(hubs, namespaces, strict=True)
     )
 
-    assert 12 == admitted_of(ada, 6) + admitted_of(bob, 6)
+    assert admitted == admitted_of(ada, 6) + admitted_of(bob, 6)
 
 
 def test_agents_of_one_name_must_agree_on_their_limits(name: str) -> None:
@@ -156,9 +125,6 @@ def test_agents_of_one_name_must_agree_on_their_limits(name: str) -> None:
 
     with pytest.raises(LimitConflict, match="login"):
         Agent(f"memory://{name}").limit("login", "20/minute")
-
-
-# ---------------------------------------------------------------- many threads
 
 
 def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:

@@ -40,12 +40,6 @@ from tests.support.servers import free_port
 Mistake = tuple[Callable[[], object], type[ReconvergeError], tuple[str, ...]]
 
 
-class Key(str):
-    """A string that is not quite one."""
-
-    __slots__ = ()
-
-
 def _login(
     limit: str = "5/minute", parent: reconverge.RateLimiter | None = None, **settings: Any
 ) -> reconverge.RateLimiter:
@@ -265,15 +259,6 @@ def test_a_setting_out_of_range_is_told_with_its_range(setting: str, value: obje
     assert str(caught.value).startswith(f"{setting}={value!r}: ")
     assert (setting, repr(value)) == (caught.value.name, repr(caught.value.value))
     assert "must be" in str(caught.value) or "may contain only" in str(caught.value)
-
-
-def test_a_string_that_is_not_quite_one_is_a_key_all_the_same() -> None:
-    """It counts as the string that it is."""
-    login = _login()
-
-    login.allow(Key("ada"))
-
-    assert 1 == login.usage("ada").own
 
 
 def test_a_mistake_costs_nothing() -> None:

@@ -69,9 +69,6 @@ def broken_sockets(monkeypatch: pytest.MonkeyPatch) -> Callable[[], BrokenSocket
     return break_them
 
 
-# ---------------------------------------------------------------- by audit
-
-
 @pytest.mark.parametrize("hub", ["memory", "redis"])
 def test_no_decision_opens_anything(hub: str, redis_server: RedisServer) -> None:
     """No file, no socket, no process and no module, from the very first decision on."""
@@ -88,9 +85,6 @@ def test_no_decision_opens_anything_when_the_hub_is_away(own_redis: RedisServer)
         process.go_on()
 
         assert (0, ["deciding", "opening socket.__new__"]) == process.ends()
-
-
-# ---------------------------------------------------------------- by broken sockets
 
 
 def test_decisions_go_on_unchanged_on_broken_sockets(

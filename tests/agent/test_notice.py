@@ -63,22 +63,14 @@ def test_who_asked_for_python_is_told_nothing() -> None:
     assert (["imported", "pure"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="1")
 
 
-@pytest.mark.parametrize("value", ["1", "yes", "true", "on", "YES", " True "])
-def test_a_word_for_yes_asks_for_python(value: str) -> None:
-    """However it is written."""
-    assert asks_for_python(value)
-
-
-@pytest.mark.parametrize("value", ["", "0", "no", "false", "off", "No"])
-def test_a_word_for_no_does_not_ask_for_python(value: str) -> None:
-    """A variable that is set to 0 had asked for it, as any value did."""
-    assert not asks_for_python(value)
-
-
-@pytest.mark.usefixtures("compiled_kernel")
-def test_zero_leaves_the_compiled_kernel_in_use() -> None:
-    """The choice of the kernel heeds the meaning of the word."""
-    assert (["imported", "native"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="0")
+@pytest.mark.parametrize(
+    ("asks", "value"),
+    [(True, each) for each in ("1", "yes", "true", "on", "YES", " True ")]
+    + [(False, each) for each in ("", "0", "no", "false", "off", "No")],
+)
+def test_python_is_asked_for_by_a_word_for_yes_alone(asks: bool, value: str) -> None:
+    """However it is written; a variable that is set to 0 had asked for it, as any value did."""
+    assert asks == asks_for_python(value)
 
 
 def test_any_other_word_is_an_error_that_names_it() -> None:
@@ -90,6 +82,7 @@ def test_any_other_word_is_an_error_that_names_it() -> None:
 
 
 @pytest.mark.usefixtures("compiled_kernel")
-def test_who_has_the_compiled_kernel_is_told_nothing() -> None:
-    """There is nothing to tell."""
-    assert (["imported", "native"], []) == said_by(MAKES)
+@pytest.mark.parametrize("environment", [{}, {"RECONVERGE_NO_EXTENSIONS": "0"}], ids=["as it is", "zero"])
+def test_who_has_the_compiled_kernel_is_told_nothing(environment: dict[str, str]) -> None:
+    """There is nothing to tell; zero leaves it in use, as the choice of the kernel heeds the meaning of the word."""
+    assert (["imported", "native"], []) == said_by(MAKES, **environment)

@@ -56,9 +56,6 @@ def make_pair(redis_server: RedisServer, make_agent: MakeAgent) -> MakePair:
     return make
 
 
-# ---------------------------------------------------------------- the limit
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_strict_admits_exactly_the_quota(algorithm: str, make_pair: MakePair) -> None:
     """All of it, wherever it is asked for, and not one request more however often it is asked for then."""
@@ -88,9 +85,6 @@ def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:
     eventually(lambda: pair.ask(of_ada=0, of_bob=1) >= QUOTA - 1, "the rest on the other")
 
     assert QUOTA - 1 <= pair.admitted <= QUOTA
-
-
-# ---------------------------------------------------------------- what is said of it
 
 
 def test_usage_tells_own_from_total(make_pair: MakePair) -> None:
@@ -127,18 +121,6 @@ def test_remaining_is_what_the_whole_fleet_has_left(make_pair: MakePair) -> None
     eventually(lambda: left == pair.bob.test("ada").remaining, "what is left, on the other node")
 
     assert left == pair.ada.test("ada").remaining
-
-
-def test_a_refusal_says_that_less_remains_than_was_asked_for(make_pair: MakePair) -> None:
-    """And how long to wait for it."""
-    pair = make_pair("balanced")
-    eventually(lambda: pair.ask() >= QUOTA and pair.ada.usage("ada").total >= QUOTA, "the end of the quota")
-
-    decision = pair.ada.hit("ada", cost=3)
-
-    assert not decision
-    assert decision.remaining < 3
-    assert decision.retry_after > 0
 
 
 def test_reset_forgets_a_key_on_all_nodes(make_pair: MakePair) -> None:

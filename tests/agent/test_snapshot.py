@@ -6,22 +6,17 @@ Method: real agents, alone, on a Redis, and on one that asks for a password.
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Iterator
 
 import pytest
 
 from reconverge import Agent, UnknownHub
 from tests.support.agents import NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 SECRETS = ("ada-the-user", "open-sesame")
 CREDENTIALS = ":".join(SECRETS)
-
-
-# ---------------------------------------------------------------- stats
 
 
 def test_stats_count_decisions_and_not_cost() -> None:
@@ -38,19 +33,6 @@ def test_stats_count_decisions_and_not_cost() -> None:
     assert (2, 1, 2) == (stats.limits["login"].admitted, stats.limits["login"].refused, stats.limits["login"].keys)
     assert (0, 0, 0) == (stats.limits["search"].admitted, stats.limits["search"].refused, stats.limits["search"].keys)
     assert 2 == stats.keys
-
-
-def test_stats_tell_of_keys_beyond_the_cap() -> None:
-    """They share one count, and every decision about them is noted."""
-    agent = Agent("memory://", max_keys=2)
-    login = agent.limit("login", "10/year")
-    for key in ("ada", "bob"):
-        login.allow(key, 6)
-
-    answers = [login.allow(f"late {number}") for number in range(10 + 3)]
-
-    assert 10 == sum(answers)
-    assert (13, 2) == (agent.stats().limits["login"].overflowed, agent.stats().keys)
 
 
 def test_a_snapshot_stays_as_it_was_taken() -> None:
@@ -96,9 +78,6 @@ def test_stats_tell_how_the_exchanges_go(own_redis: RedisServer, make_agent: Mak
     assert badly.staleness > well.staleness
 
 
-# ---------------------------------------------------------------- ready
-
-
 def test_an_agent_is_ready_once_the_hub_has_answered(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """And not a moment before."""
     agent = make_agent(redis_server.url)
@@ -130,9 +109,6 @@ def test_an_agent_that_has_left_is_not_ready(redis_server: RedisServer, make_age
         eventually(lambda: agent.ready, "the first answer")
 
     assert not agent.ready
-
-
-# ---------------------------------------------------------------- what is shown
 
 
 def test_an_agent_shows_its_hub_its_namespace_and_its_limits() -> None:
@@ -173,31 +149,6 @@ def test_a_mistaken_url_is_reported_without_its_secret() -> None:
     assert [] == [text for text in shown for secret in SECRETS if secret in text]
 
 
-@pytest.fixture
-def locked_redis() -> Iterator[RedisServer]:
-    """A Redis that lets nobody in who does not know the password."""
-    with RedisServer("--requirepass", "another one") as server:
-        yield server
-
-
-def test_a_password_that_is_refused_is_not_logged(
-    locked_redis: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Once it is said what is wrong, and that decisions go on; not with which password."""
-    caplog.set_level(logging.DEBUG)
-    agent = make_agent(f"redis://{CREDENTIALS}@127.0.0.1:{locked_redis.port}/0")
-
-    with agent:
-        eventually(lambda: agent.stats().exchanges[0].failures_in_a_row >= 3, "refusals")
-
-        shown = _everything_shown_by(agent)
-
-    assert {"auth"} == set(agent.stats().exchanges[0].failures)
-    assert [] == [text for text in shown for secret in SECRETS if secret in text]
-    assert [] == [record for record in caplog.records for secret in SECRETS if secret in _everything_in(record)]
-    assert 1 == sum(record.name == "reconverge" for record in caplog.records)
-
-
 def test_an_outage_is_logged_once_and_so_is_its_end(
     own_redis: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,21 +168,6 @@ def test_an_outage_is_logged_once_and_so_is_its_end(
     assert f"reconverge: the hub {hub} answers again" == available
 
 
-def test_nobody_listens_at_the_hub_and_the_warning_says_where(
-    make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
-) -> None:
-    """So that a wrong port is found by reading one line."""
-    url = f"redis://{CREDENTIALS}@127.0.0.1:{free_port()}/0"
-    agent = make_agent(url)
-
-    with agent:
-        eventually(lambda: caplog.records, "a warning")
-
-    warning = caplog.records[0].getMessage()
-    assert url.replace(CREDENTIALS, "***") in warning
-    assert "refused" in warning
-
-
 def _everything_shown_by(agent: Agent) -> list[str]:
     inner = [
         repr(part)
@@ -239,7 +175,3 @@ def _everything_shown_by(agent: Agent) -> list[str]:
         for part in vars(owner).values()
     ]
     return [repr(agent), str(agent), repr(agent.stats()), *inner]
-
-
-def _everything_in(record: logging.LogRecord) -> str:
-    return f"{record.getMessage()} {vars(record)}"

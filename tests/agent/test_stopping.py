@@ -28,19 +28,6 @@ DECIDERS = 4
 STOPS = 20
 
 
-def test_stopping_says_what_was_not_said_before(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """The pace is an hour, and the hub knows it all at once."""
-    agent = make_agent(redis_server.url, sync_interval=HOUR_S)
-    login = agent.limit("login", NEVER_FULL)
-    introduced = introduce(login)
-    assert 100 == admitted_of(login, 100)
-    assert introduced == net_at(redis_server.url)
-
-    agent.stop()
-
-    assert introduced + 100 == net_at(redis_server.url)
-
-
 def test_stopping_twice_is_stopping_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """The second time there is nothing to say, and nobody to say it."""
     agent = make_agent(redis_server.url, sync_interval=HOUR_S)

@@ -206,13 +206,27 @@ def test_requests_ask_in_doubt_when_they_are_told_to(tmp_path: Path, monkeypatch
     assert found["balanced"]["waited_max_ms"] > 0.0
 
 
-def test_asking_is_not_for_naive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It believes the last merged total, so there is nothing that it could ask; that is said before anything runs."""
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["lenient"], "is no policy; known: strict, balanced"),
+        # It believes the last merged total, so there is nothing that it could ask.
+        (
+            ["naive", "--in-doubt", "ask:25ms"],
+            "has an effect only with a policy that grants allowances; add one with --policy",
+        ),
+    ],
+    ids=["an unknown policy", "asking for naive"],
+)
+def test_a_mistake_is_told_before_anything_runs(
+    options: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is written."""
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["demo", "--policy", "naive", "--in-doubt", "ask:25ms"])
+    result = CliRunner().invoke(app, ["demo", "--policy", *options])
 
     assert isinstance(result.exception, InvalidSetting)
-    assert "has an effect only with a policy that grants allowances; add one with --policy" in str(result.exception)
+    assert problem in str(result.exception)
     assert [] == list(tmp_path.iterdir())
 
 
@@ -222,13 +236,3 @@ def test_the_recording_is_the_one_of_the_examples() -> None:
     shown = Path(__file__).parents[2] / "examples" / "data" / "access-2015.csv.gz"
 
     assert shown.read_bytes() == carried.read_bytes()
-
-
-def test_an_unknown_policy_is_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing is written."""
-    monkeypatch.chdir(tmp_path)
-
-    result = CliRunner().invoke(app, ["demo", "--policy", "lenient"])
-
-    assert "is no policy; known: strict, balanced" in str(result.exception)
-    assert [] == list(tmp_path.iterdir())

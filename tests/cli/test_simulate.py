@@ -44,9 +44,6 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-# -------------------------------------------------------------------- what it finds
-
-
 @pytest.mark.slow
 def test_the_command_of_the_documentation_gives_every_figure_of_the_policy() -> None:
     """A real process, a fault in the middle, and nothing but JSON in its output."""
@@ -171,9 +168,6 @@ def test_a_bound_that_was_broken_ends_the_command_with_status_1(monkeypatch: pyt
     assert "strict" in said.stdout
 
 
-# -------------------------------------------------------------------- own patterns
-
-
 def test_a_recording_is_simulated_for_as_many_windows_as_it_has(recording: Path) -> None:
     """The third node alone was asked, and all fits: nothing is above the limit, and nothing refused in warm windows."""
     found = told(
@@ -214,9 +208,6 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
         f"{recording}: has a request that costs 2, more than 1/10s (sliding-window) can ever admit; lower the cost, "
         "or raise the limit"
     ) == mistake("simulate", "--pattern", str(recording), "--limit", "1/10s")
-
-
-# -------------------------------------------------------------------- mistakes
 
 
 @pytest.mark.parametrize(
@@ -280,9 +271,6 @@ def test_an_option_that_cannot_be_read_is_a_mistake_too(options: tuple[str, ...]
     assert 2 == said.status
     assert options[0] in said.stderr
     assert "Traceback" not in said.all
-
-
-# -------------------------------------------------------------------- how it looks
 
 
 def test_the_table_fits_into_eighty_columns_and_is_explained() -> None:
@@ -383,9 +371,6 @@ def test_every_policy_is_drawn_in_a_colour_of_its_own_to_the_end_of_the_last_win
 
     assert len(COMPARED) == len({line.get_color() for line in admitted})
     assert {40.0} == {line.get_xdata()[-1] for line in admitted}
-
-
-# -------------------------------------------------------------------- where windows begin, how buckets do
 
 
 @pytest.mark.parametrize(

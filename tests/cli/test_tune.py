@@ -44,9 +44,6 @@ def prose(text: str) -> str:
     return " ".join(text.split())
 
 
-# -------------------------------------------------------------------- what it finds
-
-
 @pytest.mark.slow
 def test_the_command_of_the_documentation_gives_an_interval_and_a_policy() -> None:
     """A real process with as many of its own as it likes, and nothing but JSON in its output."""
@@ -141,9 +138,6 @@ def test_requests_that_ask_are_simulated_and_told() -> None:
     assert "is refused there until the hub has answered" not in asked["advice"]
 
 
-# -------------------------------------------------------------------- mistakes
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -183,9 +177,6 @@ def test_what_cannot_be_guessed_has_to_be_told(options: tuple[str, ...]) -> None
 
     assert 2 == said.status
     assert "Missing option" in said.stderr
-
-
-# -------------------------------------------------------------------- how it looks
 
 
 @pytest.mark.usefixtures("quick")

@@ -52,48 +52,47 @@ class TestContractsInMemory(ContractStoreClaims):
         return MemoryHub()
 
 
-class TestContractsOnRedis(ContractStoreClaims):
+class _ByUrl(ContractStoreClaims):
+    """At a server that a URL names; each process has an object of its own."""
+
+    url: str
+    opened: ClassVar[type[RedisHub | ClusterHub | SentinelHub | EmbeddedHub]]
+
+    def make_store(self) -> ContractHub:
+        """A hub of the namespace `shop`."""
+        return self.opened(self.url, SETTINGS)
+
+    def join_store(self, hub: ContractHub) -> ContractHub:
+        """Another one."""
+        return self.make_store()
+
+    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
+        """One of another namespace."""
+        return self.opened(self.url, OTHERS)
+
+
+class TestContractsOnRedis(_ByUrl):
     """Through an object for each process."""
+
+    opened = RedisHub
 
     @pytest.fixture(autouse=True)
     def at(self, redis_server: RedisServer) -> None:
         """At an empty server."""
         self.url = redis_server.url
 
-    def make_store(self) -> ContractHub:
-        """A hub of the namespace `shop`."""
-        return RedisHub(self.url, SETTINGS)
-
-    def join_store(self, hub: ContractHub) -> ContractHub:
-        """Another one."""
-        return RedisHub(self.url, SETTINGS)
-
-    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
-        """One of another namespace."""
-        return RedisHub(self.url, OTHERS)
-
 
 @pytest.mark.slow
-class TestOnACluster(ContractStoreClaims):
+class TestOnACluster(_ByUrl):
     """Pages are spread over the servers of a cluster."""
+
+    opened = ClusterHub
 
     @pytest.fixture(autouse=True)
     def at(self, shared_cluster: RedisCluster) -> None:
         """At an empty one."""
         shared_cluster.flush()
         self.url = f"{shared_cluster.url}?shards=8"
-
-    def make_store(self) -> ContractHub:
-        """A hub of the namespace `shop`."""
-        return ClusterHub(self.url, SETTINGS)
-
-    def join_store(self, hub: ContractHub) -> ContractHub:
-        """Another one."""
-        return ClusterHub(self.url, SETTINGS)
-
-    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
-        """One of another namespace."""
-        return ClusterHub(self.url, OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +103,10 @@ def service() -> Iterator[RedisService]:
 
 
 @pytest.mark.slow
-class TestWithSentinels(ContractStoreClaims):
+class TestWithSentinels(_ByUrl):
     """At the master that Sentinels name."""
+
+    opened = SentinelHub
 
     @pytest.fixture(autouse=True)
     def at(self, service: RedisService) -> None:
@@ -113,34 +114,16 @@ class TestWithSentinels(ContractStoreClaims):
         service.master.command("FLUSHALL")
         self.url = service.url
 
-    def make_store(self) -> ContractHub:
-        """A hub of the namespace `shop`."""
-        return SentinelHub(self.url, SETTINGS)
 
-    def join_store(self, hub: ContractHub) -> ContractHub:
-        """Another one."""
-        return SentinelHub(self.url, SETTINGS)
+class TestContractsEmbedded(_ByUrl):
+    """In a server of its own, that is started for it."""
 
-    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
-        """One of another namespace."""
-        return SentinelHub(self.url, OTHERS)
+    opened = EmbeddedHub
 
-
-class TestContractsEmbedded(ContractStoreClaims):
-    """In a server that is started for it."""
-
-    def make_store(self) -> ContractHub:
-        """In a server of its own."""
+    @pytest.fixture(autouse=True)
+    def at(self) -> None:
+        """At one that nobody has used."""
         self.url = f"embedded://contracts-{free_port()}"
-        return EmbeddedHub(self.url, SETTINGS)
-
-    def join_store(self, hub: ContractHub) -> ContractHub:
-        """Another user of that server."""
-        return EmbeddedHub(self.url, SETTINGS)
-
-    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
-        """One of another namespace."""
-        return EmbeddedHub(self.url, OTHERS)
 
 
 class _AtABroker(ContractStoreClaims):

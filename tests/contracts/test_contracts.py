@@ -57,13 +57,6 @@ def admitted(contracts: Contracts, customer: str, times: int, **facts: Any) -> i
     return sum(contracts.hit(customer, **facts).allowed for _ in range(times))
 
 
-def test_a_customer_may_use_what_its_plan_says() -> None:
-    """Free 50, standard 500 and pro 1000 in a second; a customer that is not named is on the plan for those."""
-    contracts = contracts_of(customers={"ada": "free", "bob": "standard", "eve": "pro"})
-
-    assert [50, 500, 1000, 50] == [admitted(contracts, each, 1100) for each in ("ada", "bob", "eve", "stranger")]
-
-
 def test_use_moves_with_the_customer() -> None:
     """From free to standard to pro within a moment: no more than the largest of them; back again: nothing."""
     contracts = contracts_of()

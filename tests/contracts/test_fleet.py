@@ -5,13 +5,11 @@ Method: four processes at a real Redis, which decide by contracts that they foll
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -19,13 +17,9 @@ from reconverge import Agent, InvalidSetting
 from reconverge.cli.app import app
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
-from reconverge.hub.registry import HubSettings
-from reconverge.integrations.contracts.api import contracts_api
-from reconverge_sync.redis.hub import RedisHub
+from tests.contracts.operator import publish, put_over_http
 from tests.support.agents import net_at
 from tests.support.commands.checked import said_by
-from tests.support.contracts import TOKENS, WRITER
-from tests.support.kept_contracts import book_at
 from tests.support.programs.contracts import DAILY, PLANS, QUOTA
 from tests.support.programs.process import Process
 from tests.support.published import SECRET
@@ -34,17 +28,7 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 FLEET = 4
-
-
-def publish(url: str) -> None:
-    """Version 1: every customer is on the plan `free`."""
-
-    async def publishing() -> None:
-        hub = RedisHub(url, HubSettings("shop", 5.0))
-        await book_at(hub).replace({"plans": PLANS, "unknown": "free"}, author="root")
-        await hub.close()
-
-    asyncio.run(publishing())
+EVERYONE_FREE = {"plans": PLANS, "unknown": "free"}
 
 
 def set_by_command(url: str, plan: str) -> None:
@@ -55,28 +39,13 @@ def set_by_command(url: str, plan: str) -> None:
     assert 0 == said.exit_code, said.output
 
 
-def set_over_http(url: str, plan: str) -> None:
-    """Sets a plan as a console does."""
-
-    async def setting() -> None:
-        hub = RedisHub(url, HubSettings("shop", 5.0))
-        transport = httpx.ASGITransport(contracts_api(book_at(hub), tokens=TOKENS))
-        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
-            answer = await client.put(
-                "/contracts/acme", json={"plan": plan}, headers={"authorization": f"Bearer {WRITER}"}
-            )
-        await hub.close()
-
-        assert answer.is_success, answer.text
-
-    asyncio.run(setting())
-
-
 @pytest.mark.slow
 def test_four_processes_obey_a_plan_and_keep_the_use(redis_server: RedisServer) -> None:
     """Free, pro by command, free over HTTP, pro again: 20 in an hour, then 40 more, then none, by all of them."""
-    pro_by_command, free_over_http = partial(set_by_command, plan="pro"), partial(set_over_http, plan="free")
-    changes: list[Callable[[str], None]] = [publish, pro_by_command, free_over_http, pro_by_command]
+    pro_by_command = partial(set_by_command, plan="pro")
+    free_over_http = partial(put_over_http, customer="acme", contract={"plan": "free"})
+    published = partial(publish, document=EVERYONE_FREE)
+    changes: list[Callable[[str], None]] = [published, pro_by_command, free_over_http, pro_by_command]
     processes = [Process("decide", redis_server.url, SECRET, "4", "30", module="contracts") for _ in range(FLEET)]
     admitted: list[int] = []
     try:
@@ -143,7 +112,7 @@ def test_four_processes_forget_what_a_customer_has_used(
 def test_the_last_contracts_hold_while_the_hub_is_away(redis_server: RedisServer, tmp_path: Path) -> None:
     """Also in a process that starts meanwhile, if it has kept them in a file; a secret has to be given."""
     file = tmp_path / "contracts"
-    publish(redis_server.url)
+    publish(redis_server.url, EVERYONE_FREE)
     url = redis_server.url
     with Agent(url, namespace="shop", sync_interval=0.05) as agent:
         contracts = Contracts(agent, {"plans": {"p": {"limits": {"requests": "1/hour"}}}, "unknown": "p"})

@@ -22,14 +22,12 @@ from reconverge.contracts.fleet import UNSUPPORTED, HubExplainer
 from reconverge.errors import HubUnavailable, InvalidKey
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import Hub
-from reconverge.hub.registry import HubSettings
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis.hub import RedisHub
+from tests.contracts.operator import publish
 from tests.support.agents import net_at
 from tests.support.commands.checked import said_by
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.no_reader import NoReader
-from tests.support.kept_contracts import book_at
 from tests.support.programs.contracts import DAILY
 from tests.support.programs.process import Process
 from tests.support.published import SECRET
@@ -38,17 +36,6 @@ from tests.support.waiting import eventually
 
 FLEET = 4
 KEY_SECRET = "of the keys, and long enough"  # noqa: S105  # a test's own
-
-
-def publish(url: str, document: dict[str, Any]) -> None:
-    """Publishes a document to the namespace `shop`."""
-
-    async def publishing() -> None:
-        hub = RedisHub(url, HubSettings("shop", 5.0))
-        await book_at(hub).replace(document, author="root")
-        await hub.close()
-
-    asyncio.run(publishing())
 
 
 @pytest.mark.slow
@@ -94,9 +81,6 @@ def test_four_processes_and_a_command_tell_the_same(redis_server: RedisServer, m
     ]
     assert sentence == shown.stdout.splitlines()[0]
     assert [(0, [])] * FLEET == ended
-
-
-# ------------------------------------------------------------ two nodes, and a program that is none
 
 
 def pair(make_agent: MakeAgent, hub: Hub, document: dict[str, Any], **settings: Any) -> tuple[Contracts, Contracts]:
@@ -296,9 +280,6 @@ def test_a_reader_makes_a_key_of_no_fact_that_a_node_refuses(make_agent: MakeAge
         by_node(node, "acme", user="")
     with pytest.raises(InvalidKey, match=r"the fact 'user', .* is empty"):
         by_reader(hub, document, "acme", user="")
-
-
-# ------------------------------------------------------------ where the hub cannot be asked
 
 
 def test_a_node_whose_hub_tells_nothing_says_that_it_knows_no_more(make_agent: MakeAgent) -> None:

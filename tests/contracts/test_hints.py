@@ -40,6 +40,7 @@ from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.sentinel.hub import SentinelHub
+from tests.contracts.operator import publish
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.kept_contracts import INTERVAL_S, PLANS, book_at, shop
 from tests.support.published import NOON, SECRET
@@ -276,9 +277,6 @@ def test_what_an_ended_listener_says_is_not_heard(node: HintingNode) -> None:
     assert not node.listener.listening
 
 
-# -------------------------------------------------------------------- hubs that hint
-
-
 @pytest.fixture(params=["memory", "redis", "cluster", "sentinel", "embedded", "fallback"])
 def make_hub(request: pytest.FixtureRequest) -> Callable[[], Any]:
     """Makes hubs of one namespace that nothing is kept at."""
@@ -351,9 +349,6 @@ async def hears(hints: IndexHints, seconds: float) -> bool:
     return bool(done)
 
 
-# -------------------------------------------------------------------- nodes at a Redis
-
-
 def change(url: str, customer: str) -> int:
     """Publish, as an operator does; returns the version."""
 
@@ -366,22 +361,11 @@ def change(url: str, customer: str) -> int:
     return asyncio.run(publishing())
 
 
-def publish(url: str) -> None:
-    """Version 1."""
-
-    async def publishing() -> None:
-        hub = RedisHub(url, SETTINGS)
-        await book_at(hub).replace(shop(ada="free"), author="root")
-        await hub.close()
-
-    asyncio.run(publishing())
-
-
 def test_a_change_arrives_by_a_hint_long_before_it_is_looked_for(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """With an interval of a minute, a change and one after the listener's connection was killed; both are obeyed."""
-    publish(redis_server.url)
+    publish(redis_server.url, shop(ada="free"))
     agent = make_agent(redis_server.url, namespace="shop", sync_interval=60.0)
     contracts = Contracts(agent, PLANS)
     reader = follow_hub(contracts, secret=SECRET)
@@ -404,7 +388,7 @@ def test_a_hub_that_hints_nothing_is_looked_at_within_a_period(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """The writer has no right to publish: its change is made, and found; then in every interval."""
-    publish(redis_server.url)
+    publish(redis_server.url, shop(ada="free"))
     with redis.Redis.from_url(redis_server.url) as client:
         client.execute_command("ACL", "SETUSER", "mute", "on", ">word", "~*", "&*", "+@all", "-publish")
     agent = make_agent(redis_server.url, namespace="shop")
@@ -427,7 +411,7 @@ def test_a_user_that_may_not_subscribe_is_told_once_and_looks_in_every_interval(
     redis_server: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Everything else goes on."""
-    publish(redis_server.url)
+    publish(redis_server.url, shop(ada="free"))
     with redis.Redis.from_url(redis_server.url) as client:
         client.execute_command("ACL", "SETUSER", "deaf", "on", ">word", "~*", "resetchannels", "+@all", "-subscribe")
     agent = make_agent(redis_server.url.replace("redis://", "redis://deaf:word@"), namespace="shop")
@@ -447,7 +431,7 @@ def test_a_user_that_may_not_subscribe_is_told_once_and_looks_in_every_interval(
 
 def test_a_user_with_few_rights_hears_hints_and_gives_them(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """With the rights that the page about Redis names."""
-    publish(redis_server.url)
+    publish(redis_server.url, shop(ada="free"))
     rights = ["del", "eval", "evalsha", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "pttl", "time"]
     commands = [f"+{each}" for each in (*rights, "subscribe", "publish")]
     with redis.Redis.from_url(redis_server.url) as client:
@@ -481,7 +465,7 @@ def test_a_user_with_few_rights_hears_hints_and_gives_them(redis_server: RedisSe
 
 def test_hints_can_be_switched_off(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Then no connection listens, and the hub is looked at once in an interval."""
-    publish(redis_server.url)
+    publish(redis_server.url, shop(ada="free"))
     agent = make_agent(redis_server.url, namespace="shop")
     contracts = Contracts(agent, PLANS)
     reader = follow_hub(contracts, secret=SECRET, hints=False)

@@ -32,10 +32,9 @@ from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.pages import PAGE_BYTES_MAX, page_number
 from reconverge.errors import HubUnavailable, MissingExtra
-from reconverge.hub.registry import HubSettings
 from reconverge.published.envelope import Rejection, Secrets
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis.hub import RedisHub
+from tests.contracts import operator
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.kept_contracts import PLANS, DecidingNode, book_at, many, shop
 from tests.support.published import NOON, SECRET
@@ -626,13 +625,7 @@ def test_a_cap_of_the_node_that_does_not_fit_keeps_the_page_away(hub: PageHub, c
 
 def test_requests_that_may_wait_have_the_page(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """`ask` and `ask_blocking` of the first request of a customer are decided by its own contract."""
-
-    async def publishing() -> None:
-        hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
-        await book_at(hub).replace(many(CUSTOMERS), author="root")
-        await hub.close()
-
-    asyncio.run(publishing())
+    operator.publish(redis_server.url, many(CUSTOMERS))
     agent = make_agent(redis_server.url, namespace="shop")
     contracts = Contracts(agent, PLANS)
     follow_hub(contracts, secret=SECRET, hold="on-demand")

@@ -172,12 +172,6 @@ def test_a_file_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         read_contracts(path)
 
 
-def test_an_unknown_language_is_told() -> None:
-    """With the one that may be meant."""
-    with pytest.raises(InvalidSetting, match="did you mean 'yaml'"):
-        written_contracts(checked(WHOLE), "yml")
-
-
 def test_half_a_character_is_not_written_in_toml(tmp_path: Path) -> None:
     """TOML is Unicode; the other languages have a way to write it."""
     document = checked(put("customers.\ud800", "free"))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -20,11 +19,10 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.model import Document
 from reconverge.contracts.terms import is_among
 from reconverge.hub.registry import HubSettings
-from reconverge.integrations.contracts.api import contracts_api
 from reconverge.testing import ManualClock
 from reconverge_sync.redis.hub import RedisHub
+from tests.contracts.operator import put_over_http
 from tests.support.commands.checked import said_by
-from tests.support.contracts import TOKENS, WRITER
 from tests.support.kept_contracts import book_at
 from tests.support.published import SECRET
 from tests.support.servers import RedisServer
@@ -62,16 +60,7 @@ def change(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> Change:
         assert 0 == said.status, said.all
 
     def by_api(contract: dict[str, Any], _words: list[str]) -> None:
-        async def put() -> int:
-            hub = RedisHub(url, HubSettings("shop", 5.0))
-            transport = httpx.ASGITransport(contracts_api(book_at(hub), tokens=TOKENS))
-            async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
-                fields = {"Authorization": f"Bearer {WRITER}"}
-                response = await client.put("/contracts/acme", json=contract, headers=fields)
-            await hub.close()
-            return response.status_code
-
-        assert 200 == asyncio.run(put())
+        put_over_http(url, "acme", contract)
 
     publish(url, tmp_path, FILE)
     ways: dict[str, Change] = {"file": by_file, "command": by_command, "api": by_api}
@@ -150,13 +139,6 @@ def test_a_part_of_the_keys_is_in_shadow(url: str, tmp_path: Path, percent: floa
 
     assert [key for key in KEYS if is_among(key, "calls", percent)] == free[0] == free[1]
     assert {0: 0, 25: 93, 100: 400}[int(percent)] == len(free[0])
-
-
-def test_a_switch_for_no_keys_switches_nothing(change: Change, url: str) -> None:
-    """So a trial can be prepared, and begun by another number."""
-    change({"plan": "free", "switch": {"to": "off", "percent": 0}}, ["--switch", "off,percent=0"])
-
-    assert 2 == admitted(node_at(url, ManualClock(start=NOON)), "acme")
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,6 @@ def test_unknown_customers_are_refused_or_on_a_plan() -> None:
     assert free == terms_of(document(unknown="free"), "ada", SINCE)
 
 
-def test_a_plan_without_an_end_holds_for_ever() -> None:
-    """At every moment."""
-    assert [("free", inf)] * 2 == [at("free", moment) for moment in (0, 10**12)]
-
-
 def test_a_plan_that_lasts_is_followed_by_its_next_to_the_moment() -> None:
     """A trial of 14 days, then 7 days of basic, then free."""
     trial = {"plan": "trial", "since": since(0)}

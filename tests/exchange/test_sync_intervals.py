@@ -17,8 +17,8 @@ from reconverge.kernel import LimitInterval, Table
 from reconverge.kernel.table.slow_path import view_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
-from tests.support.kernel.talker import Talker, Talkers
-from tests.support.node import INTERVAL_NS, LEASE_NS
+from tests.support.kernel.talker import Talkers
+from tests.support.node import INTERVAL_NS
 
 LIMIT = Limit(100_000, 60)
 SLOW = LimitInterval(4 * INTERVAL_NS, INTERVAL_NS)
@@ -212,9 +212,3 @@ def test_so_many_cells_that_are_not_due_neither_block_nor_are_lost() -> None:
     told = {report.key for _, batch in sent for report in batch.cells if batch.limits[report.limit].name == "own"}
 
     assert keys == told
-
-
-def test_leases_are_longer_than_any_test_of_these() -> None:
-    """Else allowances would end meanwhile."""
-    assert isinstance(Mixed(SLOW).node, Talker)
-    assert LEASE_NS > 2 * SLOW.interval_ns

@@ -40,9 +40,6 @@ class NodeInTouch(Talkers):
         assert 1 == self.node.admitted_of(1)
 
 
-# ---------------------------------------------------------------- the regular pace
-
-
 @pytest.mark.parametrize(("chance", "share"), [(0.0, 1 - JITTER), (0.5, 1.0), (1.0, 1 + JITTER)])
 def test_a_node_with_news_exchanges_once_per_interval_give_or_take(chance: float, share: float) -> None:
     """Spread by a twentieth to either side, so that nodes do not march in step."""
@@ -90,9 +87,6 @@ def test_a_late_exchange_is_not_made_up_for() -> None:
     pair.has_news()
 
     assert INTERVAL_NS == pair.node.due_in_ns
-
-
-# ---------------------------------------------------------------- silence
 
 
 @pytest.mark.parametrize(
@@ -175,9 +169,6 @@ def test_a_key_that_falls_silent_is_told_of_less_and_less() -> None:
     assert 5 <= sum(told) <= 30
 
 
-# ---------------------------------------------------------------- ahead of time
-
-
 def wants_more(pair: NodeInTouch) -> None:
     """Use up what the node may do by itself until it asks for more."""
     while not pair.node.kernel.shards[0].urgent:
@@ -254,9 +245,6 @@ def test_naive_is_never_early() -> None:
     node.admitted_of(20)
 
     assert INTERVAL_NS == node.due_in_ns
-
-
-# ---------------------------------------------------------------- failures
 
 
 def delays_s(node: Talker, failures: int) -> list[float]:
@@ -344,9 +332,6 @@ def test_failures_are_counted_by_class() -> None:
     assert ({"timeout": 2, "refused": 1}, 3) == (stats.failures, stats.failures_in_a_row)
 
 
-# ---------------------------------------------------------------- much to say
-
-
 def with_keys(number: int) -> tuple[Talkers, Talker, list[str]]:
     """A node in touch with its hub, on which so many keys were used since."""
     world = Talkers(LIMIT, BALANCED)
@@ -391,9 +376,6 @@ def test_what_found_no_room_is_not_lost_when_the_first_batch_fails() -> None:
     told = told_at_once(world, node)
 
     assert sorted(used) == sorted(key for batch in told for key in batch)
-
-
-# ---------------------------------------------------------------- what can be seen of it
 
 
 def test_a_node_that_was_never_answered_is_infinitely_stale() -> None:

@@ -94,19 +94,17 @@ def loop_of(limit: Limit = NEVER_NEAR) -> Loop:
     return loop
 
 
-# ---------------------------------------------------------------- while there is traffic
-
-
 def test_the_first_charge_after_an_exchange_wakes_nothing_as_long_as_requests_come() -> None:
-    """The loop looks by itself when the next exchange may be due."""
+    """The loop looks by itself when the next exchange may be due, and once for each."""
     loop = loop_of()
     loop.wakes_for("ada", every_ns=2 * SHORTEST_NS)
-    exchanges = loop.exchanges
+    looks, exchanges = loop.looks, loop.exchanges
 
     woken = loop.wakes_for(*["ada"] * 100, every_ns=2 * SHORTEST_NS)
 
     assert 0 == woken
     assert loop.exchanges - exchanges >= 19
+    assert loop.looks - looks <= loop.exchanges - exchanges + 1
 
 
 def test_one_new_key_after_another_wakes_nothing_and_is_told_of_as_soon_as_may_be() -> None:
@@ -119,17 +117,6 @@ def test_one_new_key_after_another_wakes_nothing_and_is_told_of_as_soon_as_may_b
 
     assert 0 == woken
     assert loop.exchanges - exchanges >= 32
-
-
-def test_with_steady_traffic_the_loop_looks_once_for_each_exchange() -> None:
-    """A node whose keys are known and far from their limits needs no look beside those of its regular exchanges."""
-    loop = loop_of()
-    loop.wakes_for("ada", every_ns=2 * SHORTEST_NS)
-    looks, exchanges = loop.looks, loop.exchanges
-
-    loop.wakes_for(*["ada"] * 100, every_ns=2 * SHORTEST_NS)
-
-    assert loop.looks - looks <= loop.exchanges - exchanges + 1
 
 
 def test_a_charge_while_an_exchange_is_under_way_wakes_nothing() -> None:
@@ -163,9 +150,6 @@ def test_new_keys_wake_nothing_while_the_hub_does_not_answer() -> None:
 
     assert loop.until_ns > loop.now_ns
     assert 0 == loop.woken - woken
-
-
-# ---------------------------------------------------------------- at rest
 
 
 def test_an_idle_node_looks_only_to_exchange() -> None:
@@ -235,9 +219,6 @@ def test_a_loop_that_does_not_come_back_is_missed_by_the_first_charge_after_its_
     loop.node.table.allow("bob")
 
     assert 1 == loop.woken - woken
-
-
-# ---------------------------------------------------------------- never too late
 
 
 def test_a_charge_that_comes_as_the_loop_goes_to_sleep_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:

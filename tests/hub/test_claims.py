@@ -103,15 +103,6 @@ def test_a_wrong_hub_is_found_out(hub_class: type[MemoryHub], claim: str) -> Non
         getattr(_contract_of(hub_class), claim)()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "claim", sorted({claim for _, claim in FAULTS} - {"test_a_hub_that_is_not_there_is_unavailable"})
-)
-def test_a_right_hub_is_not_accused(claim: str) -> None:
-    """The same claims hold for the hub that those were made from, in the same frame."""
-    getattr(_contract_of(MemoryHub), claim)()
-
-
 def test_what_a_hub_cannot_be_asked_is_skipped() -> None:
     """Only the making of a hub must be given; claims that need more end as skipped, which any runner understands."""
 

@@ -187,9 +187,6 @@ def test_the_hubs_clock_is_always_within_the_error(trips_made: list[tuple[int, i
     assert 1 == alarms
 
 
-# ---------------------------------------------------------------- what a node does with it
-
-
 class NodeBesideHub:
     """One node and a hub whose clock is not the one on the node's wall."""
 

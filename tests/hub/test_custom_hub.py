@@ -125,9 +125,6 @@ def test_the_example_is_short() -> None:
     assert sum(path.read_text().count("\n") for path in files) <= LINES_MAX
 
 
-# -------------------------------------------------------------------- a wrong one is found out
-
-
 Change = Callable[[Batch], Batch]
 
 

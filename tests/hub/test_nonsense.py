@@ -108,9 +108,6 @@ class Driven:
         return self.node.syncer.stats(0).exchanges
 
 
-# ---------------------------------------------------------------- each kind of nonsense
-
-
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_is_a_failed_exchange_that_changes_nothing(name: str) -> None:
     """It is counted in the class "protocol"; the clock, the allowances, the lease and the name are what they were."""
@@ -183,9 +180,6 @@ def test_nonsense_is_said_once_for_an_outage(caplog: pytest.LogCaptureFixture) -
     assert "the hub odd answers again" in over
 
 
-# ---------------------------------------------------------------- hubs that never say anything else
-
-
 @pytest.mark.parametrize("name", ["given up", "another hub each time", "old news"])
 def test_a_hub_that_never_grants_a_rest_does_not_set_the_pace(name: str) -> None:
     """Each of these calls for another exchange at once; there are few more than one in each interval all the same."""
@@ -210,9 +204,6 @@ def test_a_hub_that_never_grants_a_rest_does_not_set_the_pace(name: str) -> None
     driven.goes_on(1.0)
     assert driven.node.in_lease
     assert not driven.node.syncer.failing
-
-
-# ---------------------------------------------------------------- twins
 
 
 CELL_ANSWERS = st.lists(
@@ -253,8 +244,6 @@ def test_the_twin_under_test_is_the_one_that_is_in_use() -> None:
     """Where the compiled kernel is in use its own check is, and the definition otherwise."""
     assert COMPILED == (first_odd_cell is not answers.first_odd_cell)
 
-
-# ---------------------------------------------------------------- random nonsense
 
 SAID = st.fixed_dictionaries(
     {},

@@ -145,9 +145,6 @@ class AskingNodes:
         return [(0, 0, 0)] * len(cells) == left and [{}] * len(askers) == askers
 
 
-# ------------------------------------------------------------ by the steps
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_new_key_is_asked_about_before_it_is_decided(algorithm: str) -> None:
     """Eight nodes ask about a key that none of them knows, and all together admit the quota, and not the quota each."""
@@ -481,9 +478,6 @@ def test_a_hub_that_is_too_far_is_not_waited_for(round_trips: int, waits: bool) 
         node.hears()
 
     assert waits == scene.asks(0).waits
-
-
-# ------------------------------------------------------------ by agents
 
 
 @pytest.fixture

@@ -194,9 +194,6 @@ def test_what_was_granted_for_a_window_refuses_nothing_in_the_next() -> None:
     assert ask.allowed
 
 
-# ------------------------------------------------------------ what a refusal says of other requests
-
-
 def test_what_a_large_cost_is_refused_a_small_one_may_ask_for() -> None:
     """The hub has said that there are no three; it has not said that there is not one."""
     scene = AskingNodes(Limit(12, 60, algorithm="sliding-window"))
@@ -224,9 +221,6 @@ def test_no_pause_outlasts_the_window_that_it_is_about() -> None:
 
     scene.clock.advance_ns(INTERVAL_NS // 2)
     assert scene.asks(1, cost=5 - usage.own).waits
-
-
-# ------------------------------------------------------------ on threads
 
 
 def test_threads_that_ask_for_exactly_the_quota_are_all_admitted(

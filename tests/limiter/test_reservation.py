@@ -97,9 +97,6 @@ def test_the_decision_says_what_any_decision_says(login: RateLimiter) -> None:
     assert refused.decision.retry_after > 0
 
 
-# ---------------------------------------------------------------- with others
-
-
 def test_the_hub_hears_the_truth(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Charges and what was given back of them, in its total over all nodes and all time."""
     agent = make_agent(redis_server.url)

@@ -14,41 +14,13 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit
-from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel.cell import measure
+from reconverge.clock import SECOND_NS
 from reconverge.limiter.waiting.waiters import waiting_at
 from tests.support.programs.process import Process
-from tests.support.waiters import counted_tries, scene_of, settled
+from tests.support.waiters import scene_of, settled
 from tests.support.waiting import eventually, eventually_in_loop
 
 pytestmark = pytest.mark.usefixtures("no_task_left")
-
-LIMITS: dict[str, tuple[Limit, list[float]]] = {
-    "fixed-window": (Limit(2, 10, algorithm="fixed-window"), [0, 0, 10, 10, 20]),
-    "sliding-window": (Limit(2, 10, algorithm="sliding-window"), [0, 0, 15, 20, 30]),
-    "token-bucket": (Limit(2, 10, algorithm="token-bucket"), [0, 0, 5, 10, 15]),
-    "gcra": (Limit(2, 10, algorithm="gcra", burst=1), [0, 5, 10, 15, 20]),
-    "leaky-bucket": (Limit(2, 10, algorithm="leaky-bucket"), [0, 5, 10, 15, 20]),
-    "smooth-bursty": (Limit(2, 10, algorithm="smooth-bursty"), [0, 5, 10, 15, 20]),
-    "smooth-warming-up": (Limit(2, 10, algorithm="smooth-warming-up", warmup=20), [0, 12.5, 20, 25, 30]),
-}
-
-
-@pytest.mark.parametrize("name", LIMITS)
-async def test_every_algorithm_lets_the_first_through_when_it_would_admit_him(name: str) -> None:
-    """Five who come at once go in the order in which they came, each at the first moment that the limit allows."""
-    limit, moments = LIMITS[name]
-    scene = scene_of(limit)
-
-    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(5)]
-    await settled()
-    for _ in range(60):
-        await scene.passes(0.5)
-    await asyncio.gather(*tasks)
-
-    assert [(f"{number}", moment) for number, moment in enumerate(moments)] == scene.released
-    assert 5 == scene.charged
-    assert scene.is_empty()
 
 
 async def test_a_nanosecond_before_his_time_nobody_goes() -> None:
@@ -117,9 +89,6 @@ async def test_idleness_is_not_made_up_for() -> None:
     assert [("first", 0.0), ("0", 100.0), ("1", 100.1), ("2", 100.2)] == scene.released
 
 
-# ---------------------------------------------------------------- refusals
-
-
 async def test_without_time_nobody_waits() -> None:
     """A timeout of zero answers as `hit` does, and does not overtake those who wait."""
     scene = scene_of(Limit(1, 10, algorithm="token-bucket"))
@@ -175,31 +144,6 @@ async def test_who_comes_behind_others_is_told_how_long_they_take() -> None:
     assert scene.is_empty()
 
 
-async def test_whose_time_is_up_is_refused_and_the_others_move_up() -> None:
-    """A timeout that could have been met, but for somebody who overtook, gives the place back; nothing is charged."""
-    scene = scene_of(Limit(1, 10, algorithm="fixed-window"))
-
-    await scene.waits("now")
-    first = asyncio.create_task(scene.waits("first", timeout=10.5))
-    second = asyncio.create_task(scene.waits("second"))
-    await settled()
-    scene.clock.advance_ns(10 * SECOND_NS)
-    assert scene.limiter.allow("ada")
-    await settled()
-    assert not first.done()
-    await scene.passes(0.5)
-    assert not await first
-    assert not second.done()
-    await scene.passes(9.5)
-
-    assert await second
-
-    assert ["first"] == scene.refused
-    assert [("now", 0.0), ("second", 20.0)] == scene.released
-    assert 3 == scene.charged
-    assert scene.is_empty()
-
-
 async def test_in_a_queue_of_nobody_nobody_waits() -> None:
     """With `max_queue=0` one goes at once or not at all."""
     scene = scene_of(Limit(1, 10))
@@ -248,9 +192,6 @@ async def test_a_thread_with_a_loop_must_not_block() -> None:
         scene.limiter.wait_blocking("ada", timeout=1.0)
 
     assert scene.limiter.wait_blocking("ada", timeout=0)
-
-
-# ---------------------------------------------------------------- leaving
 
 
 async def test_who_is_cancelled_gives_his_place_back() -> None:
@@ -359,9 +300,6 @@ async def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) 
     assert scene.is_empty()
 
 
-# ---------------------------------------------------------------- several loops and threads
-
-
 @pytest.fixture
 def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop on another thread."""
@@ -411,57 +349,6 @@ def test_threads_that_wait_go_in_turn() -> None:
 
     assert [(f"{number}", number + 1.0) for number in range(10)] == scene.released
     assert scene.is_empty()
-
-
-async def test_a_reset_lets_the_first_through_at_once() -> None:
-    """And so does a reservation that is settled for less: whoever makes room tells those who wait."""
-    scene = scene_of(Limit(2, 3600, algorithm="fixed-window"))
-
-    reservation = scene.limiter.reserve("ada", 2)
-    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(3)]
-    await settled()
-    reservation.settle(1)
-    await settled()
-    assert [True, False, False] == [task.done() for task in tasks]
-    scene.limiter.reset("ada")
-    await settled()
-
-    assert [True, True, True] == [task.done() for task in tasks]
-
-    assert scene.is_empty()
-
-
-async def test_waiting_does_not_count_as_demand_over_and_over() -> None:
-    """Demand is the cost that arrived, however often those requests have tried."""
-    scene = scene_of(Limit(10, 1, algorithm="token-bucket"))
-
-    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
-    await settled()
-    for _ in range(200):
-        scene.limiter.control.table.tell("ada")
-        await scene.passes(0.01)
-    await asyncio.gather(*tasks)
-
-    (cell,) = scene.limiter.control.table.all_cells()
-    measure(cell)
-
-    assert (25, 25) == (cell.arrived, scene.charged)
-
-
-async def test_nobody_looks_more_often_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten who go one by one try about twice each: when they come or move up, and when it is time."""
-    scene = scene_of(Limit(10, 1, algorithm="leaky-bucket"))
-    tries = counted_tries(scene, monkeypatch)
-
-    tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
-    await settled()
-    for _ in range(1000):
-        scene.clock.advance_ns(MILLISECOND_NS)
-        await asyncio.sleep(0)
-    await settled()
-    await asyncio.gather(*tasks)
-
-    assert len(tries) <= 2 * 10
 
 
 def test_a_forked_child_begins_with_empty_queues() -> None:

@@ -82,9 +82,6 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-# -------------------------------------------------------------------- what is written is run
-
-
 def blocks(text: str, language: str) -> list[str]:
     """The fenced blocks of that language, also those in lists."""
     found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
@@ -170,9 +167,6 @@ def test_there_are_examples_to_run() -> None:
 
     assert {"agent.Agent", "reservation.Reservation"} <= set(owners)
     assert len(blocks(README, "python")) >= 2
-
-
-# -------------------------------------------------------------------- what is named exists
 
 
 def prose(path: Path) -> str:
@@ -291,9 +285,6 @@ def test_the_makes_that_are_named_exist() -> None:
     assert {"demo", "test", "check"} <= named <= targets
 
 
-# -------------------------------------------------------------------- what is listed is what there is
-
-
 def table_after(text: str, heading: str) -> list[list[str]]:
     """The rows of the first table after a heading, without the header."""
     found = re.search(r"^\|[-| ]+\|\n((?:\|.*\n)+)", text[text.index(heading) :], re.MULTILINE)
@@ -376,9 +367,6 @@ def test_every_command_is_listed_with_a_line_that_it_understands() -> None:
             used.add(name)
 
     assert set(commands.commands) == used
-
-
-# -------------------------------------------------------------------- how it is written
 
 
 def test_no_web_snippet_has_a_quota_that_several_workers_exceed_at_once() -> None:

@@ -149,9 +149,6 @@ def test_what_users_ask_for_is_in_the_api_reference(built: Path) -> None:
     assert {"method", "path", "client", "user", "header"} <= shown_of(built, "reconverge.integrations.Request")
 
 
-# -------------------------------------------------------------------- what makes pages of files
-
-
 def test_a_page_of_python_has_a_heading_at_each_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the decorators of the test below it, so that a link can lead there."""
     monkeypatch.setattr(site, "ROOT", tmp_path)

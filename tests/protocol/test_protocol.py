@@ -34,7 +34,7 @@ from reconverge.limit import (
     Limit,
 )
 from reconverge.limit.limit import PACED
-from reconverge.policies import STRICT, Policy, choose
+from reconverge.policies import Policy, choose
 from reconverge.published.caps import with_max_overshoot
 from reconverge.simulation.truth import declared_bound
 from reconverge_sync.memory import MemoryHub
@@ -611,9 +611,3 @@ TestProtocol.settings = settings(
     max_examples=tried(100, long=500, brief=20) if COMPILED else tried(30, long=150), stateful_step_count=50
 )
 pytestmark = pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
-
-
-def test_strict_has_no_allowance_at_all() -> None:
-    """The bound that the state machine checks for strict is zero, not merely small."""
-    assert STRICT.bound(capacity=1000, nodes=50, cost_max=100) == 0.0
-    assert SECOND_NS == 1_000_000_000

@@ -120,18 +120,6 @@ def test_who_has_nothing_to_say_looks_all_the_same() -> None:
     assert all(agent._lifecycle.exchanges.due_in_s() > 0.5 for agent in quiet.agents)
 
 
-def test_what_was_used_counts_on(shop: ShopNodes) -> None:
-    """Any change of a quota keeps the use."""
-    limiter = shop.agents[0].limiter("login")
-    assert all(limiter.allow("ada") for _ in range(30))
-    shop.publish(limits=login("50/hour"))
-    for _ in range(3):
-        shop.interval()
-
-    assert 30 == limiter.usage("ada").total
-    assert 20 == limiter.test("ada").remaining
-
-
 def test_no_node_goes_above_its_cap() -> None:
     """Without a cap that is what it declared; with one, that, in whichever order things are said."""
     shop = ShopNodes()
@@ -173,31 +161,6 @@ def test_what_is_not_said_any_more_is_as_the_node_says(shop: ShopNodes) -> None:
     assert [100, 100] == shop.quotas
     assert ["on", "on"] == shop.switches
     assert [0.1, 0.1] == shop.intervals_s
-
-
-@pytest.mark.parametrize(
-    ("reason", "payload"),
-    [
-        ("forged", sealed(orders(3, limits=login("1/hour")), OTHER)),
-        ("foreign", sealed(orders(3, namespace="other", limits=login("1/hour")))),
-        ("old", sealed(orders(1, limits=login("1/hour")))),
-        ("expired", sealed(orders(3, issued=NOON - 2 * HOUR_S, limits=login("1/hour")))),
-        ("premature", sealed(orders(3, issued=NOON + HOUR_S, limits=login("1/hour")))),
-        ("malformed", sealed(orders(3, limits=login("1/hour")))[1:]),
-        ("too-large", sealed(orders(3, limits=login("1/hour"))) + b" " * 65_536),
-    ],
-)
-def test_what_is_rejected_changes_nothing_and_is_counted(shop: ShopNodes, reason: str, payload: bytes) -> None:
-    """Once on each node, however often it is read."""
-    shop.publish(2, limits=login("50/hour"))
-    shop.interval()
-    post(shop.hub, payload)
-    for _ in range(3):
-        shop.interval()
-
-    assert [50, 50] == shop.quotas
-    assert [{reason: 1}, {reason: 1}] == [known_by(agent).rejected for agent in shop.agents]
-    assert [2, 2] == [known_by(agent).version for agent in shop.agents]
 
 
 def test_what_the_hub_has_lost_one_of_the_nodes_posts_again() -> None:
@@ -505,9 +468,6 @@ def test_a_shard_that_hangs_holds_up_no_settings(make_agent: MakeAgent) -> None:
     hub.released = True
 
 
-# ---------------------------------------------------------------- who obeys at all
-
-
 def test_without_a_secret_nothing_is_read() -> None:
     """Nor is anything told of it."""
     hub = Gone()
@@ -548,9 +508,6 @@ def test_a_hub_that_cannot_publish_is_refused_with_a_secret() -> None:
 def test_an_agent_does_not_show_its_secret(shop: ShopNodes) -> None:
     """Neither its repr nor its figures."""
     assert SECRET not in f"{shop.agents[0]!r} {shop.agents[0].stats()!r} {shop.agents[0]._reader!r}"
-
-
-# ---------------------------------------------------------------- real processes
 
 
 @pytest.mark.slow

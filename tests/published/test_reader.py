@@ -239,21 +239,6 @@ def test_a_document_that_is_lost_is_posted_again(node: ReadingNode) -> None:
         assert restored == node.stats.restored
 
 
-def test_a_document_that_another_node_has_posted_again_is_not(node: ReadingNode) -> None:
-    """One is enough."""
-    other = type(node)(node.hub)
-    payload = node.document()
-    node.reads(payload)
-    other.look(0.0)
-    node.put(None)
-    for _ in range(110):
-        node.look()
-        other.look(0.0)
-
-    assert payload == node.at_hub()
-    assert 1 == node.stats.restored + other.stats.restored
-
-
 @pytest.mark.parametrize(
     ("instead", "restored"),
     [

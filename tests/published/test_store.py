@@ -47,45 +47,48 @@ class TestSettingsInMemory(SettingsStoreClaims):
         return MemoryHub()
 
 
-class TestSettingsOnRedis(SettingsStoreClaims):
-    """Through an object for each process."""
+class _SettingsByUrl(SettingsStoreClaims):
+    """At a server that a URL names; each process has an object of its own."""
 
-    @pytest.fixture(autouse=True)
-    def at(self, redis_server: RedisServer) -> None:
-        """At an empty server."""
-        self.url = redis_server.url
+    url: str
+    opened: ClassVar[type[RedisHub | EmbeddedHub]]
 
     def make_settings_store(self) -> ClosableSettingsStore:
         """A hub of the namespace `shop`."""
-        hub = RedisHub(self.url, SETTINGS)
+        hub = self.opened(self.url, SETTINGS)
         assert isinstance(hub, SettingsStore)
         assert isinstance(hub, Hub)
         return hub
 
     def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Another one."""
-        return RedisHub(self.url, SETTINGS)
+        return self.make_settings_store()
 
     def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """One of another namespace."""
-        return RedisHub(self.url, HubSettings("other", 5.0))
+        return self.opened(self.url, HubSettings("other", 5.0))
 
 
-class TestSettingsEmbedded(SettingsStoreClaims):
-    """In a server that is started for it."""
+class TestSettingsOnRedis(_SettingsByUrl):
+    """Through an object for each process."""
 
-    def make_settings_store(self) -> ClosableSettingsStore:
-        """In a server of its own."""
+    opened = RedisHub
+
+    @pytest.fixture(autouse=True)
+    def at(self, redis_server: RedisServer) -> None:
+        """At an empty server."""
+        self.url = redis_server.url
+
+
+class TestSettingsEmbedded(_SettingsByUrl):
+    """In a server of its own, that is started for it."""
+
+    opened = EmbeddedHub
+
+    @pytest.fixture(autouse=True)
+    def at(self) -> None:
+        """At one that nobody has used."""
         self.url = f"embedded://settings-{free_port()}"
-        return EmbeddedHub(self.url, SETTINGS)
-
-    def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
-        """Another user of that server."""
-        return EmbeddedHub(self.url, SETTINGS)
-
-    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
-        """One of another namespace."""
-        return EmbeddedHub(self.url, HubSettings("other", 5.0))
 
 
 class _SettingsOnMqtt(SettingsStoreClaims):

@@ -6,7 +6,6 @@ fail in, and then healed. Requests go on all the while.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -16,9 +15,8 @@ import pytest
 import redis
 
 from reconverge import Agent, RateLimiter
-from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import SCHEMA_VERSION, Totals
-from reconverge_sync.redis.hub import RedisHub
+from reconverge.hub.report import SCHEMA_VERSION
+from tests.support.agents import net_at
 from tests.support.fixtures.servers import PASSWORD, shop_url
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
@@ -174,7 +172,7 @@ def test_a_cluster_that_has_not_been_set_up_yet(caplog: pytest.LogCaptureFixture
             server.command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
             eventually(lambda: agent.ready, "the cluster is up")
 
-        assert Totals(admitted, 0) == _known(server.url)
+        assert admitted == net_at(server.url, namespace="shop")
 
 
 def _goes_through(server: RedisServer, url: str, kind: str, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,7 +192,7 @@ def _goes_through(server: RedisServer, url: str, kind: str, fault: Fault, caplog
 
     assert {} == before
     assert set(_failures(agent)) <= {kind, "connection", "refused", "timeout"}
-    assert Totals(asked.admitted, 0) == _known(server.url)
+    assert asked.admitted == net_at(server.url, namespace="shop")
     assert 0 == agent.stats().bugs
     assert ["unavailable", "again"] == [_word(record) for record in caplog.records]
 
@@ -227,15 +225,3 @@ def _word(record: logging.LogRecord) -> str:
 def _cut(admin: redis.Redis) -> None:
     """Close all connections but this one, so that their owners have to log in again."""
     admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-
-def _known(url: str) -> Totals:
-    """Returns the hub's totals, asked with the right to."""
-
-    async def ask() -> Totals:
-        hub = RedisHub(url, HubSettings("shop", 5.0))
-        totals = await hub.totals()
-        await hub.close()
-        return totals["login"]
-
-    return asyncio.run(ask())

@@ -7,15 +7,14 @@ hubs that do what is usually done, and must be found wrong.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from reconverge import Agent, Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
+from tests.support.agents import net_at
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -27,23 +26,22 @@ SETTINGS = HubSettings("lossy", 0.05)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_lost_replies_lose_nothing_and_double_nothing(redis_server: RedisServer, share: float) -> None:
-    """The hub has heard all of it; the nodes, which cannot know that, say it again; and each cost counts once."""
+@pytest.mark.parametrize("what", ["replies", "requests"])
+def test_lost_messages_lose_nothing_and_double_nothing(redis_server: RedisServer, what: str, share: float) -> None:
+    """A report whose reply is lost is said again, and each cost counts once.
+
+    One that the hub has not heard is sent again until it is answered, once the network has healed.
+    """
     with Relay(redis_server.port) as relay:
-        relay.lose_replies = share
-        admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_replies, heal=False)
+        setattr(relay, f"lose_{what}", share)
+        admitted = _load(
+            relay,
+            lambda: RedisHub(relay.url, SETTINGS),
+            lambda: getattr(relay, f"lost_{what}"),
+            heal=what == "requests",
+        )
 
-    assert Totals(admitted, 0) == _known(RedisHub(redis_server.url, SETTINGS))
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_lost_requests_lose_nothing_once_the_network_has_healed(redis_server: RedisServer, share: float) -> None:
-    """A report that the hub has not heard is sent again, until it is answered."""
-    with Relay(redis_server.port) as relay:
-        relay.lose_requests = share
-        admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_requests)
-
-    assert Totals(admitted, 0) == _known(RedisHub(redis_server.url, SETTINGS))
+    assert admitted == net_at(redis_server.url, namespace="lossy")
 
 
 def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: RedisServer) -> None:
@@ -57,7 +55,7 @@ def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: Redis
     own_redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     agent.stop()
 
-    assert Totals(admitted, 0) == _known(RedisHub(own_redis.url, SETTINGS))
+    assert admitted == net_at(own_redis.url, namespace="lossy")
 
 
 def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
@@ -74,14 +72,11 @@ def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
         eventually(lambda: server.command("PING") == "+PONG", "it has read its data")
         agent.stop()
 
-        assert Totals(admitted, 0) == _known(RedisHub(server.url, SETTINGS))
+        assert admitted == net_at(server.url, namespace="lossy")
 
 
 def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], *, heal: bool = True) -> int:
-    """Asks agents until enough was lost, and stops them, on a sound network by default. Returns their admissions.
-
-    Returns what they admitted.
-    """
+    """Asks agents until enough was lost, and stops them, on a sound network by default. Returns their admissions."""
     agents = [Agent(make_hub(), sync_interval=0.01, policy="available", exchange_timeout=0.2) for _ in range(AGENTS)]
     limiters = [agent.limit("login", "1000000/day") for agent in agents]
     admitted = 0
@@ -102,12 +97,3 @@ def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], 
     assert 0 < sum(sum(agent.stats().exchanges[0].failures.values()) for agent in agents)
     assert 0 == sum(agent.stats().bugs for agent in agents)
     return admitted
-
-
-def _known(hub: Hub) -> Totals:
-    async def ask() -> Totals:
-        totals = await hub.totals()
-        await hub.close()
-        return totals["login"]
-
-    return asyncio.run(ask())

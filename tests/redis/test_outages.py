@@ -5,7 +5,6 @@ Method: agents with real loops, and a real Redis that is not there yet, is kille
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -13,9 +12,7 @@ from functools import partial
 import pytest
 
 from reconverge import Agent, RateLimiter
-from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import Totals
-from reconverge_sync.redis.hub import RedisHub
+from tests.support.agents import net_at
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -48,7 +45,7 @@ def test_a_hub_that_is_absent_at_the_start(absent_redis: RedisServer, caplog: py
 
         absent_redis.start()
 
-        eventually(lambda: agent.ready and _known(absent_redis.url) == Totals(QUOTA, 0), "the hub knows")
+        eventually(lambda: agent.ready and net_at(absent_redis.url, namespace="shop") == QUOTA, "the hub knows")
         assert 0 == _admitted(login, QUOTA)
     assert ["is unavailable", "answers again"] == _said(caplog)
 
@@ -68,7 +65,7 @@ def test_a_strict_agent_admits_nothing_without_a_hub(
         admitted = _Sum(login)
         eventually(lambda: admitted.after_some_more() == QUOTA, "all of the quota is admitted")
         assert QUOTA == admitted.after_some_more()
-    assert Totals(QUOTA, 0) == _known(absent_redis.url)
+    assert QUOTA == net_at(absent_redis.url, namespace="shop")
     assert ["is unavailable", "answers again"] == _said(caplog)
 
 
@@ -97,7 +94,7 @@ def test_a_hub_that_is_killed_and_comes_back_empty(
         each.after_some_more()
     present_redis.start()
 
-    eventually(lambda: _known(present_redis.url) == Totals(so_far(), 0), "the hub knows again")
+    eventually(lambda: net_at(present_redis.url, namespace="shop") == so_far(), "the hub knows again")
     for _ in range(20):
         for each in admitted:
             each.after_some_more()
@@ -105,7 +102,7 @@ def test_a_hub_that_is_killed_and_comes_back_empty(
     assert QUOTA // 4 < so_far() <= QUOTA + bound
     for agent in agents:
         agent.stop()
-    assert Totals(so_far(), 0) == _known(present_redis.url)
+    assert so_far() == net_at(present_redis.url, namespace="shop")
     assert [1, 1, 1] == [agent.stats().exchanges[0].rebirths for agent in agents]
     assert sorted(["is unavailable", "answers again"] * 3) == sorted(_said(caplog))
 
@@ -126,14 +123,16 @@ def test_data_that_are_wiped_under_the_agents(present_redis: RedisServer, policy
         lambda: [each.after(1) for each in admitted] and all(agent.stats().exchanges[0].rebirths for agent in agents),
         "all notice",
     )
-    eventually(lambda: _known(present_redis.url) == Totals(sum(each.now for each in admitted), 0), "all is known again")
+    eventually(
+        lambda: net_at(present_redis.url, namespace="shop") == sum(each.now for each in admitted), "all is known again"
+    )
     for each in admitted:
         each.after_some_more()
     for agent in agents:
         agent.stop()
     total = sum(each.now for each in admitted)
     assert total <= QUOTA + agents[0]._policy.bound(QUOTA, nodes=3)
-    assert Totals(total, 0) == _known(present_redis.url)
+    assert total == net_at(present_redis.url, namespace="shop")
     assert [{}, {}, {}] == [_failures(agent) for agent in agents]
 
 
@@ -148,7 +147,7 @@ def test_a_hub_that_hangs(present_redis: RedisServer, caplog: pytest.LogCaptureF
         present_redis.resume()
 
         eventually(lambda: not agent.stats().exchanges[0].failures_in_a_row, "an answer")
-    assert Totals(admitted.now, 0) == _known(present_redis.url)
+    assert admitted.now == net_at(present_redis.url, namespace="shop")
     assert ["is unavailable", "answers again"] == _said(caplog)
     assert {"timeout"} == set(_failures(agent))
 
@@ -160,22 +159,9 @@ def test_a_forgotten_script_is_no_failure(present_redis: RedisServer, caplog: py
         for times in range(1, 4):
             present_redis.command("SCRIPT", "FLUSH")
             eventually(partial(_exchanged, agent, 10 * times, admitted), "more exchanges")
-    assert Totals(admitted.now, 0) == _known(present_redis.url)
+    assert admitted.now == net_at(present_redis.url, namespace="shop")
     assert {} == _failures(agent)
     assert [] == caplog.records
-
-
-def test_each_outage_is_warned_of_once(present_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """However many attempts fail, and however they fail; the next outage is a new one."""
-    with Agent(present_redis.url, namespace="shop", sync_interval=0.02) as agent:
-        agent.limit("login", "100/day").allow("ada")
-        eventually(lambda: agent.ready, "an exchange")
-        for _ in range(2):
-            present_redis.kill()
-            eventually(lambda: agent.stats().exchanges[0].failures_in_a_row > 3, "several attempts")
-            present_redis.start()
-            eventually(lambda: not agent.stats().exchanges[0].failures_in_a_row, "an answer")
-    assert ["is unavailable", "answers again"] * 2 == _said(caplog)
 
 
 class _Sum:
@@ -213,13 +199,3 @@ def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Returns the log about the hub, in two words each."""
     words = ("is unavailable", "answers again")
     return [next(word for word in words if word in record.getMessage()) for record in caplog.records]
-
-
-def _known(url: str) -> Totals:
-    async def ask() -> Totals:
-        hub = RedisHub(url, HubSettings("shop", 5.0))
-        totals = await hub.totals()
-        await hub.close()
-        return totals.get("login", Totals(0, 0))
-
-    return asyncio.run(ask())

@@ -68,9 +68,6 @@ def everywhere(nodes: int, second: float = 0.0) -> list[SimulatedArrival]:
     return [each for node in range(nodes) for each in asked_at(second, node=node)]
 
 
-# -------------------------------------------------------------------- what a request does
-
-
 def test_production_code_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no second copy of it: a limiter's own steps are what the world drives."""
     called: list[str] = []
@@ -177,9 +174,6 @@ def test_every_quota_and_share_has_a_verdict(shares: tuple[Limit, ...]) -> None:
     assert any(one.asked for one in world._decided[0])
 
 
-# -------------------------------------------------------------------- how it is judged
-
-
 def test_a_central_limiter_decides_at_the_instant_of_arrival() -> None:
     """One of ten a window arrived before its end and was decided after: a central one has charged it to that window."""
     full = [request(1, at(1)) for _ in range(9)]
@@ -236,9 +230,6 @@ def test_asking_lowers_what_is_refused_falsely_and_admits_nothing_above_the_limi
 def _runs(fleet: Fleet) -> list[RunFigures]:
     tried = Experiment(fleet, Traffic("uniform", 2.0), 12)
     return [run_once(tried, STRICT, tried.arrivals(seed), seed=seed) for seed in range(2)]
-
-
-# -------------------------------------------------------------------- the fuzz
 
 
 @pytest.mark.parametrize("mode", CASES)

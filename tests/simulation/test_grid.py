@@ -68,9 +68,6 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "draw_cell", lambda number: replace(TINY, number=number, held_out=number == 2))
 
 
-# -------------------------------------------------------------------- which cells
-
-
 def test_a_cell_is_drawn_from_its_number_alone() -> None:
     """Figures of two commits are of the same cells, so what a number means must not change: neither cell nor group."""
     assert [3, 6, 7, 9, 11, 13, 19, 21, 22, 23] == [n for n in range(24) if draw_cell(n).held_out]
@@ -116,9 +113,6 @@ def test_cells_are_within_the_grid_that_is_promised() -> None:
         assert cell.demand in (0.9, 2.0)
         assert 0.03 <= share <= 0.2 or (cell.window_s, cell.sync_interval_ns) == (60.0, SECOND_NS // 10)
         assert cell.experiment().warmup < cell.experiment().windows
-
-
-# -------------------------------------------------------------------- what is told
 
 
 def test_a_row_is_the_mean_of_its_cells_and_their_worst() -> None:

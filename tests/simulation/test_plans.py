@@ -40,9 +40,6 @@ def plan_of(*periods: int) -> list[bool]:
     return [PLANS.drawn("ada", number) for number in periods]
 
 
-# ---------------------------------------------------------------- what is drawn
-
-
 def test_plans_of_every_algorithm_are_drawn_and_joint_limits_with_and_without_them() -> None:
     """Also paced ones, and steep falls as well as small ones."""
     fleets = [draw_case(SAFETY, seed).experiment.fleet for seed in range(1200)]
@@ -61,9 +58,6 @@ def test_a_limit_beside_counts_by_groups_of_keys() -> None:
     beside = Beside(ten(), 2)
 
     assert ["group-0", "group-1", "group-0"] == [beside.key_of(f"key-{number}") for number in range(3)]
-
-
-# ---------------------------------------------------------------- how plans are judged
 
 
 def test_all_nodes_know_a_plan_once_the_last_one_has_heard_of_it() -> None:
@@ -103,9 +97,6 @@ def test_without_plans_there_is_nothing_to_judge_by_plans() -> None:
 
     assert [] == on_one_plan(ten(), None, [request(1, at(1))], 0)
     assert [] == on_one_plan(first_hit, PLANS, [request(1, at(9))], 0)
-
-
-# ---------------------------------------------------------------- what is planted
 
 
 def keep_allowances(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
@@ -169,9 +160,6 @@ def test_a_joint_charge_that_takes_one_key_for_all_limits_is_found(monkeypatch: 
     monkeypatch.setattr(asked, "settle_jointly", partial(settled, settle_jointly))
 
     assert any(problem.startswith("group-") for problem in try_case(draw_case(SAFETY, 971)))
-
-
-# ---------------------------------------------------------------- accounts
 
 
 def test_a_node_that_opens_a_new_account_is_no_defect() -> None:

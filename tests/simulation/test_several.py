@@ -72,9 +72,6 @@ def test_nothing_is_lost_or_doubled_of_any_quota() -> None:
     assert 1 == len({totals.net for totals in world.hub.sums().values()})
 
 
-# ---------------------------------------------------------------- shares
-
-
 PARENT = Limit(100, 10.0)
 SHARES = (Limit(30, 10.0), Limit(20, 10.0))
 FAMILY = Fleet(nodes=4, limit=PARENT, sync_interval_ns=SECOND_NS, shares=SHARES)

@@ -12,6 +12,7 @@ from reconverge.simulation.truth import Bounds, TrueCharge, excess_by_place, ide
 from tests.support.judged import at, charge, request, ten
 
 FIXED, SLIDING = ten(), ten(SLIDING_WINDOW)
+ONE_SLICE = Limit(10, 10, algorithm=SLIDING_SLICES, slices=1)
 LOG, SLICES = ten(SLIDING_LOG), ten(SLIDING_SLICES)
 """The slices are of a second each."""
 BUCKET = ten(TOKEN_BUCKET, burst=3)
@@ -23,112 +24,70 @@ def excess(limit: Limit, *charges: TrueCharge) -> dict[tuple[str, int], int]:
     return excess_by_place(limit, charges, settling=False)
 
 
-# -------------------------------------------------------------------- by how much the limit was exceeded
+LAST_NS, FIRST_NS = at(10, late_ns=-1), at(10)
+"""The last nanosecond of a window, and the first of the next."""
+EXCESSES: dict[str, tuple[Limit, list[TrueCharge], dict[tuple[str, int], int]]] = {
+    "the quota itself is allowed": (FIXED, [charge(10, at(0))], {}),
+    "one more exceeds it by one": (FIXED, [charge(10, at(0)), charge(1, at(9.9))], {("ada", 0): 1}),
+    "a fixed window forgets at its end": (FIXED, [charge(10, LAST_NS), charge(10, FIRST_NS)], {}),
+    "and not before": (FIXED, [charge(10, LAST_NS), charge(10, LAST_NS)], {("ada", 0): 10}),
+    # The node keeps the rule of its own windows; whose clock was wrong is another matter.
+    "a charge counts in the window of its node": (
+        FIXED,
+        [charge(10, at(9)), charge(1, at(10), epoch=0)],
+        {("ada", 0): 1},
+    ),
+    "every key has a limit of its own": (FIXED, [charge(10, at(0)), charge(11, at(0), key="bob")], {("bob", 0): 1}),
+    # After a tenth of the window nine tenths of the last one are left, and a moment later less than that.
+    "of the last sliding window what is covered counts": (
+        SLIDING,
+        [charge(10, at(0)), charge(2, at(11))],
+        {("ada", 1): 1},
+    ),
+    "a moment later less is covered": (SLIDING, [charge(10, at(0)), charge(2, at(11, late_ns=1))], {}),
+    "and there is room for one": (SLIDING, [charge(10, at(0)), charge(1, at(11))], {}),
+    "a sliding window reaches back one window": (SLIDING, [charge(10, at(0)), charge(10, at(20))], {}),
+    "what is put into the last window late counts": (
+        SLIDING,
+        [charge(9, at(0)), charge(2, at(11)), charge(1, at(10.5), epoch=0)],
+        {("ada", 1): 1},
+    ),
+    "of a log nothing counts that is a window old": (LOG, [charge(10, at(3)), charge(10, at(13))], {}),
+    "of a log all younger counts": (LOG, [charge(10, at(3)), charge(10, at(13, late_ns=-1))], {("ada", 1): 10}),
+    "in its worst moment": (LOG, [charge(5, at(3)), charge(7, at(5)), charge(3, at(14))], {("ada", 0): 2}),
+    "a log knows no windows": (LOG, [charge(10, at(3), epoch=-7), charge(1, at(4), epoch=9)], {("ada", 0): 1}),
+    # Ten slices with the one that a charge is in; what came at the end of a slice goes with its beginning.
+    "of slices those count that make up a window": (SLICES, [charge(10, at(3.9)), charge(10, at(13))], {}),
+    "also at the end of the last": (SLICES, [charge(10, at(3.9)), charge(10, at(13, late_ns=-1))], {("ada", 1): 10}),
+    "also from the beginning of the first": (SLICES, [charge(10, at(3)), charge(10, at(12.9))], {("ada", 1): 10}),
+    "a charge counts in the slice of its node": (
+        SLICES,
+        [charge(10, at(3.9)), charge(1, at(13.1))._replace(slice_number=12)],
+        {("ada", 1): 1},
+    ),
+    "a single slice is forgotten at its end": (ONE_SLICE, [charge(10, LAST_NS), charge(10, FIRST_NS)], {}),
+    "and counts until then": (ONE_SLICE, [charge(10, at(0)), charge(1, at(9))], {("ada", 0): 1}),
+    "a bucket has room for one a second later": (BUCKET, [charge(3, at(0)), charge(1, at(1))], {}),
+    "and not for two": (BUCKET, [charge(3, at(0)), charge(2, at(1))], {("ada", 0): 1}),
+    "but a moment after that": (BUCKET, [charge(3, at(0)), charge(2, at(1, late_ns=1))], {}),
+    "an hour of quiet is worth the capacity": (BUCKET, [charge(1, at(0)), charge(3, at(3600))], {}),
+    "and no more": (BUCKET, [charge(1, at(0)), charge(4, at(3600))], {("ada", 360): 1}),
+    # Its windows are only for the record: the fill goes on from one to the next.
+    "what a bucket is over stays until it has drained": (
+        BUCKET,
+        [charge(5, at(8)), charge(1, at(9)), charge(1, at(10))],
+        {("ada", 0): 2, ("ada", 1): 2},
+    ),
+    "the worst moment counts, and not the last": (BUCKET, [charge(5, at(0)), charge(1, at(1.5))], {("ada", 0): 2}),
+}
 
 
-def test_a_window_that_is_full_is_not_exceeded_and_one_more_exceeds_it_by_one() -> None:
-    """The quota itself is allowed."""
-    assert {} == excess(FIXED, charge(10, at(0)))
-    assert {("ada", 0): 1} == excess(FIXED, charge(10, at(0)), charge(1, at(9.9)))
+@pytest.mark.parametrize("case", EXCESSES)
+def test_a_run_exceeds_its_limit_by_what_a_count_by_hand_finds(case: str) -> None:
+    """By each algorithm, on both sides of each edge."""
+    limit, charges, expected = EXCESSES[case]
 
-
-def test_a_fixed_window_forgets_at_its_end_and_not_before() -> None:
-    """The last nanosecond of a window and the first of the next are ten each."""
-    last, first = at(10, late_ns=-1), at(10)
-
-    assert {} == excess(FIXED, charge(10, last), charge(10, first))
-    assert {("ada", 0): 10} == excess(FIXED, charge(10, last), charge(10, last))
-
-
-def test_a_charge_counts_in_the_window_that_its_node_put_it_in() -> None:
-    """The node keeps the rule of its own windows; whose clock was wrong is another matter."""
-    assert {("ada", 0): 1} == excess(FIXED, charge(10, at(9)), charge(1, at(10), epoch=0))
-
-
-def test_of_the_last_sliding_window_the_part_that_is_still_covered_counts() -> None:
-    """After a tenth of the window nine tenths of the last one are left, and a moment later less than that."""
-    assert {("ada", 1): 1} == excess(SLIDING, charge(10, at(0)), charge(2, at(11)))
-    assert {} == excess(SLIDING, charge(10, at(0)), charge(2, at(11, late_ns=1)))
-    assert {} == excess(SLIDING, charge(10, at(0)), charge(1, at(11)))
-
-
-def test_of_windows_before_the_last_nothing_is_covered() -> None:
-    """A sliding window reaches back one window."""
-    assert {} == excess(SLIDING, charge(10, at(0)), charge(10, at(20)))
-
-
-def test_a_sliding_window_counts_all_of_the_last_one_whenever_it_was_charged() -> None:
-    """A charge that a node puts into the last window after that has ended counts as well."""
-    late = charge(1, at(10.5), epoch=0)
-
-    assert {("ada", 1): 1} == excess(SLIDING, charge(9, at(0)), charge(2, at(11)), late)
-
-
-def test_of_a_log_all_counts_that_is_less_than_a_window_old() -> None:
-    """To the nanosecond, and in every window at its worst moment."""
-    assert {} == excess(LOG, charge(10, at(3)), charge(10, at(13)))
-    assert {("ada", 1): 10} == excess(LOG, charge(10, at(3)), charge(10, at(13, late_ns=-1)))
-    assert {("ada", 0): 2} == excess(LOG, charge(5, at(3)), charge(7, at(5)), charge(3, at(14)))
-
-
-def test_a_log_is_judged_by_when_something_happened_whatever_window_its_node_thought_it_was() -> None:
-    """It knows no windows; they are only for the record."""
-    assert {("ada", 0): 1} == excess(LOG, charge(10, at(3), epoch=-7), charge(1, at(4), epoch=9))
-
-
-def test_of_slices_all_counts_that_makes_up_a_window_with_the_present_one() -> None:
-    """Ten slices with the one that a charge is in; what came at the end of a slice goes with its beginning."""
-    assert {} == excess(SLICES, charge(10, at(3.9)), charge(10, at(13)))
-    assert {("ada", 1): 10} == excess(SLICES, charge(10, at(3.9)), charge(10, at(13, late_ns=-1)))
-    assert {("ada", 1): 10} == excess(SLICES, charge(10, at(3)), charge(10, at(12.9)))
-
-
-def test_a_charge_counts_in_the_slice_that_its_node_put_it_in() -> None:
-    """Whenever that was, and also for those that were charged to that slice before."""
-    late = charge(1, at(13.1))._replace(slice_number=12)
-
-    assert {("ada", 1): 1} == excess(SLICES, charge(10, at(3.9)), late)
-
-
-def test_a_single_slice_is_judged_as_a_fixed_window() -> None:
-    """It is forgotten at its end."""
-    limit = Limit(10, 10, algorithm=SLIDING_SLICES, slices=1)
-
-    assert {} == excess(limit, charge(10, at(10, late_ns=-1)), charge(10, at(10)))
-    assert {("ada", 0): 1} == excess(limit, charge(10, at(0)), charge(1, at(9)))
-
-
-def test_a_bucket_drains_steadily() -> None:
-    """Full at the start, a second later there is room for one, and for two a second after that."""
-    full = charge(3, at(0))
-
-    assert {} == excess(BUCKET, full, charge(1, at(1)))
-    assert {("ada", 0): 1} == excess(BUCKET, full, charge(2, at(1)))
-    assert {} == excess(BUCKET, full, charge(2, at(1, late_ns=1)))
-    assert {} == excess(BUCKET, full, charge(2, at(2)))
-
-
-def test_a_bucket_never_drains_below_empty() -> None:
-    """An hour of quiet is worth no more than the capacity."""
-    assert {} == excess(BUCKET, charge(1, at(0)), charge(3, at(3600)))
-    assert {("ada", 360): 1} == excess(BUCKET, charge(1, at(0)), charge(4, at(3600)))
-
-
-def test_what_a_bucket_is_over_stays_until_it_has_drained() -> None:
-    """Its windows are only for the record: the fill goes on from one to the next."""
-    found = excess(BUCKET, charge(5, at(8)), charge(1, at(9)), charge(1, at(10)))
-
-    assert {("ada", 0): 2, ("ada", 1): 2} == found
-
-
-def test_the_worst_moment_of_a_window_is_what_counts() -> None:
-    """Not the last, nor the sum."""
-    assert {("ada", 0): 2} == excess(BUCKET, charge(5, at(0)), charge(1, at(1.5)))
-
-
-def test_every_key_has_a_limit_of_its_own() -> None:
-    """Ten of one and eleven of another exceed by one."""
-    assert {("bob", 0): 1} == excess(FIXED, charge(10, at(0)), charge(11, at(0), key="bob"))
+    assert expected == excess(limit, *charges)
 
 
 def test_the_order_in_which_charges_are_told_does_not_matter() -> None:
@@ -145,9 +104,6 @@ def test_settling_counts_only_if_asked_for() -> None:
 
     assert {} == excess_by_place(FIXED, charges, settling=False)
     assert {("ada", 0): 3} == excess_by_place(FIXED, charges, settling=True)
-
-
-# -------------------------------------------------------------------- what was declared
 
 
 def test_the_bound_of_a_known_key_is_the_policys_own() -> None:
@@ -213,9 +169,6 @@ def test_who_declares_nothing_cannot_break_it() -> None:
     """A limiter that only compares totals is there to be compared with."""
     assert {} == Bounds(FIXED, NAIVE, 4, []).broken({("ada", 0): 1000})
     assert {("ada", 0): 1000} == Bounds(FIXED, AVAILABLE, 4, []).broken({("ada", 0): 1000})
-
-
-# -------------------------------------------------------------------- what a central limiter would do
 
 
 def ideal(limit: Limit, *asked: tuple[int, int]) -> tuple[dict[tuple[str, int], int], int]:

@@ -55,9 +55,6 @@ def only_long_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "INTERVAL_SHARES", (0.1, 0.5, 1.0))
 
 
-# -------------------------------------------------------------------- what is tried
-
-
 def test_intervals_from_a_hundredth_of_the_window_to_all_of_it_are_tried() -> None:
     """In order, each once."""
     assert [0.6, 1.2, 3.0, 6.0, 12.0, 30.0, 60.0] == seconds_of(MINUTE)
@@ -96,9 +93,6 @@ def test_a_deployment_that_makes_no_sense_is_refused_by_name(demand: float, hot_
         Deployment(2, MINUTE, demand, hot_keys=hot_keys)
 
     assert named == caught.value.name
-
-
-# -------------------------------------------------------------------- what is chosen
 
 
 def test_the_longest_interval_that_keeps_what_is_asked_for_is_best() -> None:
@@ -164,9 +158,6 @@ def test_when_nothing_keeps_it_the_nearest_is_the_one_that_refuses_least() -> No
     assert best([], over_pct=1.0) is None
 
 
-# -------------------------------------------------------------------- what it is said to cost
-
-
 @pytest.mark.usefixtures("only_long_intervals")
 def test_one_node_alone_needs_no_exchanges_to_speak_of() -> None:
     """Nobody is there to share with: it admits all that fits, so the longest interval is as good as any."""
@@ -183,9 +174,6 @@ def test_one_node_alone_needs_no_exchanges_to_speak_of() -> None:
 @pytest.mark.usefixtures("only_long_intervals")
 def test_the_figures_of_a_fleet_are_those_of_its_worst_pattern() -> None:
     """The worst patterns are known beforehand.
-
-    Strict is never over. A node that believes the last merged total admits the limit on its own when a crowd comes that
-    is large enough, and sends messages as regular as the interval.
 
     Strict is never over. Who believes the last merged total admits the limit on every node when a crowd comes that is
     large enough, and sends messages as regular as the interval.

@@ -57,9 +57,6 @@ def test_an_exception_that_ends_a_program_loses_nothing(redis_server: RedisServe
     assert ADMITTED == net_at(redis_server.url)
 
 
-# ---------------------------------------------------------------- signals
-
-
 @pytest.mark.parametrize(
     ("program", "begins", "status", "ends", "known"),
     [
@@ -157,9 +154,6 @@ def test_a_crash_loop_does_not_use_up_a_long_window(redis_server: RedisServer) -
             assert -signal.SIGKILL == process.ends()[0]
 
     assert ["20"] * 10 == admitted
-
-
-# ---------------------------------------------------------------- without a hub
 
 
 def test_an_end_without_a_hub_is_quiet() -> None:

@@ -140,9 +140,6 @@ def test_a_wake_up_that_is_interrupted_by_another_one_waits_for_nothing(make_age
         eventually(lambda: _said(made, hub), "an exchange")  # noqa: B023  # called here
 
 
-# ---------------------------------------------------------------- those who wait
-
-
 def _wait_interrupted(at: int, handler: Callable[[RateLimiter], object], login: RateLimiter) -> Interruptor:
     interruptor = Interruptor(at, lambda: handler(login), *QUEUES)
 

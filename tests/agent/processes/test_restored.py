@@ -51,9 +51,6 @@ def _all_said(hub: MemoryHub, agent: Agent) -> bool:
     return agent.stats().limits["login"].admitted == _net(hub)
 
 
-# ---------------------------------------------------------------- restored from an image
-
-
 def test_a_wall_clock_that_goes_ahead_at_once_is_a_sign() -> None:
     """By more than the edge, and once; time that passes, a drift and a clock that is set back are none."""
     machine = Machine()
@@ -129,8 +126,6 @@ def test_two_copies_of_one_memory_end_up_with_two_names_and_all_is_counted(own_r
     assert 3 == len({name.partition(".")[0] for name in (shared_name, copy[2], original[2])})
     assert net_at(own_redis.url) == int(before) + sum(int(told) for told in (*copy[:2], *original[:2]))
 
-
-# ---------------------------------------------------------------- suspended
 
 SHIM = """
 #define _GNU_SOURCE

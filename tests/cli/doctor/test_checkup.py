@@ -50,9 +50,6 @@ def found(hub: DistantHub, name: str, pace: CheckupIntervals = DEFAULTS) -> Find
     return finding
 
 
-# ------------------------------------------------------------------ round trips
-
-
 @pytest.mark.parametrize(
     ("trip_ms", "level"),
     [(0.0, "ok"), (0.2, "ok"), (50, "ok"), (50.1, "warning"), (500, "warning"), (500.1, "problem"), (9000, "problem")],
@@ -99,9 +96,6 @@ def test_a_very_distant_hub_is_asked_less_often() -> None:
     assert 5 == far.exchanged
 
 
-# ------------------------------------------------------------------ clocks
-
-
 @pytest.mark.parametrize("ahead_s", [0.25, -0.25])
 def test_an_offset_below_a_second_is_measured_and_called_harmless(ahead_s: float) -> None:
     """The sign says whose clock is ahead; windows follow the hub's."""
@@ -138,9 +132,6 @@ def test_a_clock_that_cannot_be_read_well_blurs_short_windows(trip_ms: float, le
 def test_the_shortest_sensible_window_is_named() -> None:
     """With an error of one second, twenty times as much."""
     assert "no windows shorter than 30 s" in found(DistantHub(2000.0), "clock").remedy
-
-
-# ------------------------------------------------------------------ hubs that misbehave
 
 
 class SelfAbsorbedHub(DistantHub):

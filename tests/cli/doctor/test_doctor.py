@@ -137,9 +137,6 @@ def test_a_server_without_free_connections_says_so(own_redis: RedisServer) -> No
     assert "CLIENT LIST" in checked.only("reached")["remedy"]
 
 
-# ------------------------------------------------------------------ login
-
-
 @pytest.mark.parametrize(
     ("login", "fact"),
     [
@@ -177,9 +174,6 @@ def test_a_database_that_does_not_exist_is_named(redis_server: RedisServer) -> N
     checked = check(redis_server.url.replace("/0", "/9999"))
 
     assert "the server has no database 9999" == checked.only("login")["fact"]
-
-
-# ------------------------------------------------------------------ TLS
 
 
 def test_tls_with_the_right_authority_passes(tls_redis: TLSRedis, certificates: Certificates) -> None:

@@ -36,9 +36,6 @@ def test_the_report_is_one_json_object(redis_server: RedisServer) -> None:
     assert isinstance(report["clock_offset_ms"], float)
 
 
-# ------------------------------------------------------------------ other hubs
-
-
 def test_memory_has_nothing_to_check() -> None:
     """There is no hub, and that is no problem."""
     checked = check("memory://")
@@ -132,9 +129,6 @@ def test_a_missing_package_is_a_finding_with_the_command_that_installs_it(tmp_pa
     assert "problem  installed   a foreign:// hub needs the package" in done.stdout
     assert "    pip install 'reconverge[redis]'" in done.stdout.splitlines()
     assert 1 == done.returncode
-
-
-# ------------------------------------------------------------------ manners
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,6 @@ def contents(server: RedisServer) -> dict[bytes | str, bytes | None]:
         return {key: client.dump(key) for key in client.keys("*")}
 
 
-# ------------------------------------------------------------------ harm
-
-
 def test_nothing_that_agents_use_is_touched(own_redis: RedisServer) -> None:
     """An agent's data are, to the byte, what they were; and nothing was added."""
 
@@ -101,9 +98,6 @@ async def diagnose(server: RedisServer, exchange: Callable[[Batch], Awaitable[An
     return list(diagnosis.findings)
 
 
-# ------------------------------------------------------------------ memory
-
-
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl", "volatile-lfu"])
 def test_a_server_that_may_forget_is_a_problem(own_redis: RedisServer, policy: str) -> None:
     """All keys of a hub expire, so that the policies for volatile keys forget them too; without a bound nothing is."""
@@ -149,9 +143,6 @@ def test_connections_that_run_out_are_warned_of_in_time(connected: int, level: s
 
     assert level == finding.level
     assert f"{connected} of 100 connections" in finding.fact
-
-
-# ------------------------------------------------------------------ state
 
 
 def test_a_full_server_refuses_to_write_and_is_said_to_be_full(own_redis: RedisServer) -> None:

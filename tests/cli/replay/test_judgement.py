@@ -130,24 +130,6 @@ def test_a_window_after_the_new_one_is_judged_as_known_in_fixed_windows() -> Non
     assert 1 == judgement.bound_violations
 
 
-def test_sliding_windows_count_what_is_still_covered_of_the_last() -> None:
-    """At a quarter of the window three quarters of the last one's ten are left: 7.5, and 4 more make 11, floored."""
-    sliding = replace(LIMIT, algorithm="sliding-window")
-
-    judgement = judged([(1.0, 10), (12.5, 4)], limit=sliding)
-
-    assert 10.0 == judgement.over_admission_max_pct
-
-
-def test_buckets_count_what_has_not_drained() -> None:
-    """Ten in ten seconds drain one a second: of ten at once nine are left after one second, and 3 more make 12."""
-    bucket = replace(LIMIT, algorithm="token-bucket")
-
-    judgement = judged([(1.0, 10), (2.0, 3)], limit=bucket)
-
-    assert 20.0 == judgement.over_admission_max_pct
-
-
 def test_under_admission_is_what_a_central_limiter_would_have_admitted_besides() -> None:
     """Ten of twelve were possible and six were admitted: four tenths are missing."""
     judgement = judged([(0.5 + number / 2, 1) for number in range(12)], refused=(6, 7, 8, 9, 10, 11))

@@ -182,15 +182,6 @@ def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, step
     Run(limit, SlidingSlices(limit)).play(steps)
 
 
-@settings(max_examples=tried(30, long=75))
-@given(limit=LIMITS, steps=SCHEDULES)
-def test_a_single_slice_decides_as_a_fixed_window_does(limit: Limit, steps: list[Step]) -> None:
-    """Dividing by one divides nothing."""
-    limit = Limit(limit.quota, limit.window, algorithm="sliding-slices", slices=1)
-
-    Run(limit, FixedWindow(limit)).play(steps)
-
-
 @pytest.mark.parametrize("count_refused", [False, True])
 @settings(max_examples=tried(40, long=150))
 @given(limit=LIMITS, steps=SCHEDULES)

@@ -28,49 +28,6 @@ def used(node: Lone) -> int:
     return node.limiter.usage("ada").own
 
 
-# ---------------------------------------------------------------- until when something counts
-
-
-def test_a_wall_clock_set_back_within_a_window_gives_no_slices_back() -> None:
-    """The slice that is open stays open until the clock has caught up."""
-    node = Lone(SLICES)
-    node.passes(45.0)
-    node.admitted_of(10)
-
-    node.clock.jump(-40.0)
-    node.passes(60.0)
-
-    assert 0 == node.admitted_of(10)
-
-
-def test_a_wall_clock_set_back_by_an_hour_is_followed() -> None:
-    """When the slice would have ended, at the price of one extra window: nothing waits for an hour."""
-    node = Lone(SLICES)
-    node.admitted_of(10)
-
-    node.clock.jump(-3600.0)
-    node.passes(10.0)
-
-    assert 10 == node.admitted_of(11)
-
-
-@pytest.mark.parametrize("jump_s", [-3600.0, -40.0, 40.0, 3600.0])
-def test_a_log_does_not_care_what_time_it_is(jump_s: float) -> None:
-    """Only how long ago it was."""
-    node = Lone(LOG)
-    node.admitted_of(10)
-    node.clock.jump(jump_s)
-
-    node.passes(60.0, ns=-1)
-    before = node.admits()
-    node.passes(ns=1)
-
-    assert (False, 10) == (before, node.admitted_of(11))
-
-
-# ---------------------------------------------------------------- settling
-
-
 @each_limit
 def test_what_is_given_back_is_taken_from_what_was_charged(limit: Limit) -> None:
     """So that the rest of it expires when the charge does, and others when they do."""
@@ -129,9 +86,6 @@ def test_what_settling_adds_is_charged_when_it_settles(limit: Limit) -> None:
     assert 6 == used(node)
     node.passes(20.0)
     assert 0 == used(node)
-
-
-# ---------------------------------------------------------------- memory
 
 
 def test_a_log_remembers_no_more_than_fits_into_the_quota() -> None:
@@ -207,6 +161,3 @@ def test_other_algorithms_remember_no_dates() -> None:
     node.admits()
 
     assert node.limiter.control.table.cells["ada"].history is None
-
-
-# ---------------------------------------------------------------- the short way

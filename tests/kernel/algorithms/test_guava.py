@@ -134,16 +134,6 @@ def test_every_wait_is_that_of_guava(rates: list[int], warmup_s: float, steps: l
         guava.acquire(cost, clock.monotonic_ns())
 
 
-def test_a_request_goes_on_credit_for_more_than_a_window() -> None:
-    """Guava's own example: of five a second, eight go at once, and the next request waits for 1.6 seconds."""
-    limiter, clock = lone(Limit(5, 1, algorithm="smooth-bursty"))
-
-    assert limiter.allow("ada", 8)
-    assert 1.6 == limiter.hit("ada").retry_after
-    clock.advance(1.6)
-    assert limiter.allow("ada")
-
-
 @pytest.mark.parametrize("limit", [Limit(5, 1, algorithm="smooth-bursty", burst=7), limit_of(5, 2.0)])
 def test_credit_ends_at_a_hundred_windows(limit: Limit) -> None:
     """Beside what can be stored; one more is a mistake of the caller, and not a refusal."""
@@ -167,20 +157,6 @@ def test_what_is_owed_is_told_in_full() -> None:
     limiter, _ = lone(Limit(5, 1, algorithm="smooth-bursty"))
 
     assert 100.0 + 1.0 == limiter.hit("ada", 500).reset_after
-
-
-def test_the_next_request_after_a_change_pays_by_the_former_rate() -> None:
-    """After a request of one a second, the next waits a second at whatever rate, and the one after that is faster."""
-    limiter, clock = lone(Limit(1, 1, algorithm="smooth-bursty"))
-    limiter.allow("ada")
-    limiter.change("20/s", algorithm="smooth-bursty")
-    waits = []
-    for _ in range(3):
-        waits.append(limiter.test("ada").retry_after)
-        clock.advance(waits[-1])
-        assert limiter.allow("ada")
-
-    assert [1.0, 0.05, 0.05] == waits
 
 
 def test_a_burst_that_grows_brings_no_permits() -> None:

@@ -205,6 +205,18 @@ def test_the_largest_limit_is_exact_to_the_last_unit(algorithm: str) -> None:
     assert (True, True, False) == (all_but_one, node.admits(1), node.admits(1))
 
 
+@pytest.mark.parametrize("algorithm", BUCKETS)
+def test_the_largest_quota_over_the_longest_window_drains_exactly(algorithm: str) -> None:
+    """No part of the arithmetic runs out of digits."""
+    node = Lone(Limit(10**12, 3660 * 86_400, algorithm=algorithm))
+    everything = node.admits(10**12)
+    per_second = 10**12 // (3660 * 86_400)
+
+    node.passes(1.0)
+
+    assert (True, True, False) == (everything, node.admits(per_second), node.admits())
+
+
 @pytest.mark.parametrize("days", [1, 3, 3660])
 def test_a_large_bucket_that_nobody_has_used_for_days_is_empty(days: int) -> None:
     """However much could have drained since then; so its key leaves when the next one comes."""

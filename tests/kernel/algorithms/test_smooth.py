@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, Decision, InvalidLimit, Limit, RateLimiter
+from reconverge import Agent, Decision, InvalidLimit, Limit
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.algorithms.paced import SmoothWarmingUp
 from tests.support.effort import tried
@@ -70,24 +70,6 @@ class Explained:
                 kinks=[self.most / 2],
             )
         self.stored -= taken
-
-
-def seconds_between(limiter: RateLimiter, clock: ManualClock, requests: int, cost: int = 1) -> list[float]:
-    """How long each of so many requests has to wait after the one before it."""
-    waits: list[float] = []
-    for _ in range(requests):
-        refused = limiter.test("ada", cost)
-        waits.append(refused.retry_after)
-        clock.advance_ns(in_ns(refused.retry_after))
-        assert limiter.allow("ada", cost)
-    return waits
-
-
-def test_a_cold_limiter_of_one_per_second_warms_up_in_four() -> None:
-    """Four permits are stored; the upper two cost 2.5 and 1.5 seconds, together the warm-up, and all others one."""
-    node = Lone(Limit(1, 1, algorithm="smooth-warming-up", warmup=4))
-
-    assert [0.0, 2.5, 1.5, 1.0, 1.0, 1.0, 1.0] == seconds_between(node.limiter, node.clock, 7)
 
 
 def test_an_idle_key_that_was_forgotten_is_as_it_would_have_been() -> None:

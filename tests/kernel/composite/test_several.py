@@ -41,9 +41,6 @@ def limiter_of(limit: str | list[Limit], clock: ManualClock | None = None, **set
     return Agent("memory://", clock=clock or ManualClock(NOON_S)).limit("api", limit, **settings)
 
 
-# ---------------------------------------------------------------- names
-
-
 def test_the_first_quota_has_the_limits_name_and_the_others_their_number() -> None:
     """So a limit that gets a second quota keeps its first one's counts."""
     assert ["api", "api#2", "api#3"] == list(limiter_of("10/s; 1000/hour, 10000/day").quotas)
@@ -120,20 +117,6 @@ def test_the_algorithm_is_for_all_quotas_and_otherwise_follows_the_burst() -> No
         limiter_of([Limit(10, 1), Limit(9, 60)], algorithm="gcra")
 
 
-# ---------------------------------------------------------------- all or none
-
-
-def test_what_the_last_quota_refuses_is_charged_to_none() -> None:
-    """Whichever it is, and however often it is asked."""
-    for limit in ("100/minute; 3/minute", "3/minute; 100/minute"):
-        api = limiter_of(limit)
-
-        answers = [api.allow("ada") for _ in range(5)]
-
-        assert [True] * 3 + [False] * 2 == answers
-        assert {3} == {usage.own for usage in api.usages("ada").values()}
-
-
 def test_only_the_quotas_that_refuse_count_a_refusal() -> None:
     """Which limit fires how often is in the statistics, quota by quota."""
     agent = Agent("memory://", clock=ManualClock(NOON_S))
@@ -151,23 +134,6 @@ BY_THE_MINUTE = Limit(2, 60)
 EVERY_ATTEMPT = Limit(5, 3600, algorithm="sliding-log", count_refused=True)
 
 
-def test_a_quota_that_counts_refused_requests_counts_those_of_every_other_quota() -> None:
-    """Two requests are admitted and three refused by the minute; with the fifth attempt the hour is used up."""
-    for limits in ([BY_THE_MINUTE, EVERY_ATTEMPT], [EVERY_ATTEMPT, BY_THE_MINUTE]):
-        clock = ManualClock(NOON_S)
-        api = limiter_of(limits, clock)
-        hour = list(api.quotas)[limits.index(EVERY_ATTEMPT)]
-
-        first = [api.allow("ada") for _ in range(5)]
-        used = api.usages("ada")[hour].own
-        clock.advance(300)
-        later = api.hit("ada")
-
-        assert [True, True, False, False, False] == first
-        assert 5 == used
-        assert (False, hour, 3300.0) == (later.allowed, later.binding, later.retry_after)
-
-
 @pytest.mark.parametrize("way", ["allow", "hit", "reserve", "allow_many"])
 def test_however_a_limit_is_asked_an_attempt_that_another_quota_refuses_counts(way: str) -> None:
     """By every way that charges; a test charges nothing and counts nothing."""
@@ -178,22 +144,6 @@ def test_however_a_limit_is_asked_an_attempt_that_another_quota_refuses_counts(w
     api.test("ada")
 
     assert 3 == api.usages("ada")["api#2"].own
-
-
-def test_a_refusal_names_the_moment_at_which_a_quota_has_room_that_counted_it() -> None:
-    """The third attempt is refused by the minute, and leaves no room for the same request by the hour."""
-    clock = ManualClock(NOON_S)
-    api = limiter_of([BY_THE_MINUTE, Limit(3, 3600, algorithm="sliding-log", count_refused=True)], clock)
-    for _ in range(2):
-        api.allow("ada")
-
-    refused = api.hit("ada")
-
-    assert (False, "api#2", 3600.0) == (refused.allowed, refused.binding, refused.retry_after)
-    clock.advance(3600 - 0.001)
-    assert not api.test("ada")
-    clock.advance(0.001)
-    assert api.test("ada")
 
 
 def test_what_no_quota_that_is_used_up_refuses_is_no_attempt_to_count() -> None:
@@ -223,30 +173,6 @@ def test_a_cost_above_any_quota_is_a_mistake_that_names_it() -> None:
         api.allow("ada", 4)
 
     assert [0, 0] == [len(table.cells) for table in api.control.tables]
-
-
-def test_the_answer_to_a_refusal_is_that_of_the_quota_to_wait_for_longest() -> None:
-    """The others would refuse for a shorter time, or not at all."""
-    clock = ManualClock(NOON_S)
-    api = limiter_of("3/10s; 4/hour; 100/day", clock)
-    for _ in range(3):
-        api.allow("ada")
-
-    short = api.hit("ada")
-    long = api.hit("ada", 2)
-
-    assert ("api", 3, 0) == (short.binding, short.limit, short.remaining)
-    assert ("api#2", 4, 1) == (long.binding, long.limit, long.remaining)
-    assert short.retry_after < 20 < long.retry_after
-
-
-def test_the_answer_to_what_is_admitted_is_that_of_the_scarcest_quota() -> None:
-    """A response header tells the quota that the client will run into."""
-    api = limiter_of("10/10s; 8/hour; 100/day")
-
-    answers = [api.hit("ada", 2), api.test("ada", 2)]
-
-    assert [("api#2", 8, 6)] * 2 == [(each.binding, each.limit, each.remaining) for each in answers]
 
 
 def test_usage_is_that_of_the_scarcest_quota_and_usages_are_all() -> None:
@@ -305,9 +231,6 @@ def test_a_window_that_begins_with_the_first_hit_is_opened_by_what_all_quotas_ad
     assert (2, 0) == (counted, api.usages("ada")["api"].own)
 
 
-# ---------------------------------------------------------------- what the hub hears
-
-
 def test_a_refusal_tells_the_hub_of_those_that_refused_and_of_no_others() -> None:
     """Each asks for what it lacked; one that had room asks for nothing."""
     clock = ManualClock(START_S)
@@ -345,9 +268,6 @@ def test_a_quota_that_had_room_is_reported_all_the_same() -> None:
 
     assert {"api", "api#2"} == set(reports)
     assert (3, 0) == (reports["api"].ask, reports["api#2"].ask)
-
-
-# ---------------------------------------------------------------- any schedule
 
 
 class StepOfSeveral(NamedTuple):

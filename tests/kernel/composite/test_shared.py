@@ -16,7 +16,7 @@ from reconverge.clock import ManualClock
 from reconverge.limit import ALGORITHMS, PACED
 from tests.kernel.algorithms.test_against_references import REFERENCES
 from tests.support.effort import tried
-from tests.support.kernel.lone import NOON_S, in_ns
+from tests.support.kernel.lone import NOON_S
 
 
 class Family:
@@ -41,20 +41,6 @@ SUMMABLE = [name for name in ALGORITHMS if name not in PACED]
 def family(request: pytest.FixtureRequest) -> Family:
     """By each algorithm in turn."""
     return Family(str(request.param))
-
-
-def test_a_refusal_names_whoever_may_admit_first(family: Family) -> None:
-    """Both the share and the pool are used up; the moment is exact."""
-    family.admitted(family.parent)
-    family.clock.advance(1)
-    family.admitted(family.search)
-    decision = family.search.hit("ada")
-    family.clock.advance_ns(in_ns(decision.retry_after) - 1)
-
-    before = family.search.test("ada")
-    family.clock.advance_ns(1)
-
-    assert (False, True) == (before.allowed, family.search.test("ada").allowed)
 
 
 def test_a_settlement_goes_where_the_estimate_was_charged(family: Family) -> None:
@@ -96,9 +82,6 @@ def test_a_share_of_a_bucket_has_a_part_of_its_burst() -> None:
     share = agent.limit("search", "3/minute burst 20", parent=parent)
 
     assert (30, 10) == (sum(share.allow("ada") for _ in range(50)), parent.usage("ada").allowance)
-
-
-# ---------------------------------------------------------------- mistakes
 
 
 @pytest.mark.parametrize(
@@ -167,9 +150,6 @@ def test_a_parent_is_a_plain_limit_of_the_same_agent() -> None:
             family.agent.limit("another", "1/minute", parent=parent)
     with pytest.raises(InvalidSetting, match="does not go with several quotas: another, another#2"):
         family.agent.limit("another", "1/minute; 2/minute", parent=family.parent)
-
-
-# ---------------------------------------------------------------- any schedule
 
 
 class Pause(NamedTuple):

@@ -26,19 +26,9 @@ def limit(request: pytest.FixtureRequest) -> Limit:
     return Limit(10, WINDOW_S, algorithm=request.param)
 
 
-# ---------------------------------------------------------------- a node that has no hub
-
-
 def keys_of(node: Lone) -> set[str]:
     """The keys that a lone node remembers."""
     return set(node.limiter.control.table.cells)
-
-
-def test_up_to_the_cap_each_key_counts_alone(limit: Limit) -> None:
-    """The last key that finds room is counted like the first."""
-    node = Lone(limit, keys_max=3)
-
-    assert [10, 10, 10] == [node.admitted_of(11, key=key) for key in ("ada", "bob", "cyd")]
 
 
 def test_beyond_the_cap_keys_share_one_count(limit: Limit) -> None:
@@ -197,9 +187,6 @@ def test_agents_of_one_name_share_their_keys_and_their_cap() -> None:
     assert (3, 1) == (admitted, agents[1].stats().keys)
 
 
-# ---------------------------------------------------------------- a node that has one
-
-
 class SmallNode:
     """One node with room for few keys, and its hub."""
 
@@ -287,15 +274,6 @@ def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> Non
     fleet.keeps_in_touch(2.0)
 
     assert (8, 8, 6) == (admitted, fleet.charged(), fleet.table.overflowed)
-
-
-def test_in_strict_the_shared_count_begins_without_an_allowance(limit: Limit) -> None:
-    """Keys beyond the cap get no allowance for being new."""
-    fleet = SmallNode(limit, keys_max=1)
-    strict = fleet.node.limit(limit, STRICT, name="strict")
-    strict.allow("ada")
-
-    assert not any(strict.allow(f"late {number}") for number in range(5))
 
 
 def test_room_that_an_idle_key_leaves_is_used(limit: Limit) -> None:

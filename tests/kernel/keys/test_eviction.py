@@ -88,9 +88,6 @@ class Crowded:
         return table.usage(key).total
 
 
-# ---------------------------------------------------------------- newcomers
-
-
 @pytest.mark.slow
 def test_newcomers_find_room_while_made_up_keys_keep_coming() -> None:
     """200 made-up keys per second, six times as many as there is room for; and nobody who is known is refused."""
@@ -153,9 +150,6 @@ def test_a_node_that_is_cut_off_makes_room_of_keys_that_are_not_in_use_any_more(
 
     assert [True] * 10 == admitted
     assert 0 == fleet.table.overflowed
-
-
-# ---------------------------------------------------------------- who leaves
 
 
 def test_keys_of_which_nothing_is_in_use_leave_first() -> None:
@@ -227,9 +221,6 @@ def test_a_key_that_somebody_waits_for_stays() -> None:
     fleet.goes_on(5.0)
 
     assert {"ada", "bob"} == fleet.keys
-
-
-# ---------------------------------------------------------------- nothing is lost
 
 
 @pytest.mark.parametrize("algorithm", METERED)
@@ -388,23 +379,13 @@ def test_a_hub_that_does_not_know_of_it_is_not_relied_on() -> None:
     assert 4 == fleet.used_of("ada")
 
 
-# ---------------------------------------------------------------- what remains
-
-
-@pytest.mark.parametrize("alone", [True, False], ids=["without a hub", "with a hub"])
-def test_a_strict_limit_refuses_keys_beyond_the_cap(alone: bool) -> None:
+def test_a_strict_limit_refuses_keys_beyond_the_cap() -> None:
     """In one count with others, a key could have more than its quota: here and there."""
-    if alone:
-        agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1, policy="strict")
-        limiter = agent.limit("limit", "10/minute")
-        limiter.allow("ada", 6)
-        late = [limiter.allow(f"late {number}") for number in range(5)]
-    else:
-        fleet = Crowded(LIMIT, STRICT, keys_max=1)
-        fleet.table.allow("ada")
-        late = [fleet.table.allow(f"late {number}") for number in range(5)]
-        fleet.exchanges()
-        late += [fleet.table.allow(f"late {number}") for number in range(5)]
+    fleet = Crowded(LIMIT, STRICT, keys_max=1)
+    fleet.table.allow("ada")
+    late = [fleet.table.allow(f"late {number}") for number in range(5)]
+    fleet.exchanges()
+    late += [fleet.table.allow(f"late {number}") for number in range(5)]
 
     assert not any(late)
 

@@ -192,20 +192,6 @@ def test_a_key_whose_report_waits_for_its_answer_stays_on_a_full_node(*, answere
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
-def test_a_key_finds_room_as_soon_as_another_one_is_idle(*, alone: bool) -> None:
-    """Two windows later nothing counts of the keys that were there."""
-    full = Full(alone=alone)
-    (table,) = full.tables
-    full.fills_up(table)
-    full.clock.advance_ns(round(2.5 * WINDOW_S) * SECOND_NS)
-
-    table.allow("ada")
-
-    assert "ada" in table.cells
-    assert 1 == table.overflowed
-
-
-@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 def test_idle_keys_of_another_limit_leave_however_many_limits_have_none(*, alone: bool) -> None:
     """A decision looks at a few limits only, and the next one goes on from there."""
     full = Full(alone=alone, limits=5 * OTHERS_PASSED)

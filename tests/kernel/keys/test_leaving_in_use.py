@@ -33,9 +33,6 @@ def full_of(spec: Limit | str, keys: int, *, made_up: int, algorithm: str | None
     return node
 
 
-# ---------------------------------------------------------------- newcomers
-
-
 @pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_newcomers_are_admitted_beside_made_up_keys(algorithm: str) -> None:
     """More keys than there is room for were asked once each, of a hundred, and nothing has faded."""
@@ -80,9 +77,6 @@ def test_a_newcomer_has_half_of_its_quota_though_the_memory_is_full(algorithm: s
     left = [node.admitted_of(101, key=f"newcomer {number}") for number in range(20)]
 
     assert 50 <= min(left) < 100
-
-
-# ---------------------------------------------------------------- keys that come back
 
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)

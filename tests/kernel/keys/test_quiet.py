@@ -84,8 +84,6 @@ def known(cell: Any) -> dict[str, Any]:
     return {name: struct.pack("d", value) if isinstance(value, float) else value for name, value in values.items()}
 
 
-# -------------------------------------------------------------------- nothing is lost
-
 LARGE = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-300, 300)
 MOMENTS = st.integers(-(2**42), 2**42)
@@ -156,9 +154,6 @@ def test_keys_may_become_quiet_and_busy_in_any_order(count: int, every: int) -> 
     assert list(range(count)) == [fleet.store[key].used for key in keys]
     assert [now_ns + number**2 for number in range(count)] == [fleet.store[key].measured_ns for key in keys]
     assert {now_ns + 5} == {fleet.store[key].due_ns for key in keys}
-
-
-# -------------------------------------------------------------------- who is quiet
 
 
 @pytest.mark.parametrize("algorithm", KINDS)

@@ -180,20 +180,3 @@ def test_a_cell_that_is_promised_something_a_thousand_times_is_promised_it_once(
     assert ([quiet], False) == promising.due(60_000)
     assert ([], False) == promising.due(100 * 9999 - 1)
     assert ([busy], False) == promising.due(100 * 9999)
-
-
-@given(steps=st.lists(st.tuples(st.integers(0, 1200), st.integers(0, 1200)), max_size=6))
-def test_what_has_something_to_say_stands_in_one_queue(steps: list[tuple[int, int]]) -> None:
-    """First come, first served, however many come and go."""
-    promising = TwoLimits(1)
-    table, queue = promising.cells[0].table, promising.shard.dirty
-    expected: list[Cell] = []
-    for come, go in steps:
-        for _ in range(come):
-            cell = Cell("any", table, promising.shard, promising.now_ns)
-            queue.append(cell)
-            expected.append(cell)
-        gone = min(go, len(expected))
-        assert expected[:gone] == [queue.popleft() for _ in range(gone)]
-        expected = expected[gone:]
-        assert len(expected) == len(queue)

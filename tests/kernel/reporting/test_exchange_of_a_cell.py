@@ -26,9 +26,6 @@ def next_report(world: Talkers, node: Talker) -> CellReport:
     return report
 
 
-# ---------------------------------------------------------------- what is reported
-
-
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
 def test_windows_report_what_was_charged_in_each(algorithm: str) -> None:
     """The window that it is, the count in it, and in a sliding one the count before."""
@@ -106,9 +103,6 @@ def test_a_node_that_is_cut_off_keeps_its_allowance() -> None:
         node.fails()
 
     assert allowance == node.allowance() > 10
-
-
-# ---------------------------------------------------------------- what becomes of the answer
 
 
 @pytest.mark.parametrize("algorithm", METERED)
@@ -192,9 +186,6 @@ def test_what_others_poured_into_a_bucket_drains() -> None:
     assert (0, 0) == (after.own, after.total)
 
 
-# ---------------------------------------------------------------- what callers are told
-
-
 @pytest.mark.parametrize("algorithm", METERED)
 def test_a_refusal_never_leaves_as_much_as_was_asked_for(algorithm: str) -> None:
     """The fleet may have as much left: this node may not have it yet."""
@@ -240,9 +231,6 @@ def test_staleness_is_the_age_of_the_answer() -> None:
     world.passes(0.2)
 
     assert (inf, 0.25) == (before, node.table.test("ada").staleness)
-
-
-# ---------------------------------------------------------------- keys that are new to the node
 
 
 @pytest.mark.parametrize(("share", "admitted"), [(0.0, 0), (0.25, 25), (1.0, 100)])

@@ -44,9 +44,6 @@ def granted(world: Talkers, node: Talker, cost: int = 100) -> int:
     return node.allowance()
 
 
-# ---------------------------------------------------------------- what is reported
-
-
 @each_limit
 def test_a_node_reports_what_it_has_in_use_and_for_how_long(limit: Limit) -> None:
     """All that counts, whenever it was charged, and the microseconds until the last of it does not."""
@@ -93,9 +90,6 @@ def test_what_was_heard_of_the_others_counts_for_a_window(limit: Limit) -> None:
 
     assert (theirs, 0) == (before, node.table.usage("ada").total)
     assert 0 < theirs
-
-
-# ---------------------------------------------------------------- debt
 
 
 PAID_OFF_AFTER_S = {"slices": 180, "log": 60}
@@ -154,9 +148,6 @@ def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
 
     assert (350, 0) == (before, usage.own)
     assert 350 <= usage.total
-
-
-# ---------------------------------------------------------------- how allowances come back
 
 
 @each_limit
@@ -222,9 +213,6 @@ def test_use_that_is_renewed_after_the_last_report_counts_when_the_node_vanishes
     assert (100, 0) == (again, granted(world, heir))
     world.passes(2.0)
     assert 100 == granted(world, heir)
-
-
-# ---------------------------------------------------------------- clocks
 
 
 def a_round_trip(world: Talkers, *, out_s: float, back_s: float, merged_at_s: float) -> None:
@@ -351,9 +339,6 @@ def test_a_node_whose_clock_is_behind_charges_nothing_to_a_slice_that_is_over() 
     assert 100 == slow.table.usage("ada").own
 
 
-# ---------------------------------------------------------------- refused requests
-
-
 def test_a_request_refused_for_what_all_have_used_counts_on_all_nodes() -> None:
     """Who goes on asking on one node stays out on the others."""
     world = Talkers(REFUSED, AVAILABLE, nodes=2)
@@ -380,9 +365,6 @@ def test_a_request_refused_because_the_others_hold_what_is_left_does_not_count()
     other.exchanges_with(world.hub)
 
     assert 0 == other.table.usage("ada").own
-
-
-# ---------------------------------------------------------------- new names and lost data
 
 
 @each_limit

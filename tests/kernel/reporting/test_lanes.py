@@ -97,42 +97,26 @@ class Crowd:
         return batches
 
 
-def test_a_changed_cell_goes_out_at_once_though_thousands_of_another_limit_came_before() -> None:
-    """It is in the first batch, and the other limit's cells are reported in full in the others."""
+@pytest.mark.parametrize(
+    ("many_do", "one_does"),
+    [(["changes"], "changes"), (["hurries"], "hurries"), (["changes", "hurries"], "changes")],
+    ids=["behind changed ones", "in a hurry like them", "beside those in a hurry"],
+)
+def test_a_cell_goes_out_at_once_though_thousands_of_another_limit_came_before(
+    many_do: list[str], one_does: str
+) -> None:
+    """It is in the first batch, ahead of time if it is in a hurry; the other limit's cells are all reported."""
     crowd = Crowd()
     many, (one,) = crowd.known(crowd.tables[0], MANY), crowd.known(crowd.tables[1])
-    crowd.changes([*many, one])
+    for does in many_do:
+        getattr(crowd, does)(many)
+    getattr(crowd, one_does)([one])
 
-    batches = crowd.all_batches()
+    batches = crowd.all_batches(early=one_does == "hurries")
 
-    assert 0 == next(number for number, cells in enumerate(batches) if one in cells)
-    assert many == [cell for cell in chain(*batches) if cell is not one]
-
-
-def test_a_cell_in_a_hurry_goes_out_at_once_though_thousands_of_another_limit_are_in_a_hurry() -> None:
-    """It is in the first batch ahead of time, and the others are reported in full."""
-    crowd = Crowd()
-    many, (one,) = crowd.known(crowd.tables[0], MANY), crowd.known(crowd.tables[1])
-    crowd.hurries([*many, one])
-
-    batches = crowd.all_batches(early=True)
-
-    assert 0 == next(number for number, cells in enumerate(batches) if one in cells)
-    assert many == [cell for cell in chain(*batches) if cell is not one]
-
-
-def test_a_changed_cell_goes_out_at_once_though_thousands_of_another_limit_are_in_a_hurry() -> None:
-    """Half of a regular batch is for cells that only changed, if there are so many."""
-    crowd = Crowd()
-    many, (one,) = crowd.known(crowd.tables[0], MANY), crowd.known(crowd.tables[1])
-    crowd.changes(many)
-    crowd.hurries(many)
-    crowd.changes([one])
-
-    batches = crowd.all_batches()
-
-    assert 0 == next(number for number, cells in enumerate(batches) if one in cells)
+    assert one in batches[0]
     assert Counter([*many, one]) == Counter(chain(*batches))
+    assert len(many_do) > 1 or many == [cell for cell in chain(*batches) if cell is not one]
 
 
 def test_limits_give_a_few_cells_each_by_turns() -> None:
@@ -318,8 +302,9 @@ def test_the_collector_finds_what_waits_in_lanes() -> None:
     assert gone() is None
 
 
-def test_a_cell_that_comes_while_another_is_taken_is_not_lost() -> None:
-    """At whatever instruction of the kernel in Python it comes, of the same limit or another one."""
+@pytest.mark.parametrize("interrupted", ["taking", "coming"])
+def test_no_cell_is_lost_when_one_comes_while_another_is_taken(interrupted: str) -> None:
+    """Either may interrupt any instruction of the other in Python; cells of the same limit come and of another one."""
     crowd = Crowd()
     (taken,), (other,) = (crowd.known(table) for table in crowd.tables)
     comes = Cell("bob", crowd.tables[0], crowd.shard, crowd.now_ns)
@@ -327,28 +312,12 @@ def test_a_cell_that_comes_while_another_is_taken_is_not_lost() -> None:
     while goes_on:
         lanes, went = Lanes(), list[Cell]()
         lanes.append(taken)
-        goes_on = interrupted_at(number, partial(_take_one, lanes, went), partial(_come_all, lanes, [comes, other]))
+        taking, coming = partial(_take_one, lanes, went), partial(_come_all, lanes, [comes, other])
+        first, second = (taking, coming) if interrupted == "taking" else (coming, partial(_take_all, lanes, went))
+        goes_on = interrupted_at(number, first, second)
         _take_all(lanes, went)
 
         assert not goes_on or {taken, comes, other} == set(went)
-        number += 1
-
-    assert number > 10
-
-
-def test_a_cell_that_is_taken_while_another_comes_is_not_lost() -> None:
-    """Nor is the one that comes, whatever instruction of its coming the exchange interrupts."""
-    crowd = Crowd()
-    (taken,) = crowd.known(crowd.tables[0])
-    comes = Cell("bob", crowd.tables[0], crowd.shard, crowd.now_ns)
-    number, goes_on = 0, True
-    while goes_on:
-        lanes, went = Lanes(), list[Cell]()
-        lanes.append(taken)
-        goes_on = interrupted_at(number, partial(_come_all, lanes, [comes]), partial(_take_all, lanes, went))
-        _take_all(lanes, went)
-
-        assert {taken, comes} == set(went)
         number += 1
 
     assert number > 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import Answer, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
-from reconverge.kernel.reporting.agenda import LOOKS_MAX, PASSED_MAX
+from reconverge.kernel.reporting.agenda import LOOKS_MAX
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from tests.support.node import START_S
@@ -83,26 +83,6 @@ def test_nobody_who_was_promised_a_look_is_forgotten() -> None:
         said += node.says()
 
     assert sorted(node.keys) == sorted(said)
-
-
-def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> None:
-    """They asked not to wait, and so are found twice: first among those in a hurry, then among those with news."""
-    node = ManyKeysSaid(2 * PASSED_MAX + 1)
-    node.clock.advance(2.0)
-    shard = node.kernel.shards[0]
-    for key in node.keys:
-        cell = node.table.cells.get(key)
-        assert cell is not None
-        shard.dirty.append(cell)
-        cell.dirty = 0
-
-    went_by: list[int] = []
-    for _ in range(3):
-        before = node.kernel.pending(0)
-        node.says(cells_max=0)
-        went_by.append(before - node.kernel.pending(0))
-
-    assert [PASSED_MAX, PASSED_MAX, 1] == went_by
 
 
 def _answer(cell: CellReport) -> CellAnswer:

@@ -87,9 +87,6 @@ def test_nobody_is_told_too_early_a_time_by_the_machines_clock() -> None:
         assert number * 3600.0 - passed_s <= answer.reset_after <= number * 3600.0 + 1.0
 
 
-# -------------------------------------------------------------------- what a policy is told
-
-
 def now_and_then(usual: st.SearchStrategy[Any], odd: Any) -> st.SearchStrategy[Any]:
     """Draws a usual value, but an odd one in thirty."""
     return st.integers(0, 30).flatmap(lambda number: usual if number else st.just(odd))

@@ -73,16 +73,10 @@ def calmed(view: View) -> View:
     return view._replace(quota=max(view.quota, view.last_demand, ceil(used + expected)))
 
 
-# ---------------------------------------------------------------- strict
-
-
 @given(view=VIEWS)
 def test_strict_is_its_allowance(view: View) -> None:
     """No other fact matters."""
     assert view.allowance == STRICT.reach(view)
-
-
-# ---------------------------------------------------------------- balanced
 
 
 @given(view=VIEWS)
@@ -122,9 +116,6 @@ def test_balanced_dares_a_whole_request_on_a_calm_key() -> None:
 def test_balanced_leaves_to_the_others_what_they_may_have_used() -> None:
     """When they are believed to leave three, three it is."""
     assert 3 == BALANCED.reach(CALM._replace(allowance=0, own=0, others=96.5, demand=0.0))
-
-
-# ---------------------------------------------------------------- calm and hot
 
 
 @pytest.mark.parametrize(
@@ -195,9 +186,6 @@ def test_in_a_window_shorter_than_the_interval_half_the_window_is_waited_for() -
     assert (1, 0) == (hot_step(view), hot_step(view._replace(passed_ns=view.passed_ns - 1)))
 
 
-# ---------------------------------------------------------------- available and naive
-
-
 @given(view=VIEWS)
 def test_available_is_never_below_its_allowance(view: View) -> None:
     """An allowance is there to be filled, whatever the others do."""
@@ -223,9 +211,6 @@ def test_available_dares_no_more_than_balanced_on_a_hot_key(view: View) -> None:
 def test_naive_believes_the_last_answer(view: View) -> None:
     """Later events do not change that."""
     assert floor(view.capacity - view.heard) == NAIVE.reach(view)
-
-
-# ---------------------------------------------------------------- numbers
 
 
 @pytest.mark.parametrize(
@@ -302,12 +287,6 @@ def test_a_name_and_a_number_may_agree(name: str, overshoot: float) -> None:
     chosen = choose(name, max_overshoot=overshoot)
 
     assert (name, overshoot) == (chosen.name, chosen.max_overshoot)
-
-
-def test_strict_has_no_cold_allowance() -> None:
-    """It would exceed the limit in the first round trip of a new key."""
-    with pytest.raises(InvalidSetting, match="must be 0 in strict"):
-        choose("strict", cold_allowance=0.01)
 
 
 def test_numbers_of_ones_own_change_no_policy_of_another() -> None:

@@ -197,18 +197,21 @@ def test_a_policy_that_goes_by_the_total_has_allowances_as_ever() -> None:
     assert not cell_of(world.nodes[0]).at_hub
 
 
-def test_parts_of_a_request_that_fade_on_several_nodes_are_of_use_to_one() -> None:
-    """Without a word of the nodes on which they fade."""
-    world = world_of()
+@pytest.mark.parametrize("algorithm", ["sliding-window", "token-bucket"])
+def test_parts_of_a_request_that_fade_or_drain_on_several_nodes_are_of_use_to_one(algorithm: str) -> None:
+    """As with one central window or bucket, and without a word of the nodes on which they do."""
+    world = world_of(algorithm)
     assert [1, 1, 1, 2] == [
         asks(world, node, *[1] * count) for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True)
     ]
     for node in world.nodes:
         speaks(world, node)
-    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS))
+    if algorithm == "sliding-window":
+        world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS))
     world.passes(WINDOW_S / 6)
     assert [0, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
-    world.passes(WINDOW_S / 29)  # now a fifth of the last window's five has faded
+
+    world.passes(WINDOW_S / 29)  # now a fifth of the last window's five has faded, or a request's worth has drained
 
     assert [1, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
 
@@ -414,22 +417,6 @@ def test_no_base_allowance_remains_of_a_small_quota(algorithm: str) -> None:
 
     assert {0} == {cell.base for cell in cells_of(world)}
     assert 0 == ledger_of(world).bases
-
-
-def test_parts_of_a_request_that_drain_of_several_nodes_are_of_use_to_one() -> None:
-    """One central bucket would do so."""
-    world = world_of("token-bucket")
-    assert [1, 1, 1, 2] == [
-        asks(world, node, *[1] * count) for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True)
-    ]
-    for node in world.nodes:
-        speaks(world, node)
-    world.passes(WINDOW_S / 6)
-    assert [0, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
-
-    world.passes(WINDOW_S / 29)  # now a request's worth has drained
-
-    assert [1, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
 
 
 def test_what_was_granted_of_a_bucket_does_not_drain_before_it_is_used() -> None:

@@ -5,15 +5,15 @@ Method: last words that are heard or lost, and what comes after them.
 
 from __future__ import annotations
 
+import pytest
+
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
 from reconverge.kernel import NEVER_NS
-from reconverge.policies import BALANCED
+from reconverge.policies import AVAILABLE, BALANCED, Policy
 from tests.support.kernel.pair import WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS
-
-# ---------------------------------------------------------------- leaving
 
 
 def leaves(pair: Pair) -> list[Batch]:
@@ -103,9 +103,6 @@ def test_what_was_under_way_when_its_driver_went_is_said_again() -> None:
     assert (13, {"abandoned": 1}) == (reported(pair.node.says()).current, pair.node.syncer.stats(0).failures)
 
 
-# ---------------------------------------------------------------- fork
-
-
 def test_a_forked_child_has_neither_counts_nor_allowances_nor_a_lease() -> None:
     """All of them are the parent's, who goes on."""
     pair = Pair()
@@ -145,9 +142,10 @@ def test_what_a_forked_child_counts_is_told_beside_what_the_parent_counts() -> N
     assert 10 + admitted == pair.totals().charged
 
 
-def test_balanced_ends_its_daring_with_its_lease() -> None:
-    """Neither allowance nor overdraft is used once the lease is over."""
-    world = Talkers(WINDOWS[0], BALANCED)
+@pytest.mark.parametrize(("policy", "admitted"), [(BALANCED, 0), (AVAILABLE, 5)], ids=["balanced", "available"])
+def test_balanced_ends_its_daring_with_its_lease_and_available_does_not(policy: Policy, admitted: int) -> None:
+    """The one uses neither allowance nor overdraft then; the other exceeds the limit rather than to refuse."""
+    world = Talkers(WINDOWS[0], policy)
     (node,) = world.nodes
     node.exchanges_with(world.hub)
     node.admitted_of(10)
@@ -155,4 +153,4 @@ def test_balanced_ends_its_daring_with_its_lease() -> None:
 
     world.passes(2 * LEASE_NS / SECOND_NS)
 
-    assert 0 == node.admitted_of(5)
+    assert admitted == node.admitted_of(5)

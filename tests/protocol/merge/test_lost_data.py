@@ -69,26 +69,18 @@ both_sides = pytest.mark.parametrize(("late_us", "granted"), [(-1, False), (0, T
 
 @each_limit
 @both_sides
-def test_strict_grants_nothing_until_every_lease_is_over_and_nothing_counts_any_more(
-    limit: Limit, counts_for_s: float, late_us: int, granted: bool
+@pytest.mark.parametrize("policy", [STRICT, BALANCED_WITHOUT_COLD], ids=["strict", "balanced"])
+def test_nothing_is_granted_until_nobody_can_hold_it_or_all_can_have_spoken(
+    policy: Policy, limit: Limit, counts_for_s: float, late_us: int, granted: bool
 ) -> None:
-    """A silent node may use an allowance until its lease is over, and what was used then counts for a while."""
-    loss = Loss(limit, STRICT)
+    """In strict every lease must be over, and what was used until then count no more.
 
-    loss.passes_until(loss.lost_us + round((LEASE_S + counts_for_s) * 1e6) + late_us)
+    For balanced an interval and the longest silence are enough, in which all that are in touch have spoken.
+    """
+    loss = Loss(limit, policy)
+    learning_s = LEASE_S + counts_for_s if policy is STRICT else SPEAK_UP_S
 
-    assert granted == loss.is_granted("ada")
-
-
-@each_limit
-@both_sides
-def test_balanced_grants_nothing_until_everybody_can_have_spoken(
-    limit: Limit, counts_for_s: float, late_us: int, granted: bool
-) -> None:
-    """An interval and the longest silence are enough for all that are in touch."""
-    loss = Loss(limit, BALANCED_WITHOUT_COLD)
-
-    loss.passes_until(loss.lost_us + round(SPEAK_UP_S * 1e6) + late_us)
+    loss.passes_until(loss.lost_us + round(learning_s * 1e6) + late_us)
 
     assert granted == loss.is_granted("ada")
 
@@ -147,9 +139,6 @@ def test_what_was_used_is_known_again_after_one_exchange_of_each(limit: Limit, c
     loss = Loss(limit, STRICT)
 
     assert loss.holder.table.admitted == loss.totals().charged
-
-
-# ---------------------------------------------------------------- data that begin
 
 
 def first_grant_us(world: Talkers, node: Talker) -> int:

@@ -10,13 +10,11 @@ import pytest
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import Status, Totals
 from reconverge.limit import Limit
-from reconverge.policies import AVAILABLE, STRICT
+from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
 from tests.support.node import LEASE_NS, START_S, Node
-
-# ---------------------------------------------------------------- the lease
 
 
 def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> None:
@@ -29,16 +27,6 @@ def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> No
     pair.passes(ns=1)
 
     assert (1, 0) == (before, pair.node.admitted_of(1))
-
-
-def test_the_fast_path_ends_with_the_lease() -> None:
-    """A node in the middle of a series of admissions stops there."""
-    pair = Pair()
-    assert 5 == pair.node.admitted_of(5)
-
-    pair.lease_ends()
-
-    assert (0, 0) == (pair.node.admitted_of(5), pair.node.table.usage("ada").allowance)
 
 
 def test_the_fast_path_ends_with_the_first_lease() -> None:
@@ -54,19 +42,6 @@ def test_the_fast_path_ends_with_the_first_lease() -> None:
 
     assert not table.allow("ada")
     assert 0 == table.usage("ada").allowance
-
-
-def test_available_keeps_its_allowances() -> None:
-    """It would rather exceed the limit than refuse for want of a hub."""
-    world = Talkers(WINDOWS[0], AVAILABLE)
-    (node,) = world.nodes
-    node.exchanges_with(world.hub)
-    node.admitted_of(10)
-    world.all_speak(3)
-
-    world.passes(2 * LEASE_NS / SECOND_NS)
-
-    assert 1 == node.admitted_of(1)
 
 
 @pytest.mark.parametrize("by_hub", [False, True])
@@ -87,18 +62,6 @@ def test_after_its_lease_a_node_says_hello_under_a_new_name(by_hub: bool) -> Non
     assert ((), (), False) == (hello.limits, hello.cells, hello.leaving)
     assert (pair.node.syncer.account, 1) == name_number(hello)
     assert old != hello.node
-
-
-def test_a_node_that_was_told_stops_to_use_its_allowances_at_once() -> None:
-    """The hub may have dealt them to others already."""
-    pair = Pair()
-    pair.node.admitted_of(1)
-    pair.passes(0.1)
-    pair.node.says()
-
-    pair.hears(Status.LAPSED)
-
-    assert (False, 0) == (pair.node.in_lease, pair.node.admitted_of(1))
 
 
 def test_a_hello_that_is_not_answered_is_said_again_under_the_same_name() -> None:
@@ -134,9 +97,6 @@ def test_a_lease_counts_from_when_the_batch_was_sent() -> None:
     pair.node.hears()
 
     assert pair.node.kernel.shards[0].lease_until_ns <= sent_ns + LEASE_NS
-
-
-# ---------------------------------------------------------------- under the new name
 
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=str)
@@ -219,9 +179,6 @@ def test_a_bucket_keeps_its_fill() -> None:
     node.exchanges_with(world.hub)
 
     assert 10 == node.table.usage("ada").own
-
-
-# ---------------------------------------------------------------- a name that a copy of the process has, too
 
 
 def test_a_node_that_was_told_stops_in_the_middle_of_a_series_of_admissions() -> None:

@@ -238,16 +238,6 @@ def test_a_name_that_can_be_one_is_accepted(name: str) -> None:
     assert embedded.directory_of(name or "default") == EmbeddedHub(f"embedded://{name}", SETTINGS).directory
 
 
-def test_nobody_else_can_enter_the_directory(directory: Path) -> None:
-    """The server has no password: the file system keeps strangers out."""
-    with HubUser() as ada:
-        ada.answers("hello")
-
-        for place in (directory, directory.parent):
-            assert 0o700 == place.stat().st_mode & 0o777
-        assert 0o700 == (directory / "redis.sock").stat().st_mode & 0o777
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_directory_of_somebody_else_is_not_used(directory: Path, level: int) -> None:
@@ -321,36 +311,6 @@ def test_without_any_server_the_extra_that_brings_one_is_named(monkeypatch: pyte
         Agent("embedded://")
 
 
-def test_agents_of_two_processes_share_a_limit(directory: Path) -> None:
-    """One line of code is enough, and nothing to install or to start."""
-    code = (
-        "import sys; from reconverge import Agent\n"
-        "with Agent('embedded://shared', policy='strict', sync_interval=0.02) as agent:\n"
-        "    login = agent.limit('login', '100/day'); admitted = 0\n"
-        "    for _ in sys.stdin: admitted += sum(login.allow('ada') for _ in range(5)); print(admitted, flush=True)\n"
-    )
-    command = [sys.executable, "-c", code]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(2)
-    ]
-
-    def admitted() -> int:
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-        return sum(int(_line_of(process)) for process in processes)
-
-    eventually(lambda: admitted() == 100, "all of the limit is admitted")
-    assert [100, 100] == [admitted() for _ in range(2)]
-    for process in processes:
-        process.communicate()
-
-
-def _line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
-
-
 async def _hello(hub: EmbeddedHub) -> None:
     try:
         await Scene(hub, SystemClock(), join=lambda known: known).voice().says_hello()
@@ -392,8 +352,6 @@ def _state(pid: int) -> str:
     """One letter, as the kernel has it: T for stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
 
-
-# -------------------------------------------------------------------- what lies around
 
 POISON = """
 import pathlib
