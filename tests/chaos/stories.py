@@ -30,7 +30,6 @@ class Story:
         self.lives = [Life("ours", node, pid=100 + node, facts={}) for node in range(nodes)]
 
     def admits(self, node: int, at_s: float, cost: int = 1, **changes: Any) -> None:
-        """A node admits something."""
         t_ns = ns(at_s)
         wall_ns = EPOCH * SECOND_NS + t_ns
         decision = Decide(t_ns, 5_000, "ada", cost, True, wall_ns // SECOND_NS, wall_ns, wall_ns, known=True)

@@ -237,7 +237,6 @@ def usual() -> list[Layer]:
 
 
 def goes_straight(stack: Stack) -> bool:
-    """Whether a request does."""
     return isinstance(stack.enter("ada"), Passage)
 
 

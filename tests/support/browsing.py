@@ -53,7 +53,6 @@ def served(pages: Any, *others: Mount) -> Iterator[str]:
 
 
 def sign_in(page: Page, address: str, token: str) -> None:
-    """Do what an operator does."""
     page.goto(address)
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()

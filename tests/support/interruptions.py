@@ -17,7 +17,6 @@ class Interruption(Exception):
 
 
 def throw() -> None:
-    """Interrupt by an exception."""
     raise Interruption
 
 

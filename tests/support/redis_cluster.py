@@ -153,7 +153,6 @@ class SlotMove:
             self._expect_ok(server, "NODE", node_id(self._target))
 
     def carry_out(self) -> None:
-        """All of it."""
         self.begin()
         while self.move_keys():
             pass

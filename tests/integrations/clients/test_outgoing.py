@@ -17,18 +17,15 @@ from tests.support.servers import RedisServer
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Time that the test owns."""
     return ManualClock(start=1_800_000_000)
 
 
 @pytest.fixture
 def limiter(clock: ManualClock) -> RateLimiter:
-    """Ten calls a minute for every server."""
     return Agent("memory://", clock=clock).limit("api", "10/minute", algorithm="fixed-window")
 
 
 def admitted(outgoing: Outgoing, key: str = "server") -> bool:
-    """Whether a call may go now."""
     return bool(outgoing.admit_blocking(key))
 
 

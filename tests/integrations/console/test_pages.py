@@ -31,12 +31,10 @@ LINKS = re.compile(r'(?:href|src|action)="([^"#]+)"')
 
 
 def in_starlette(app: Any, prefix: str) -> Any:
-    """Mounted in Starlette."""
     return Starlette(routes=[Mount(prefix, app)])
 
 
 def in_fastapi(app: Any, prefix: str) -> Any:
-    """Mounted in FastAPI."""
     outer = FastAPI()
     outer.mount(prefix, app)
     return outer

@@ -24,7 +24,6 @@ from tests.support.used import recorded
 
 
 def now(kind: str = "hour") -> Period:
-    """The period of this moment."""
     return period_at(kind, SystemClock.wall_ns() / SECOND_NS)
 
 

@@ -31,7 +31,6 @@ JSON = {"Content-Type": "application/json"}
 
 
 def nested(depth: int) -> bytes:
-    """Lists in lists."""
     return b"[" * depth + b"]" * depth
 
 
@@ -330,13 +329,11 @@ class AwayBook(FilledBook):
         self._reads = reads
 
     async def read(self):  # type: ignore[no-untyped-def]
-        """Fail, or not."""
         if not self._reads:
             raise self._error
         return await super().read()
 
     async def replace(self, said, *, author, expected=None):  # type: ignore[no-untyped-def]
-        """Fail."""
         raise self._error
 
 

@@ -27,12 +27,10 @@ from tests.support.waiting import eventually
 
 
 def in_starlette(api: Any) -> Any:
-    """Mounted in Starlette."""
     return Starlette(routes=[Mount(PREFIX, api)])
 
 
 def in_fastapi(api: Any) -> Any:
-    """Mounted in FastAPI."""
     app = FastAPI()
     app.mount(PREFIX, api)
     return app

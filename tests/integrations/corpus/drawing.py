@@ -66,7 +66,6 @@ class Draw(Random):
     """Draws one case."""
 
     def one(self, pool: Sequence[Any]) -> Any:
-        """One of several."""
         return pool[self.randrange(len(pool))]
 
     def some(self, pools: Mapping[str, Sequence[Any]], chance: float) -> dict[str, Any]:

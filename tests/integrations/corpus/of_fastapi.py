@@ -98,8 +98,6 @@ def answered(how: str) -> Any:
 
 
 class OfFastApi(Stand):
-    """The application."""
-
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw.settings())
         self.answer = "text"
@@ -165,7 +163,6 @@ class OfFastApi(Stand):
 
 
 def run(draw: Draw) -> list[Any]:
-    """Runs one case, step by step."""
     stand, said = OfFastApi(draw), list[Any]()
     for _ in range(draw.randrange(4, 11)):
         stand.meanwhile(draw.meanwhile())

@@ -93,7 +93,6 @@ class OfWsgi(Stand):
         self.build(draw)
 
     def build(self, draw: Draw) -> None:
-        """Make the application with its limits."""
         rules = [Rule(**rule) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
         self.app = RateLimitMiddleware(self._wsgi, rules=rules, guard=self.guard)
         self.limiters = [rule._limiter for rule in self.app._rules if rule._limiter is not None]
@@ -134,7 +133,6 @@ class OfFlask(OfWsgi):
     """The same of Flask: limits of a view, and of a function that it calls."""
 
     def build(self, draw: Draw) -> None:
-        """Make the application with its limits."""
         app = flask.Flask(__name__)
         defaults = draw.one(((), (), (), ("7/minute",)))
         limits = Limits(app=app, guard=self.guard, default_limits=defaults)
@@ -172,7 +170,6 @@ class OfFlask(OfWsgi):
 
 
 def run(draw: Draw, kind: type[OfWsgi] = OfWsgi) -> list[Any]:
-    """Runs one case, step by step."""
     stand, said = kind(draw), list[Any]()
     for _ in range(draw.randrange(4, 11)):
         stand.meanwhile(draw.meanwhile())
@@ -181,5 +178,4 @@ def run(draw: Draw, kind: type[OfWsgi] = OfWsgi) -> list[Any]:
 
 
 def run_flask(draw: Draw) -> list[Any]:
-    """The same of Flask."""
     return run(draw, OfFlask)

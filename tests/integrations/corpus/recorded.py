@@ -55,7 +55,6 @@ def in_full(kind: str, number: int, steps: list[str]) -> str:
 
 
 def record() -> None:
-    """Record what all cases answer now."""
     logging.disable()
     digests: dict[str, list[str]] = {}
     texts: list[str] = []

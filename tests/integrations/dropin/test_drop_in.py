@@ -55,7 +55,6 @@ def flask_quickstart(uri: str) -> str:
 
 
 def flask_client(uri: str) -> Any:
-    """A client of that application, in this process."""
     names: dict[str, Any] = {"__name__": "quickstart"}
     exec(flask_quickstart(uri), names)  # noqa: S102  # what its users copy
     return names["app"].test_client()

@@ -41,11 +41,9 @@ class AskedStrategy:
         self.storage = self._limiter.storage
 
     def hit(self, item: RateLimitItem = ITEM, *whom: str, cost: int = 1) -> bool:
-        """Charge `cost`."""
         return bool(self._said(self._limiter.hit(item, *whom, cost=cost)))
 
     def test(self, item: RateLimitItem = ITEM, *whom: str, cost: int = 1) -> bool:
-        """Ask whether `cost` could be charged."""
         return bool(self._said(self._limiter.test(item, *whom, cost=cost)))
 
     def stats(self, item: RateLimitItem = ITEM, *whom: str) -> WindowStats:
@@ -60,14 +58,12 @@ class AskedStrategy:
         return float(seconds % item.get_expiry())
 
     def clear(self, item: RateLimitItem = ITEM, *whom: str) -> None:
-        """Forget one key."""
         self._said(self._limiter.clear(item, *whom))
 
     def of(self, method: str, *arguments: Any, **named: Any) -> Any:
         return self._said(getattr(self.storage, method)(*arguments, **named))
 
     def admitted_of(self, attempts: int, item: RateLimitItem = ITEM, *whom: str) -> int:
-        """How many of so many hits in a row are admitted."""
         return sum(self.hit(item, *whom) for _ in range(attempts))
 
     @staticmethod
@@ -331,7 +327,6 @@ class PerJiffy(RateLimitItemPerMinute):
     """An item that says another window than its key does."""
 
     def get_expiry(self) -> int:
-        """Two seconds."""
         return 2
 
 

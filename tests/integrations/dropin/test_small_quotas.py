@@ -74,7 +74,6 @@ def test_clients_that_keep_to_retry_after_are_admitted_when_they_come_again(stra
 
 
 def sleep(seconds: float) -> None:
-    """Let so much time pass."""
     threading.Event().wait(seconds)
 
 

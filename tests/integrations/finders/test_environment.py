@@ -39,7 +39,6 @@ class Side:
         self.app: Any = self.build(rule)
 
     def build(self, rule: dict[str, Any]) -> Any:
-        """Make the application with one limit."""
         return RateLimitMiddleware(hello_wsgi, rules=[Rule(name="view", **rule)], guard=self.guard)
 
     def outcomes_in(self, environment: dict[str, Any]) -> Sequence[Outcome]:
@@ -47,10 +46,7 @@ class Side:
 
 
 class FlaskSide(Side):
-    """The same of Flask."""
-
     def build(self, rule: dict[str, Any]) -> Any:
-        """Make the application with one limit."""
         app = flask.Flask(__name__)
 
         @app.before_request

@@ -29,7 +29,6 @@ Ask = Callable[..., list[Any]]
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The clock of the agent."""
     return ManualClock(START_S)
 
 
@@ -61,7 +60,6 @@ def flask_application(agent: Agent, **settings: Any) -> Ask:
 
 @pytest.fixture(params=[fastapi_application, flask_application], ids=["fastapi", "flask"])
 def make_asking(request: pytest.FixtureRequest) -> Callable[..., Ask]:
-    """Makes an application of either framework."""
     make: Callable[..., Ask] = request.param
     return make
 

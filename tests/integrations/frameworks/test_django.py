@@ -82,7 +82,6 @@ ASYNCHRONY = pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consu
 
 @pytest.fixture(params=[sync_get, async_get], ids=["wsgi", "asgi"])
 def get(request: pytest.FixtureRequest) -> Get:
-    """Ask through one or the other of Django's handlers."""
     found: Get = request.param
     return found
 
@@ -95,14 +94,12 @@ def nothing_settled() -> None:
 
 @pytest.fixture(scope="session")
 def users() -> list[Any]:
-    """Two users, in a database."""
     django_project.prepare()
     return [get_user_model().objects.create_user(name) for name in ("ada", "bob")]
 
 
 @contextlib.contextmanager
 def configured(**setting: Any) -> Iterator[None]:
-    """The project with that setting."""
     with override_settings(RECONVERGE=setting):
         yield
 

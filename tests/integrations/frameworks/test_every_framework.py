@@ -43,18 +43,15 @@ OF_RULES = ("cost", "settle")
 
 
 def by_key(request: Any) -> Any:
-    """The key that the client sends."""
     return request.header(KEY)
 
 
 async def by_key_slowly(request: Any) -> Any:
-    """The same, awaited."""
     await asyncio.sleep(0)
     return request.header(KEY)
 
 
 def broken(_request: Any) -> str:
-    """A mistake of the application's."""
     raise ZeroDivisionError
 
 
@@ -66,14 +63,11 @@ def split(limits: str, settings: dict[str, Any]) -> tuple[list[Rule], dict[str, 
 
 
 def underscored(fields: dict[str, str]) -> dict[str, Any]:
-    """Header fields as keywords."""
     return {name.replace("-", "_"): value for name, value in fields.items()}
 
 
 @contextlib.contextmanager
 def asgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An application in the middleware."""
-
     async def answer(scope: Any, _receive: Any, send: Any) -> None:
         scope[OUTCOME].spend(3)
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -86,7 +80,6 @@ def asgi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def fastapi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An endpoint."""
     (rule,), others = split(limits, settings)
     app, declared = FastAPI(), of_fastapi.Limits(**others)
     declared.install(app)
@@ -102,8 +95,6 @@ def fastapi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An application in the middleware, on a thread."""
-
     def answer(environment: Any, start_response: Any) -> list[bytes]:
         environment[OUTCOME].spend(3)
         start_response("200 OK", [])
@@ -116,7 +107,6 @@ def wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def flask_view(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A view."""
     app = flask.Flask(__name__)
     (rule,), others = split(limits, settings)
     declared = of_flask.Limits(app=app, **others)
@@ -134,8 +124,6 @@ def flask_view(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def aiohttp_handler(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A handler, on a real server."""
-
     async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
         outcome = of_aiohttp.outcome_of(request)
         assert outcome is not None
@@ -156,7 +144,6 @@ def aiohttp_handler(limits: str, **settings: Any) -> Iterator[Ask]:
 
 
 def django(limits: str, get: Callable[..., Any], **settings: Any) -> Iterator[Ask]:
-    """The views of a project."""
     of_rule = {name.upper(): settings.pop(name) for name in OF_RULES if name in settings}
     setting = {name.upper(): value for name, value in settings.items()}
     rules = [{"LIMITS": limits, "NAME": "requests", **of_rule}]
@@ -167,13 +154,11 @@ def django(limits: str, get: Callable[..., Any], **settings: Any) -> Iterator[As
 
 @contextlib.contextmanager
 def django_wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A project on threads."""
     yield from django(limits, test_django.sync_get, **settings)
 
 
 @contextlib.contextmanager
 def django_asgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A project in an event loop."""
     yield from django(limits, test_django.async_get, **settings)
 
 
@@ -181,7 +166,6 @@ STATUS = {"OK": 200, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
 
 
 def grpc(serves: test_grpc.Serves, limits: str, settings: dict[str, Any]) -> Iterator[Ask]:
-    """Calls to a server."""
     rules, others = split(limits, settings)
     with serves(rules=rules, **others) as address:
         yield lambda *requests: [
@@ -193,13 +177,11 @@ def grpc(serves: test_grpc.Serves, limits: str, settings: dict[str, Any]) -> Ite
 
 @contextlib.contextmanager
 def grpc_on_threads(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A server on threads."""
     yield from grpc(test_grpc.on_threads, limits, settings)
 
 
 @contextlib.contextmanager
 def grpc_in_a_loop(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A server in an event loop."""
     yield from grpc(test_grpc.in_a_loop, limits, settings)
 
 
@@ -209,7 +191,6 @@ OF_HTTP = tuple(each for each in (*ON_THREADS, *IN_LOOPS) if each not in {grpc_o
 
 
 def of(frameworks: Sequence[Framework]) -> pytest.MarkDecorator:
-    """For each of these frameworks."""
     return pytest.mark.parametrize("framework", frameworks, ids=lambda each: each.__name__)
 
 

@@ -25,7 +25,6 @@ def app() -> flask.Flask:
 
 
 def hello() -> str:
-    """A view."""
     return "hello"
 
 

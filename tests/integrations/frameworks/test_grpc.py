@@ -45,7 +45,6 @@ class FleetSettings:
     """The methods of a server on threads."""
 
     def unary_unary(self, request: bytes, context: Any) -> bytes:
-        """One for one."""
         context.set_trailing_metadata((("theirs", "1"),))
         outcome = current_outcome()
         assert outcome is not None
@@ -53,15 +52,12 @@ class FleetSettings:
         return request
 
     def unary_stream(self, request: bytes, context: Any) -> Iterator[bytes]:
-        """Two for one."""
         yield from (request, request)
 
     def stream_unary(self, requests: Iterator[bytes], context: Any) -> bytes:
-        """One for all."""
         return b"".join(requests)
 
     def stream_stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """One for each."""
         yield from requests
 
     def reading(self, requests: Iterator[bytes], context: Any) -> bytes:
@@ -72,16 +68,13 @@ class FleetSettings:
         return b"".join(found)
 
     def aborting(self, request: bytes, context: Any) -> bytes:
-        """End with a status."""
         context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
         raise AssertionError
 
     def broken(self, request: bytes, context: Any) -> bytes:
-        """Fail."""
         raise ZeroDivisionError
 
     def endless(self, request: bytes, context: Any) -> Iterator[bytes]:
-        """Never end."""
         try:
             while True:
                 yield request
@@ -93,22 +86,18 @@ class SlowOrders:
     """The same in an event loop."""
 
     async def unary_unary(self, request: bytes, context: Any) -> bytes:
-        """One for one."""
         await asyncio.sleep(0)
         return FleetSettings().unary_unary(request, context)
 
     async def unary_stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        """Two for one."""
         for _ in range(2):
             yield request
             await asyncio.sleep(0)
 
     async def stream_unary(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        """One for all."""
         return b"".join([request async for request in requests])
 
     async def stream_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """One for each."""
         async for request in requests:
             await context.write(request)
 
@@ -121,16 +110,13 @@ class SlowOrders:
         return b"".join(found)
 
     async def aborting(self, request: bytes, context: Any) -> bytes:
-        """End with a status."""
         await context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
         raise AssertionError
 
     async def broken(self, request: bytes, context: Any) -> bytes:
-        """Fail."""
         raise ZeroDivisionError
 
     async def endless(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        """Never end."""
         try:
             while True:
                 yield request
@@ -219,8 +205,6 @@ def serving(request: pytest.FixtureRequest) -> Serves:
 
 
 class CallEnd:
-    """How a call has ended."""
-
     def __init__(
         self, address: str, method: str, *, kind: str | None = None, metadata: Any = (), count: int = 0
     ) -> None:

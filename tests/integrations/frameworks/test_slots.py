@@ -45,12 +45,10 @@ def agent() -> Agent:
 
 @pytest.fixture
 def render(agent: Agent) -> SlotLimiter:
-    """Its limiter."""
     return agent.limiter("render", SlotLimiter)
 
 
 def in_use(agent: Agent) -> int | None:
-    """How many slots are."""
     return agent.stats().limits["render"].in_use
 
 

@@ -29,8 +29,6 @@ class Body:
 
 
 def serving(body: Any) -> Any:
-    """An application that answers with that body."""
-
     def app(environment: Any, start_response: Any) -> Any:
         start_response("200 OK", [("Content-Type", "text/plain")])
         return body

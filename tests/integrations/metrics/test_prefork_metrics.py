@@ -86,7 +86,6 @@ class Prefork(Served):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Prefork]:
-    """A gunicorn of a test's own."""
     with Prefork(tmp_path) as started:
         started.sent = 1 + started.sent  # the request that it was found to listen by
         yield started

@@ -37,7 +37,6 @@ GET = 2
 
 
 def agent() -> Agent:
-    """An agent of one node, whose time stands still."""
     return Agent("memory://", clock=ManualClock())
 
 
@@ -82,7 +81,6 @@ LAYERS: dict[str, tuple[Callable[[], Layer], int]] = {
 
 
 def asked(stack: Stack) -> Answer:
-    """The answer to one GET through the middleware."""
     by_key = any(getattr(layer, "counts_by_key", False) for layer in stack.layers)
     app = LoadSheddingMiddleware(hello, stack, key_func=(lambda _: "ada") if by_key else None)
     return asyncio.run(asgi_answer(app, http_scope("/")))

@@ -32,7 +32,6 @@ DOCUMENT = {"plans": PLANS, "unknown": "free", "customers": {"acme": "pro"}}
 
 
 def request_of(customer: str | None, user: str = "ada") -> PlainRequest:
-    """A request of a user of a customer."""
     named = {} if customer is None else {"x-customer": customer}
     return PlainRequest(client="192.0.2.1", route="/items", headers={"x-user": user, **named})
 

@@ -36,12 +36,10 @@ KINDS = {"search": 1, "export": 4}
 
 
 def ask(method: str = "GET", path: str = "/", client: str = ADA, **headers: str) -> PlainRequest:
-    """A request of somebody."""
     return PlainRequest(method, path, client=client, headers=headers)
 
 
 def answers(guard: Guard, rule: Rule, *requests: PlainRequest) -> list[bool]:
-    """Whether requests may go on, one after the other."""
     declared = guard.declare(rule)
     return [bool(guard.check(request, [declared])) for request in requests]
 

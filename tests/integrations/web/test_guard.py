@@ -507,7 +507,6 @@ def test_a_guard_can_be_switched_off(agent: Agent) -> None:
 
 
 async def slow_key(request: Request) -> str | None:
-    """A key that has to be awaited."""
     await asyncio.sleep(0)
     return request.header("x-key")
 

@@ -48,12 +48,10 @@ def asks_of(agent: Agent) -> dict[str, int]:
 
 
 def in_a_loop(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
-    """The outcome of a request to an asynchronous framework."""
     return asyncio.run(guard.check_async(request, rules))
 
 
 def on_a_thread(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
-    """The outcome of a request to a framework without an event loop."""
     return guard.check(request, rules)
 
 

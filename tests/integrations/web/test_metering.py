@@ -30,18 +30,15 @@ OK = Response(200)
 
 @pytest.fixture
 def meter(clock: ManualClock) -> Meter:
-    """It has counted nothing yet."""
     return Meter(clock)
 
 
 @pytest.fixture
 def guard(agent: Agent, meter: Meter) -> Guard:
-    """A guard that counts in it."""
     return Guard(agent, key_func=BY_CUSTOMER, meter=meter)
 
 
 def request_of(customer: str | None = "acme", *, client: str = "192.0.2.1", route: str = "/items") -> PlainRequest:
-    """A request of a customer."""
     return PlainRequest(client=client, route=route, headers={} if customer is None else {"x-customer": customer})
 
 

@@ -31,7 +31,6 @@ from tests.support.applications.asking import ask_asgi, statuses
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Returns the warnings about rules that limit nothing."""
     return [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
 
 

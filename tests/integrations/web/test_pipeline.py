@@ -44,7 +44,6 @@ class BothGuards:
 
 
 def said(outcome: Outcome) -> dict[str, Any]:
-    """Returns all that can be seen of an outcome."""
     refusal = outcome.refusal
     return {
         "allowed": outcome.allowed,

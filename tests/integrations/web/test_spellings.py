@@ -92,8 +92,6 @@ def spellings(path: str) -> list[str]:
 
 
 class Spelled(NamedTuple):
-    """The answer of a server, if any."""
-
     status: str
     reached: bool
 

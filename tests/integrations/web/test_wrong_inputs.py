@@ -49,7 +49,6 @@ HEADER: Any = by_header
 
 
 def nothing() -> str:
-    """A function that takes nothing."""
     return "no"
 
 
@@ -58,7 +57,6 @@ async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
 
 
 def wsgi_app(_environment: Any, _start_response: Any) -> list[bytes]:
-    """An application that answers nothing."""
     return []
 
 

@@ -15,8 +15,6 @@ HERE: Final = "127.0.0.1"
 
 @dataclass
 class Answer:
-    """The answer of an application."""
-
     status: int
     pairs: list[tuple[str, str]]
     """All header fields, in order, with names in small letters."""
@@ -95,8 +93,6 @@ def answer_of(sent: list[dict[str, Any]]) -> Answer:
 
 
 def ask_asgi(app: Any, path: str = "/", *, times: int = 1, **details: Any) -> list[Answer]:
-    """Ask an ASGI application several times, one after the other."""
-
     async def ask() -> list[Answer]:
         return [await asgi_answer(app, http_scope(path, **details)) for _ in range(times)]
 

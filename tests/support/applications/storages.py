@@ -19,7 +19,6 @@ def storage_at(uri: str, **options: Any) -> Any:
 
 
 def limiter_at(uri: str, strategy: str, **options: Any) -> Any:
-    """A strategy of the library on that storage."""
     storage = storage_at(uri, **options)
     strategies: dict[str, Any] = dict(AIO_STRATEGIES if isinstance(storage, AsyncReconvergeStorage) else STRATEGIES)
     return strategies[strategy](storage)

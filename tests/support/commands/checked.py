@@ -57,7 +57,6 @@ class Said:
 
     @property
     def all(self) -> str:
-        """Wherever it was printed."""
         return self.stdout + self.stderr
 
 

@@ -23,7 +23,6 @@ class Parrot:
 
     @property
     def url(self) -> str:
-        """Where a hub finds it."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:

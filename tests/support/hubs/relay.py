@@ -39,7 +39,6 @@ class Relay:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def heal(self) -> None:
-        """Lose nothing any more."""
         self.lose_replies = self.lose_requests = 0.0
 
     def __enter__(self) -> Self:

@@ -243,7 +243,6 @@ class Mangling(MemoryHub):
     """Puts keys into some other form, as a careless encoding does."""
 
     def mangle(self, key: str) -> str:
-        """Spoils a key."""
         return key.casefold()
 
     async def exchange(self, batch: Batch) -> Answer:

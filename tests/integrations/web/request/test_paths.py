@@ -44,7 +44,6 @@ LONG: Final = 8_000
 
 
 def falls_under(rule: str, path: str, **of_request: Any) -> bool:
-    """Whether a request for a path falls under a rule's."""
     return Places([rule]).find(PlainRequest(path=path, **of_request)) == rule
 
 
@@ -197,7 +196,6 @@ def test_a_router_that_fails_when_asked_leaves_the_request_limited(guard: Guard)
 
 
 def rules(*paths: str) -> list[Rule]:
-    """One rule about these paths."""
     return [Rule(limits="1/hour", name="login", paths=paths)]
 
 
@@ -226,7 +224,6 @@ async def live(app: Any, *paths: str, root_path: str = "") -> None:
 
 
 def plain_wsgi(_environment: Any, _start_response: Any) -> list[bytes]:
-    """Likewise, of WSGI."""
     return []
 
 
@@ -254,8 +251,6 @@ def fastapi() -> FastAPI:
 
 
 def litestar() -> Litestar:
-    """With a login."""
-
     @get("/login")
     async def login() -> str:
         return "yes"
@@ -264,19 +259,16 @@ def litestar() -> Litestar:
 
 
 def limited(app: Any, *paths: str) -> RateLimitMiddleware:
-    """An application with a rule around it."""
     return RateLimitMiddleware(app, rules=rules(*paths), agent="memory://")
 
 
 def flask_app(prefix: str = "") -> flask.Flask:
-    """With a login."""
     app = flask.Flask("reached")
     app.add_url_rule(f"{prefix}/login", "login", lambda: "yes")
     return app
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Returns the warnings about paths that lead nowhere."""
     return [record.getMessage() for record in caplog.records if "limits nothing at its path" in record.getMessage()]
 
 
@@ -357,7 +349,6 @@ class Rest(Convertor[str]):
         return value
 
     def to_string(self, value: str) -> str:
-        """Likewise."""
         return value
 
 

@@ -85,19 +85,16 @@ async def nowhere(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 def by_asgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks the middleware for ASGI."""
     return asyncio.run(statuses_of(RateLimitMiddleware(nowhere, rules=declared, agent="memory://"), path, times))
 
 
 def by_fastapi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks FastAPI with the same middleware inside."""
     app = FastAPI()
     app.add_middleware(RateLimitMiddleware, rules=declared, agent="memory://")
     return asyncio.run(statuses_of(app, path, times))
 
 
 def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks the middleware for WSGI."""
     found: list[int] = []
 
     def start(status: str, _headers: Any, _error: Any = None) -> None:
@@ -115,7 +112,6 @@ def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
 
 
 def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks Flask behind the middleware for WSGI."""
     app = flask.Flask(__name__)
     limited: Any = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")
     app.wsgi_app = limited  # type: ignore[method-assign]
