@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from chaos.judge.case import Case
+from chaos.judge.case import Case, Expectation
 from chaos.judge.checker import violations
 from chaos.judge.history import OK, Ages, Asked, Decide, Exchange, Late, Life, Sight, View
 from reconverge.clock import SECOND_NS
@@ -106,3 +106,7 @@ def good_story() -> Story:
 def kinds(case: Case) -> set[str]:
     """Returns the kinds of violations that the judge finds."""
     return {violation.kind for violation in violations(case)}
+
+
+def meets(expectation: Expectation, case: Case) -> bool:
+    return not list(expectation(case))
