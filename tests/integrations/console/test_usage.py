@@ -74,13 +74,6 @@ def test_each_kind_of_periods_has_a_chart(client: Browser, kind: str, periods: i
     assert periods == len(chart(client, period=kind)["points"])
 
 
-def test_wrong_questions_are_told(client: Browser) -> None:
-    """And a visitor without a token is told nothing."""
-    assert 422 == client.get("/usage?period=week", headers=READS).status_code
-    assert 400 == client.get("/usage?more=1", headers=READS).status_code
-    assert 401 == client.get("/usage").status_code
-
-
 def test_where_no_usage_is_added_up_that_is_said() -> None:
     """An agent without a hub is such a case."""
     alone = Agent("memory://")

@@ -280,7 +280,6 @@ def places(said: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(said: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A table with something else at one place."""
     if not path:
         return value
     copy = said.copy()

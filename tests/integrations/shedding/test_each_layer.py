@@ -16,7 +16,7 @@ from reconverge.clock import ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.integrations.shedding.prometheus import StackCollector
-from reconverge.limiter.switches import OFF, ON, SHADOW, Switch
+from reconverge.limiter.switches import OFF, ON, SHADOW
 from reconverge.shedding import (
     AdaptiveConcurrency,
     Arrival,
@@ -129,18 +129,6 @@ class TestEachLayer:
 
         assert 200 == asked(stack).status
         assert {"refused": 0, "would_refuse": 0, "on": 0, "shadow": 0, "off": 1} == counted(stack, name)
-
-    def test_it_is_switched_while_requests_come(self, name: str) -> None:
-        """Refused, let through in shadow, not asked, and refused again."""
-        make, status = LAYERS[name]
-        stack = Stack(make())
-        found = []
-        switches: tuple[Switch, ...] = (ON, SHADOW, OFF, ON)
-        for switch in switches:
-            stack.switch(name, switch)
-            found.append(asked(stack).status)
-
-        assert [status, 200, 200, status] == found
 
 
 class Renders:
