@@ -82,5 +82,4 @@ def exchange_threads() -> list[ThreadRunner]:
 
 
 def open_files() -> int:
-    """How many file descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))

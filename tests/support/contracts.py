@@ -116,7 +116,6 @@ class ApiClient:
         return self.send("PUT", path, json=said, **details)
 
     def post(self, path: str, said: Any = None, **details: Any) -> httpx.Response:
-        """The response to a POST of JSON, or of nothing."""
         return self.send("POST", path, **({} if said is None else {"json": said}), **details)
 
     def delete(self, path: str, **details: Any) -> httpx.Response:

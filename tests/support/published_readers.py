@@ -110,8 +110,6 @@ class ReadingNode:
 
 
 class SettingsNode(ReadingNode):
-    """A node that reads settings."""
-
     magic = settings.MAGIC
 
     def __init__(self, hub: TroubledHub | None = None) -> None:

@@ -79,7 +79,6 @@ class RedisCluster(Servers):
             assert said == "+OK", said
 
     def start(self) -> Self:
-        """Start all servers, and have them form a cluster."""
         for number, server in enumerate(self.servers):
             self._stack.enter_context(server)
             server.command("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))

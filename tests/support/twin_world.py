@@ -182,7 +182,6 @@ class TwinWorld:
             self.reservations[number % len(self.reservations)].spend(self._cost(cost))
 
     def leave(self, number: int) -> None:
-        """Leave the block of a reservation."""
         if self.reservations:
             with self.reservations.pop(number % len(self.reservations)):
                 pass

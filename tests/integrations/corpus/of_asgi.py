@@ -125,11 +125,3 @@ class OfAsgi(Stand):
         except Exception as error:  # noqa: BLE001  # of the application
             sent.append(repr(error))
         return sent, seen_in(scope.get(OUTCOME))
-
-
-def run(draw: Draw) -> list[Any]:
-    stand, said = OfAsgi(draw), list[Any]()
-    for _ in range(draw.randrange(4, 11)):
-        stand.meanwhile(draw.meanwhile())
-        said.append(stand.said(draw))
-    return [*said, stand.counted()]

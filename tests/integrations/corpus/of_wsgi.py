@@ -84,8 +84,6 @@ HOW: Final = ("answers", "answers", "streams", "fails")
 
 
 class OfWsgi(Stand):
-    """An application behind the middleware."""
-
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw.settings())
         self.answer: tuple[Any, str] = [], "answers"
@@ -167,15 +165,3 @@ class OfFlask(OfWsgi):
 
     def outcomes_in(self, environment: dict[str, Any]) -> list[Outcome]:
         return list(environment.get(OUTCOMES, ()))
-
-
-def run(draw: Draw, kind: type[OfWsgi] = OfWsgi) -> list[Any]:
-    stand, said = kind(draw), list[Any]()
-    for _ in range(draw.randrange(4, 11)):
-        stand.meanwhile(draw.meanwhile())
-        said.append(stand.said(draw))
-    return [*said, stand.counted()]
-
-
-def run_flask(draw: Draw) -> list[Any]:
-    return run(draw, OfFlask)

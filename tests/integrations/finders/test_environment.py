@@ -32,8 +32,6 @@ def by_nothing() -> str:
 
 
 class Side:
-    """An application behind the middleware."""
-
     def __init__(self, rule: dict[str, Any], common: dict[str, Any]) -> None:
         self.guard = Guard(Agent("memory://"), **common)
         self.app: Any = self.build(rule)

@@ -34,7 +34,6 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def agent(clock: ManualClock) -> Agent:
-    """An agent without a hub, under that clock."""
     return Agent(clock=clock)
 
 

@@ -28,7 +28,9 @@ from reconverge.integrations import asgi as of_asgi
 from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations import flask as of_flask
 from reconverge.integrations import wsgi as of_wsgi
+from reconverge.usage import Meter
 from tests.integrations.frameworks import test_django, test_grpc
+from tests.support.applications import django_project
 from tests.support.applications.asking import ask_asgi, ask_wsgi
 from tests.support.servers import free_port
 
@@ -36,10 +38,10 @@ KEY = "x-api-key"
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 Ask = Callable[..., list[int]]
-"""Asks once for each mapping of header fields, and returns the statuses."""
+"""Asks once for each mapping of header fields, of which `method` is none, and returns the statuses."""
 Framework = Callable[..., contextlib.AbstractContextManager[Ask]]
 """Makes an application under rules whose limit is called `requests`; each request says that it has used three."""
-OF_RULES = ("cost", "settle")
+OF_RULES = ("cost", "exempt_when", "methods", "settle")
 
 
 def by_key(request: Any) -> Any:
@@ -211,6 +213,29 @@ def test_an_application_says_itself_what_it_has_used(framework: Framework, agent
         assert [200, 200, 429] == ask({}, {}, {})
 
 
+ROUTES: dict[Framework, str] = {
+    flask_view: "root",
+    django_wsgi: f"{django_project.HERE}.spending",
+    django_asgi: f"{django_project.HERE}.spending",
+    grpc_on_threads: "/shop.Orders/unary_unary",
+    grpc_in_a_loop: "/shop.Orders/unary_unary",
+    fastapi: "/",
+    aiohttp_handler: "/",
+}
+"""The route of the request as each calls it; the bare protocols know of none."""
+
+
+@EACH
+def test_a_meter_comes_to_what_was_charged(framework: Framework, agent: Agent) -> None:
+    """For each client and route: what was used of the estimates, and what was refused."""
+    meter, route = Meter(), ROUTES.get(framework, "")
+    with framework("15/hour", agent=agent, meter=meter, key_func=by_key, cost=10, settle=SPENT) as ask:
+        ask({KEY: "a"}, {KEY: "a"}, {KEY: "a"}, {KEY: "b"})
+
+    counted = {tuple(each.key): tuple(each.counts) for each in meter.take()}
+    assert {("a", "requests", route): (6, 2, 1), ("b", "requests", route): (3, 1, 0)} == counted
+
+
 @EACH
 @pytest.mark.parametrize("trusted", [(), ("127.0.0.0/8", "192.0.2.0/24")], ids=["nobody", "proxy"])
 def test_forwarding_fields_are_believed_of_trusted_proxies_only(
@@ -253,14 +278,23 @@ def test_a_coroutine_function_is_awaited_in_a_loop(framework: Framework, agent: 
 
 
 @of(ON_THREADS)
-def test_a_coroutine_function_is_refused_on_threads(framework: Framework, agent: Agent) -> None:
+@pytest.mark.parametrize("setting", ["key_func", "exempt_when"], ids=["of all rules", "of one"])
+def test_a_coroutine_function_is_refused_on_threads(framework: Framework, agent: Agent, setting: str) -> None:
     """When it is declared, as nothing would await it."""
-    wrong = pytest.raises((InvalidSetting, ImproperlyConfigured), match=r"coroutine|await")
-    with wrong, framework("1/hour", agent=agent, key_func=by_key_slowly):
+    settings: dict[str, Any] = {setting: by_key_slowly}
+    wrong = pytest.raises((InvalidSetting, ImproperlyConfigured), match=r"coroutine function|cannot await")
+    with wrong, framework("1/hour", agent=agent, **settings):
         raise AssertionError
 
 
-@of([asgi, fastapi, wsgi, flask_view, aiohttp_handler])
+@of([asgi, wsgi])
+def test_methods_are_in_capitals(framework: Framework, agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    with framework("1/hour", agent=agent, methods=["POST"]) as ask:
+        assert [200, 429] == ask({"method": "POST"}, {"method": "post"})
+
+
+@of([asgi, fastapi, wsgi, flask_view, aiohttp_handler, grpc_on_threads])
 def test_a_guard_comes_with_its_settings(framework: Framework, agent: Agent) -> None:
     """Others beside it would have no effect, and are named."""
     with pytest.raises(InvalidSetting, match="key_func"), framework("1/hour", guard=Guard(agent), key_func=by_key):

@@ -19,7 +19,7 @@ import pytest
 from google.protobuf import any_pb2, duration_pb2
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations import Addresses, Guard, Rule
+from reconverge.integrations import Addresses, Rule
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,
     RateLimitInterceptor,
@@ -41,7 +41,7 @@ ended = threading.Event()
 """Set when a stream without an end has ended all the same."""
 
 
-class FleetSettings:
+class Orders:
     """The methods of a server on threads."""
 
     def unary_unary(self, request: bytes, context: Any) -> bytes:
@@ -87,7 +87,7 @@ class SlowOrders:
 
     async def unary_unary(self, request: bytes, context: Any) -> bytes:
         await asyncio.sleep(0)
-        return FleetSettings().unary_unary(request, context)
+        return Orders().unary_unary(request, context)
 
     async def unary_stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         for _ in range(2):
@@ -143,7 +143,7 @@ def on_threads(*arguments: Any, address: str = "127.0.0.1:0", **settings: Any) -
     """A server on threads; where it listens."""
     interceptor = RateLimitInterceptor(*arguments, **settings)
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[interceptor], options=OPTIONS)
-    server.add_generic_rpc_handlers((handlers(FleetSettings()),))
+    server.add_generic_rpc_handlers((handlers(Orders()),))
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -186,7 +186,7 @@ def in_a_loop(*arguments: Any, address: str = "127.0.0.1:0", orders: object = No
 @contextlib.contextmanager
 def with_handlers_on_threads(*arguments: Any, **settings: Any) -> Iterator[str]:
     """A server in an event loop whose handlers are ordinary functions, which it runs on threads."""
-    with in_a_loop(*arguments, orders=FleetSettings(), **settings) as address:
+    with in_a_loop(*arguments, orders=Orders(), **settings) as address:
         yield address
 
 
@@ -199,7 +199,6 @@ BOTH = pytest.mark.parametrize("serving", [on_threads, in_a_loop])
 
 @pytest.fixture(params=[on_threads, in_a_loop, with_handlers_on_threads])
 def serving(request: pytest.FixtureRequest) -> Serves:
-    """Each kind of server."""
     found: Serves = request.param
     return found
 
@@ -232,7 +231,6 @@ class CallEnd:
 
 
 def codes(address: str, *methods: str, **settings: Any) -> list[str]:
-    """How calls have ended, one after the other."""
     return [CallEnd(address, method, **settings).code.name for method in methods]
 
 
@@ -311,32 +309,6 @@ def test_methods_of_http_are_no_methods_of_grpc() -> None:
     for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
         with pytest.raises(InvalidSetting, match="paths="):
             kind(rules=[Rule(limits="1/hour", methods=["/shop.Orders/Place"])])
-
-
-def test_a_guard_comes_with_its_settings() -> None:
-    """Whoever gives others besides is told which, as they would have no effect."""
-    for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
-        with pytest.raises(InvalidSetting, match="fail, key_func"):
-            kind("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_rpc)
-
-
-def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
-    """Nobody would await them, of a guard neither; the other one does."""
-
-    async def slowly(request: Any) -> str:
-        await asyncio.sleep(0)
-        return str(request.header("tenant"))
-
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor("1/hour", key_func=slowly)
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor("1/hour", guard=Guard("memory://", key_func=slowly))
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor(rules=[Rule(limits="1/hour", key_func=slowly)])
-    with in_a_loop("1/hour", key_func=slowly) as address:
-        found = [codes(address, "unary_unary", metadata=(("tenant", name),)) for name in ("a", "b", "a")]
-
-    assert [["OK"], ["OK"], ["RESOURCE_EXHAUSTED"]] == found
 
 
 # -------------------------------------------------------------------- messages
@@ -473,6 +445,3 @@ def test_those_who_come_through_a_unix_socket_count_together(serving: Serves, tm
         found = [codes(address, "unary_unary", metadata=metadata) for metadata in forged]
 
     assert [["OK"], ["RESOURCE_EXHAUSTED"]] == found
-
-
-# -------------------------------------------------------------------- what goes wrong

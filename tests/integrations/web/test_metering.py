@@ -152,6 +152,15 @@ def test_the_identity_is_the_key_without_scope_route_and_method(guard: Guard, me
     assert ("acme", "scoped", "/items") == taken.key
 
 
+def test_the_route_is_the_pattern_of_a_rules_own_path_where_there_is_no_other(guard: Guard, meter: Meter) -> None:
+    """However many paths it stands for."""
+    rule = Rule(limits="9/hour", name="items", paths=["/items/{number}"])
+    for number in range(2):
+        ask(guard, rule, request=PlainRequest(path=f"/items/{number}", headers={"x-customer": "acme"}))
+
+    assert {"/items/{number}"} == {each.key.route for each in meter.take()}
+
+
 @pytest.mark.parametrize("missing", ["address", "shared"])
 def test_requests_without_a_key_are_one_identity(guard: Guard, meter: Meter, missing: str) -> None:
     """However many addresses they come from; each address has its own count in the limit all the same."""

@@ -1,11 +1,9 @@
-"""A Django project in one file: its setting RECONVERGE is what TEST_RECONVERGE says, in JSON."""
+"""A Django project in one file, whose setting RECONVERGE is the test's."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import json
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,9 +11,7 @@ from typing import Any
 
 import django
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 from django.core.management import call_command
-from django.core.wsgi import get_wsgi_application
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
 from django.urls import include, path
 from django.utils.decorators import method_decorator
@@ -37,13 +33,12 @@ if not settings.configured:
         DATABASES={
             "default": {
                 "ENGINE": "django.db.backends.sqlite3",
-                "NAME": os.environ.get("TEST_DATABASE")
-                or str(Path(tempfile.mkdtemp(prefix="reconverge-test-")) / "db"),
+                "NAME": str(Path(tempfile.mkdtemp(prefix="reconverge-test-")) / "db"),
             }
         },
         INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"],
         MIDDLEWARE=MIDDLEWARE,
-        RECONVERGE=json.loads(os.environ.get("TEST_RECONVERGE", "{}")),
+        RECONVERGE={},
         ROOT_URLCONF=HERE,
         SECRET_KEY=HERE,
         SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
@@ -195,7 +190,3 @@ urlpatterns = [
 
 def prepare() -> None:
     call_command("migrate", verbosity=0)
-
-
-wsgi = get_wsgi_application() if os.environ.get("TEST_SERVER") == "wsgi" else None
-asgi = get_asgi_application() if os.environ.get("TEST_SERVER") == "asgi" else None

@@ -207,7 +207,6 @@ def serve_gunicorn(name: str, port: int) -> None:
 
 
 def application(name: str) -> Any:
-    """Returns the application that gunicorn serves."""
     plant()
     return flask_inside() if name == "flask" else django(serve=None)
 

@@ -12,7 +12,6 @@ from reconverge.integrations.limits_storage import AsyncReconvergeStorage, Recon
 
 
 def storage_at(uri: str, **options: Any) -> Any:
-    """The storage of that URI, which is one of ours."""
     storage: Any = storage_from_string(uri, **options)
     assert isinstance(storage, ReconvergeStorage | AsyncReconvergeStorage)
     return storage
