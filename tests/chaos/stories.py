@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from chaos.judge.case import Case
+from chaos.judge.case import Case, Expectation
 from chaos.judge.checker import violations
 from chaos.judge.history import OK, Ages, Asked, Decide, Exchange, Late, Life, Sight, View
 from reconverge.clock import SECOND_NS
@@ -30,7 +30,6 @@ class Story:
         self.lives = [Life("ours", node, pid=100 + node, facts={}) for node in range(nodes)]
 
     def admits(self, node: int, at_s: float, cost: int = 1, **changes: Any) -> None:
-        """A node admits something."""
         t_ns = ns(at_s)
         wall_ns = EPOCH * SECOND_NS + t_ns
         decision = Decide(t_ns, 5_000, "ada", cost, True, wall_ns // SECOND_NS, wall_ns, wall_ns, known=True)
@@ -107,3 +106,7 @@ def good_story() -> Story:
 def kinds(case: Case) -> set[str]:
     """Returns the kinds of violations that the judge finds."""
     return {violation.kind for violation in violations(case)}
+
+
+def meets(expectation: Expectation, case: Case) -> bool:
+    return not list(expectation(case))

@@ -19,7 +19,6 @@ from chaos.judge.asks import (
     waits_for_no_silent_hub,
     waits_no_longer,
 )
-from chaos.judge.case import Case, Expectation
 from chaos.judge.history import UNKNOWN, Beside
 from chaos.judge.verdict import Verdict
 from chaos.names import OURS
@@ -28,16 +27,11 @@ from chaos.scenarios.catalogue import scenario_of
 from chaos.scenarios.scenario import Spell
 from chaos.supervisor import run
 from reconverge.clock import SECOND_NS
-from tests.chaos.stories import Story, ns
+from tests.chaos.stories import Story, meets, ns
 from tests.chaos.test_chaos import SEED, needs
 
 GRAIN_S = GRAIN_NS / SECOND_NS
 WITHIN_S = WITHIN_NS / SECOND_NS
-
-
-def meets(expectation: Expectation, case: Case) -> bool:
-    """Whether a case is as expected."""
-    return not list(expectation(case))
 
 
 def asked_story(*waits: tuple[float, int], late_ns: int = 0) -> Story:

@@ -19,7 +19,6 @@ from reconverge.limit import FIXED_WINDOW, Limit
 
 
 def plan_of(directory: Path, keys_max: int) -> Plan:
-    """A node with room for so many keys."""
     return Plan(
         rivals_url="",
         shards=1,

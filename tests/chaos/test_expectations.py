@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.judge.case import Case, Expectation
 from chaos.judge.expectations import (
     admits_all_the_time,
     comes_back_spread_out,
@@ -29,12 +28,7 @@ from chaos.judge.expectations import (
 )
 from chaos.judge.figures import figures
 from chaos.judge.history import Part, Sight
-from tests.chaos.stories import Story, good_story, ns
-
-
-def meets(expectation: Expectation, case: Case) -> bool:
-    """Whether a case is as expected."""
-    return not list(expectation(case))
+from tests.chaos.stories import Story, good_story, meets, ns
 
 
 def test_a_node_that_noticed_nothing_is_found() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chaos.faults.attacks import HUB_BYTES
 from chaos.fleet.watchdog import innermost_frame
-from chaos.judge.case import Case, Expectation
+from chaos.judge.case import Case
 from chaos.judge.checker import HUNG
 from chaos.judge.hardness import (
     admits_newcomers,
@@ -27,14 +27,9 @@ from chaos.judge.hardness import (
 )
 from chaos.judge.history import Health, Unsure
 from reconverge.limit import FIXED_WINDOW, Limit
-from tests.chaos.stories import Story, good_story, kinds, ns
+from tests.chaos.stories import Story, good_story, kinds, meets, ns
 
 HOURLY = Limit(100, 3600.0, algorithm=FIXED_WINDOW)
-
-
-def meets(expectation: Expectation, case: Case) -> bool:
-    """Whether a case is as expected."""
-    return not list(expectation(case))
 
 
 def with_facts(**facts: Any) -> Case:

@@ -48,19 +48,8 @@ QUICK = {
 }
 
 
-KEPT = (
-    "key-flood",
-    "key-flood-small-hub",
-    "nonsense-hub",
-    "nonsense-hub-object",
-    "gevent-worker",
-    "signal-storm",
-    "crash-loop",
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", QUICK)
 def test_ours_keeps_its_promises_and_rivals_beside_it_are_caught(name: str) -> None:
     """Each in its short form; rivals that would hold up the others have a test of their own."""
     scenario = replace(QUICK[name], rivals=tuple(rival for rival in QUICK[name].rivals if not rival.alone))

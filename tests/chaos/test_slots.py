@@ -54,7 +54,6 @@ class Work(Story):
         self.lives[node].facts = None
 
     def case_of_slots(self, **changes: object) -> Case:
-        """The story as it came out."""
         for life in self.lives:
             if not life.views and life.facts is not None:
                 self.knows(life.node, 5.5, 0)

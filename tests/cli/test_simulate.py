@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from reconverge.simulation import COMPARED
-from tests.support.commands.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
+from tests.support.commands.checked import COLUMNS
+from tests.support.commands.simulated import is_png, mistake, needs_other_files, say, told
 
 SMALL = ("--nodes", "4", "--limit", "50/10s", "--windows", "4", "--seeds", "1")
 FIELDS = {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from reconverge.simulation.studies import tuning
-from tests.support.commands.simulated import COLUMNS, is_png, needs_other_files, say, told
+from tests.support.commands.checked import COLUMNS
+from tests.support.commands.simulated import is_png, needs_other_files, say, told
 
 SMALL = ("--nodes", "3", "--limit", "40/10s", "--algorithm", "fixed-window", "--seeds", "1")
 OPTION = {

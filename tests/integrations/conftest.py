@@ -19,7 +19,6 @@ START_S = 1_700_000_000.0
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock of the test's own."""
     return ManualClock(start=START_S)
 
 
@@ -31,7 +30,6 @@ def agent(clock: ManualClock) -> Agent:
 
 @pytest.fixture
 def guard(agent: Agent) -> Guard:
-    """A guard with nothing but defaults."""
     return Guard(agent)
 
 

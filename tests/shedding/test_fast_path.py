@@ -34,7 +34,7 @@ from reconverge.shedding import (
 )
 from reconverge.shedding.fast_path import Passage
 from reconverge.testing import ManualClock
-from tests.support.applications.asking import asgi_answer, ask_wsgi, http_scope
+from tests.support.applications.asking import asgi_answer, ask_wsgi, hello, hello_wsgi, http_scope
 
 RATES: Final = ("3/minute", "1000/minute", "2/second; 5/minute", "1000000000000/hour")
 KINDS: Final = ("rate", "concurrency", "fleet", "worker", "busy")
@@ -178,18 +178,6 @@ def test_both_ways_are_one(made: dict[str, Any], steps: list[tuple[str, Any, Any
     assert sides[0].held() == sides[1].held()
 
 
-async def hello(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answers with a field of its own."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
-    await send({"type": "http.response.body", "body": b"hello"})
-
-
-def hello_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
-    """The same."""
-    start_response("200 OK", [("X-Own", "1")])
-    return [b"hello"]
-
-
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(made=SETTINGS, times=st.integers(1, 6), change=st.booleans(), fields=st.booleans())
 def test_responses_of_both_ways_are_one(made: dict[str, Any], times: int, change: bool, fields: bool) -> None:
@@ -237,7 +225,6 @@ def usual() -> list[Layer]:
 
 
 def goes_straight(stack: Stack) -> bool:
-    """Whether a request does."""
     return isinstance(stack.enter("ada"), Passage)
 
 

@@ -24,7 +24,6 @@ SECOND = 10**9
 
 
 def admitted(shedder: FleetShedder, rank: int, times: int, now_ns: int = 0) -> int:
-    """How many of so many requests of a class are admitted."""
     return sum(not isinstance(shedder.enter(Arrival("", rank, now_ns)), ShedRefusal) for _ in range(times))
 
 

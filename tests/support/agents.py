@@ -56,12 +56,10 @@ def node_of(agent: Agent) -> str:
 
 
 def exchanges_of(agent: Agent) -> int:
-    """How many exchanges were answered."""
     return agent.stats().exchanges[0].exchanges
 
 
 def admitted_of(limiter: RateLimiter, attempts: int, key: str = "ada") -> int:
-    """How many of so many requests are admitted."""
     return sum(limiter.allow(key) for _ in range(attempts))
 
 
@@ -84,5 +82,4 @@ def exchange_threads() -> list[ThreadRunner]:
 
 
 def open_files() -> int:
-    """How many file descriptors this process has open."""
     return len(list(Path("/proc/self/fd").iterdir()))

@@ -23,7 +23,6 @@ class Mosquitto(Server):
 
     @property
     def url(self) -> str:
-        """Where a hub finds it."""
         return f"mqtt://127.0.0.1:{self.port}"
 
     def start(self) -> Self:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from tests.support.servers import accepts, free_port
-from tests.support.waiting import eventually
+from tests.support.applications.threaded import running, uvicorn_of
 
 T = TypeVar("T")
 PREFIX: Final = "/admin/limits"
@@ -38,22 +35,13 @@ def apart(work: Coroutine[Any, Any, T]) -> T:
 @contextmanager
 def served(pages: Any, *others: Mount) -> Iterator[str]:
     """The address of a console that is mounted under a prefix, beside other applications."""
-    port = free_port()
-    app = Starlette(routes=[*others, Mount(PREFIX, pages)])
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+    server = uvicorn_of(Starlette(routes=[*others, Mount(PREFIX, pages)]))
     pages.state.pages.going_on = lambda: not server.should_exit
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        eventually(lambda: accepts(port), "the server to listen")
+    with running(server) as port:
         yield f"http://127.0.0.1:{port}{PREFIX}/"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 def sign_in(page: Page, address: str, token: str) -> None:
-    """Do what an operator does."""
     page.goto(address)
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()

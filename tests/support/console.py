@@ -28,15 +28,12 @@ class Browser:
         return self._client.cookies
 
     def send(self, method: str, path: str, **details: Any) -> httpx.Response:
-        """The response to one request."""
         return self._runner.run(self._client.request(method, path, **details))
 
     def get(self, path: str, **details: Any) -> httpx.Response:
-        """The response to a GET."""
         return self.send("GET", path, **details)
 
     def post(self, path: str, **details: Any) -> httpx.Response:
-        """The response to a POST."""
         return self.send("POST", path, **details)
 
     def sign_in(self, token: str) -> httpx.Response:

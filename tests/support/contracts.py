@@ -61,7 +61,6 @@ class LocalContracts:
                 limiter.hit(key)
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """How a customer stands."""
         standings = [
             LimitStanding(term, limiter.test(key), limiter.usage(key))
             for limiter, term, key in self._asked(customer, facts)
@@ -69,7 +68,6 @@ class LocalContracts:
         return explained(customer, self._plan(customer), standings)
 
     def reset(self, customer: str, **facts: str) -> None:
-        """Forget what a customer has used."""
         for limiter, _, key in self._asked(customer, facts, lenient=True):
             limiter.reset(key)
 
@@ -112,17 +110,13 @@ class ApiClient:
         return asyncio.run(ask())
 
     def get(self, path: str, **details: Any) -> httpx.Response:
-        """The response to a GET."""
         return self.send("GET", path, **details)
 
     def put(self, path: str, said: Any, **details: Any) -> httpx.Response:
-        """The response to a PUT of JSON."""
         return self.send("PUT", path, json=said, **details)
 
     def post(self, path: str, said: Any = None, **details: Any) -> httpx.Response:
-        """The response to a POST of JSON, or of nothing."""
         return self.send("POST", path, **({} if said is None else {"json": said}), **details)
 
     def delete(self, path: str, **details: Any) -> httpx.Response:
-        """The response to a DELETE."""
         return self.send("DELETE", path, **details)

@@ -175,12 +175,10 @@ class SmallWorld:
         self.passes(INTERVAL_NS)
 
     def hits_and_exchanges(self, index: int, times: int, cost: int = 1) -> None:
-        """Requests are decided from memory, and then their node exchanges."""
         self.hits(index, times, cost)
         self.exchanges(index)
 
     def asks_for_an_interval(self, index: int, times: int, cost: int = 1, *, cancelled: bool = False) -> None:
-        """Requests ask, and an interval passes."""
         self.asks(index, times, cost, cancelled=cancelled)
         self.passes(INTERVAL_NS)
 
@@ -276,7 +274,6 @@ class SmallWorld:
                     self._exchange(node)
 
     def declares(self, index: int, limit: Limit) -> None:
-        """A node learns of another limit."""
         self.nodes[index].kernel.tables["limit"].change(limit)
 
     def lowers(self, index: int) -> None:
@@ -376,7 +373,6 @@ def _actions_of_node(i: int, limit: Limit) -> list[tuple[str, Action]]:
 
 
 def actions_of(limit: Limit) -> dict[str, Action]:
-    """All that can happen."""
     found = [*_actions_of_node(0, limit), *_actions_of_node(1, limit)]
     found += [
         ("late ones arrive", SmallWorld.late_ones_arrive),

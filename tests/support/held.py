@@ -33,7 +33,6 @@ class SlotTruth(Truth):
         self.held = []
 
     def begins(self, node: Node, key: str, cost: int) -> None:
-        """Work begins on a node."""
         self.held.append(Held(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
 
     def ends(self, node: Node, table: Table) -> None:

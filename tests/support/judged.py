@@ -14,7 +14,6 @@ _numbers = numbers()
 
 
 def ten(algorithm: str = FIXED_WINDOW, burst: int | None = None) -> Limit:
-    """Ten in ten seconds."""
     return Limit(10, WINDOW_S, algorithm=algorithm, burst=burst)
 
 

@@ -92,16 +92,13 @@ class DecidingNode:
             asyncio.run(self.reader.follow(self.hub, cut_off=False, timeout_s=5.0))
 
     def admitted(self, customer: str, times: int) -> int:
-        """How many of so many requests."""
         return sum(self.contracts.hit(customer).allowed for _ in range(times))
 
     def plan_of(self, customer: str) -> str:
-        """The plan that a customer is decided by."""
         return self.contracts.test(customer).plan
 
     @property
     def held(self) -> set[int]:
-        """The pages that it holds."""
         return set(self.demand.held)
 
 

@@ -107,13 +107,11 @@ class LosingLedger:
         return answer
 
     async def deliver_late(self) -> None:
-        """Delivers late batches now."""
         late, self._late = self._late, []
         for batch in late:
             await self._ledger.record(batch)
 
     def forget_late(self) -> None:
-        """Drops late batches for ever."""
         self._late = []
 
     def __getattr__(self, name: str) -> Any:
@@ -185,7 +183,6 @@ def row_of(cost: int, *, identity: str = "acme", limit: str = "api", route: str 
 
 
 def costs_by_identity(events: Iterable[UsageEvent]) -> Counter[str]:
-    """Sums events up."""
     sums: Counter[str] = Counter()
     for event in events:
         sums[event.key.identity] += event.counts.cost
@@ -193,5 +190,4 @@ def costs_by_identity(events: Iterable[UsageEvent]) -> Counter[str]:
 
 
 def clock_in_november() -> ManualClock:
-    """A clock that stands at the beginning of November 2026."""
     return ManualClock(NOVEMBER)

@@ -70,7 +70,6 @@ class Node:
         return f"{self.name}-{next(self._names)}"
 
     def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
-        """Declare a limit."""
         return self.kernel.declare(name, limit, policy)
 
     def asks(self, table: Table, key: str, cost: int) -> None:

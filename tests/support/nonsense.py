@@ -41,7 +41,6 @@ def _cell(name: str, value: Any) -> Nonsense:
 
 
 def _cells(change: Callable[[tuple[Any, ...]], Any]) -> Nonsense:
-    """The answer with other cells."""
     return lambda answer: answer._replace(cells=change(tuple(answer.cells)))
 
 

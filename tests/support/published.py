@@ -41,7 +41,6 @@ def login(
 
 
 def sealed(said: FleetSettings, secret: str = SECRET) -> bytes:
-    """Seals settings as they travel."""
     return seal(said, Secrets(secret))
 
 

@@ -43,18 +43,15 @@ class TroubledHub(MemoryHub):
         return await super().read(bytes_max=bytes_max)
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Do likewise."""
         self._read_anything()
         return await super().read_index(bytes_max=bytes_max)
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Do likewise."""
         if self.post_problem is not None:
             raise self.post_problem
         await super().post(payload, keep_s=keep_s)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Do likewise."""
         if self.post_problem is not None:
             raise self.post_problem
         return await super().swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
@@ -92,7 +89,6 @@ class ReadingNode:
 
     @property
     def stats(self) -> ReaderStats:
-        """The counters of the reader."""
         stats: ReaderStats = self.reader.stats()  # type: ignore[attr-defined]  # each kind has its own
         return stats
 
@@ -114,8 +110,6 @@ class ReadingNode:
 
 
 class SettingsNode(ReadingNode):
-    """A node that reads settings."""
-
     magic = settings.MAGIC
 
     def __init__(self, hub: TroubledHub | None = None) -> None:
@@ -129,15 +123,12 @@ class SettingsNode(ReadingNode):
         )
 
     def document(self, version: int = 1, secret: str = SECRET, **stamp: Any) -> bytes:
-        """A document that is valid for an hour."""
         return sealed(orders(version, **stamp), secret)
 
     def put(self, payload: bytes | None) -> None:
-        """Put a payload at the hub."""
         self.hub._posted = None if payload is None else (payload, 1 << 62)
 
     def at_hub(self) -> bytes | None:
-        """The payload at the hub."""
         return None if self.hub._posted is None else self.hub._posted[0]
 
 
@@ -165,16 +156,13 @@ class ContractsNode(ReadingNode):
         self.hub.reads = 0
 
     def document(self, version: int = 1, secret: str = SECRET, **stamp: Any) -> bytes:
-        """A document that is valid for an hour."""
         issued, lifetime = stamp.get("issued", NOON), stamp.get("lifetime", HOUR_S)
         namespace = stamp.get("namespace", "shop")
         said = {"version": version, "namespace": namespace, "issued": issued, "expires": issued + lifetime}
         return seal_index(replace(self._index, **said), Secrets(secret))
 
     def put(self, payload: bytes | None) -> None:
-        """Put a payload at the hub."""
         self.hub._index = None if payload is None else (payload, 1 << 62)
 
     def at_hub(self) -> bytes | None:
-        """The payload at the hub."""
         return None if self.hub._index is None else self.hub._index[0]

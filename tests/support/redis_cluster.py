@@ -79,7 +79,6 @@ class RedisCluster(Servers):
             assert said == "+OK", said
 
     def start(self) -> Self:
-        """Start all servers, and have them form a cluster."""
         for number, server in enumerate(self.servers):
             self._stack.enter_context(server)
             server.command("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
@@ -153,7 +152,6 @@ class SlotMove:
             self._expect_ok(server, "NODE", node_id(self._target))
 
     def carry_out(self) -> None:
-        """All of it."""
         self.begin()
         while self.move_keys():
             pass

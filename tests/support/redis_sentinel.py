@@ -74,7 +74,6 @@ class RedisService(Servers):
 
     @property
     def url(self) -> str:
-        """Where a hub finds it."""
         return f"redis+sentinel://{self.hosts}/{SERVICE}"
 
     def start(self) -> Self:

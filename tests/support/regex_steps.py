@@ -47,7 +47,6 @@ class Matcher:
         self.steps = 0
 
     def fullmatches(self, text: Text) -> bool:
-        """Whether all of a text matches."""
         self._text, end = text, len(text)
         return self._go(list(self.tree), 0, 0, lambda at: at == end)
 

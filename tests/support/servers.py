@@ -70,7 +70,6 @@ class Server:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -118,7 +117,6 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """Where a hub finds it."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
@@ -184,7 +182,6 @@ def wait_until(
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens there."""
     with socket.socket() as probe:
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -47,7 +47,6 @@ class Found(TypedDict):
 
 
 def command(found: Found) -> list[str]:
-    """The command that tries it again."""
     if found["what"] in MODES:
         return [*_fuzz(found["what"], found["seed"], 1)]
     return _pytest(found["what"], found["seed"])

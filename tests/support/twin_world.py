@@ -120,7 +120,6 @@ class TwinWorld:
         return max(0, self.limits[0].capacity * part // of + more)
 
     def allow(self, node: int, key: Any, cost: Any, times: int, kind: Any = None) -> list[bool]:
-        """Ask so many times."""
         limiter, cost = self._limiter(node), self._cost(cost)
         if kind is not None:
             return [limiter.allow(key, cost, kind) for _ in range(times)]
@@ -133,7 +132,6 @@ class TwinWorld:
         return self._limiter(node).allow_many(keys, costs)
 
     def looks(self) -> list[str]:
-        """Look at all cells."""
         return [cell.key for kernel in self.kernels for table in kernel.tables.values() for cell in table.all_cells()]
 
     def hit(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
@@ -146,15 +144,12 @@ class TwinWorld:
         return [limiter.hit(key, cost) for _ in range(times)]
 
     def test(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
-        """Ask what would be answered."""
         return self._limiter(node).test(key, self._cost(cost), kind)
 
     def usages(self, node: int, key: Any) -> dict[str, Usage]:
-        """Ask what was used."""
         return self._limiter(node).usages(key)
 
     def reset(self, node: int, key: Any) -> None:
-        """Forget what was used."""
         self._limiter(node).reset(key)
 
     def changes(self, node: int, times: float, burst_times: float) -> None:
@@ -169,11 +164,9 @@ class TwinWorld:
         self._limiter(node).warm(keys)
 
     def refund(self, node: int, key: Any, cost: Any) -> None:
-        """Give something back."""
         self._limiter(node).refund(key, self._cost(cost))
 
     def reserve(self, node: int, key: Any, estimate: Any, on_abandon: Any = "keep") -> Decision:
-        """Charge an estimate."""
         reservation = self._limiter(node).reserve(key, self._cost(estimate), on_abandon=on_abandon)
         self.reservations.append(reservation)
         return reservation.decision
@@ -189,13 +182,11 @@ class TwinWorld:
             self.reservations[number % len(self.reservations)].spend(self._cost(cost))
 
     def leave(self, number: int) -> None:
-        """Leave the block of a reservation."""
         if self.reservations:
             with self.reservations.pop(number % len(self.reservations)):
                 pass
 
     def wait(self, node: int, key: Any, cost: Any, timeout: Any, max_queue: Any) -> Any:
-        """Come to wait."""
         table = self._limiter(node)._table
         costs = table.costs_of(self._cost(cost), None)
         self.waiters.append(waiting_at(table).steps(key, costs, timeout, max_queue, ThreadWaker()))
@@ -254,11 +245,9 @@ class TwinWorld:
     # ------------------------------------------------------------ the hub
 
     def sends(self, node: int) -> Any:
-        """A batch leaves its node."""
         return self.nodes[node % NODES].sends() if self.nodes else None
 
     def reaches(self, node: int) -> Any:
-        """It arrives."""
         if not self.nodes:
             return None
         chosen = self.nodes[node % NODES]
@@ -266,7 +255,6 @@ class TwinWorld:
         return None if chosen.flight is None else chosen.flight.answer
 
     def hears(self, node: int) -> None:
-        """Its answer arrives."""
         if self.nodes:
             self.nodes[node % NODES].hears()
 
@@ -289,7 +277,6 @@ class TwinWorld:
         return again
 
     def late_ones_arrive(self) -> None:
-        """Delivers batches that were given up on."""
         for batch in self.late:
             self.hub.merge(batch)
 
@@ -370,7 +357,6 @@ class TwinWorld:
             self.kernels[node % len(self.kernels)].forget_everything()
 
     def ends(self) -> None:
-        """Nobody waits any more."""
         self._end_waiting()
 
     def _end_waiting(self) -> None:

@@ -50,12 +50,10 @@ class Scene:
 
     @property
     def waiting(self) -> Waiting:
-        """The queues of the limit."""
         return waiting_at(self.limiter._table)
 
     @property
     def queue(self) -> int:
-        """How many wait."""
         return self.waiting.waiters("ada")
 
     @property

@@ -11,7 +11,9 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from secrets import token_hex
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,7 +28,7 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.agents import NEVER_FULL
 from tests.support.effort import tried
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.interruptions import Interruption, Interruptor, throw
+from tests.support.opcodes import Interrupted, interrupted_at, raise_interrupted
 from tests.support.threads import running_threads
 from tests.support.waiting import eventually
 
@@ -36,6 +38,9 @@ QUEUES = (waiters, queue, threads)
 """Where those stand who wait."""
 BEGIN_NS = 30_000_000
 """Instead of two seconds: how long a launch may take that was interrupted."""
+RAISES_OR_DECIDES = pytest.mark.parametrize(
+    "handler", [lambda _: raise_interrupted(), lambda login: login.allow("eve")], ids=["raises", "decides"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -73,20 +78,30 @@ def _all_instructions(
         if started:
             login.allow("bob")
             eventually(lambda: _started_and_said(made, hub), "the first exchange")  # noqa: B023  # it is called here
-        interruptor = Interruptor(at, lambda: handler(login), *RUNNERS)  # noqa: B023  # likewise
-        _on_another_thread(lambda: _interrupted(interruptor, act, made, login))  # noqa: B023  # likewise
+        reached = _reached(at, RUNNERS, lambda: act(made, login), lambda: handler(login))  # noqa: B023  # likewise
         yield made, hub
         made.stop()
-        if not interruptor.reached:
+        if not reached:
             assert at > 10
             return
 
 
-def _interrupted(
-    interruptor: Interruptor, act: Callable[[Agent, RateLimiter], object], made: Agent, login: RateLimiter
-) -> None:
-    with interruptor.interrupts():
-        act(made, login)
+def _reached(
+    at: int, modules: tuple[ModuleType, ...], act: Callable[[], object], handler: Callable[[], object]
+) -> bool:
+    """Whether `act` has so many instructions in these modules; at that one `handler` interrupts it, on a thread."""
+    found: list[bool] = []
+
+    def interrupt() -> None:
+        found.append(True)
+        handler()
+
+    def run() -> None:
+        with suppress(Interrupted):
+            interrupted_at(at, act, interrupt, tuple(str(module.__file__) for module in modules))
+
+    _on_another_thread(run)
+    return bool(found)
 
 
 def _on_another_thread(act: Callable[[], object]) -> None:
@@ -99,10 +114,7 @@ def _on_another_thread(act: Callable[[], object]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "handler",
-    [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
-)
+@RAISES_OR_DECIDES
 def test_a_start_that_is_interrupted_leaves_one_thread(
     handler: Callable[[RateLimiter], object], make_agent: MakeAgent
 ) -> None:
@@ -116,10 +128,7 @@ def test_a_start_that_is_interrupted_leaves_one_thread(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "handler",
-    [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
-)
+@RAISES_OR_DECIDES
 def test_a_stop_that_is_interrupted_can_be_made_good(
     handler: Callable[[RateLimiter], object], make_agent: MakeAgent
 ) -> None:
@@ -140,19 +149,8 @@ def test_a_wake_up_that_is_interrupted_by_another_one_waits_for_nothing(make_age
         eventually(lambda: _said(made, hub), "an exchange")  # noqa: B023  # called here
 
 
-def _wait_interrupted(at: int, handler: Callable[[RateLimiter], object], login: RateLimiter) -> Interruptor:
-    interruptor = Interruptor(at, lambda: handler(login), *QUEUES)
-
-    def wait() -> None:
-        with interruptor.interrupts():
-            login.wait_blocking("ada", timeout=0.001)
-
-    _on_another_thread(wait)
-    return interruptor
-
-
 HANDLERS: dict[str, Callable[[RateLimiter], Any]] = {
-    "raises": lambda _: throw(),
+    "raises": lambda _: raise_interrupted(),
     "gives back": lambda login: login.refund("bob"),
     "resets": lambda login: login.reset("eve"),
     "waits": lambda login: login.wait_blocking("ada", timeout=0.001),
@@ -176,17 +174,16 @@ def test_waiting_that_is_interrupted_leaves_nobody_in_the_queue(handler: str) ->
         while login.allow("ada"):
             pass
 
-        interruptor = _wait_interrupted(at, HANDLERS[handler], login)
+        reached = _reached(
+            at,
+            QUEUES,
+            lambda: login.wait_blocking("ada", timeout=0.001),  # noqa: B023  # it is called here
+            lambda: HANDLERS[handler](login),  # noqa: B023  # likewise
+        )
         answers: list[bool] = []
         _on_another_thread(lambda: answers.extend(_asked_before_and_after_a_reset(login)))  # noqa: B023
 
         assert [False, True] == answers, f"after {at} instructions"
-        if not interruptor.reached:
+        if not reached:
             assert at > 10
             return
-
-
-def test_an_interruption_is_one() -> None:
-    """The tool of these tests does interrupt."""
-    with pytest.raises(Interruption):
-        throw()

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands.simulated import is_png, needs_other_files, say_here
+from tests.support.commands.checked import say_here
+from tests.support.commands.simulated import is_png, needs_other_files
 from tests.support.effort import tried
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -17,18 +16,15 @@ from tests.support.servers import RedisServer
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Time that the test owns."""
     return ManualClock(start=1_800_000_000)
 
 
 @pytest.fixture
 def limiter(clock: ManualClock) -> RateLimiter:
-    """Ten calls a minute for every server."""
     return Agent("memory://", clock=clock).limit("api", "10/minute", algorithm="fixed-window")
 
 
 def admitted(outgoing: Outgoing, key: str = "server") -> bool:
-    """Whether a call may go now."""
     return bool(outgoing.admit_blocking(key))
 
 
@@ -193,10 +189,3 @@ def test_a_call_that_may_not_wait_does_not_ask(used_up: str) -> None:
 
         assert outgoing.admit_blocking(ADA)
         assert 0 == sum(agent.stats().limits["requests"].asks.results.values())
-
-
-@pytest.mark.parametrize("in_doubt", ["ask", "wait:5ms", "ask:0s", 0.025])
-def test_what_is_no_time_to_ask_within_is_an_error(limiter: RateLimiter, in_doubt: Any) -> None:
-    """Which names it."""
-    with pytest.raises(InvalidSetting, match="in_doubt="):
-        Outgoing(limiter, in_doubt=in_doubt)

@@ -22,14 +22,12 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def server() -> Iterator[Metered]:
-    """A server that answers at once."""
     with metered_server() as metered:
         yield metered
 
 
 @pytest.fixture
 def limiter() -> RateLimiter:
-    """Three calls a day for every server."""
     return Agent("memory://").limit("api", "3/day", algorithm="token-bucket")
 
 

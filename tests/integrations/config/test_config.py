@@ -121,7 +121,6 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A file of settings."""
     path = tmp_path / "shop.toml"
     path.write_text(SHOP)
     return path

@@ -23,7 +23,6 @@ SECRET = "a-secret-of-the-fleet-that-is-long"  # noqa: S105  # a test's own
 
 @pytest.fixture
 def hub() -> MemoryHub:
-    """Where the nodes of the tests meet."""
     return MemoryHub()
 
 

@@ -16,7 +16,7 @@ from reconverge.testing import ManualClock
 from tests.integrations.console.conftest import SECRET
 from tests.support.console import HOME, READER, TOKENS, WRITER, Browser
 
-PATHS = ["/session", "/state", "/stream", "/key?limit=login&key=ada", "/switches", "/nothing"]
+PATHS = ["/session", "/state", "/stream", "/key?limit=login&key=ada", "/switches", "/usage", "/nothing"]
 
 
 def word(client: Browser) -> dict[str, str]:

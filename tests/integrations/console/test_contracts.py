@@ -170,20 +170,6 @@ def test_what_makes_no_sense_changes_nothing(
     assert 1 == client.get("/contracts", headers=READS).json()["version"]
 
 
-def test_wrong_questions_are_told(client: Browser, hub: MemoryHub) -> None:
-    """Names are missing, or there is no such thing."""
-    publish(hub)
-    answers = {
-        "/customer": 400,
-        "/customer?identity=%00": 422,
-        "/plan?name=none": 404,
-        "/plan": 400,
-        "/history?a=1": 400,
-    }
-
-    assert answers == {path: client.get(path, headers=READS).status_code for path in answers}
-
-
 def test_a_limit_that_counts_by_further_facts_is_no_error(client: Browser, hub: MemoryHub) -> None:
     """How the customer stands is not one answer then, which the page says."""
     document = {"unknown": "a", "plans": {"a": {"limits": {"calls": {"limit": "5/day", "by": ["customer", "user"]}}}}}

@@ -22,7 +22,6 @@ AVAILABLE = replace(BALANCED, policy="available", overshoot=None)
 
 
 def seen(name: str = "a1", silent_s: float = 0.0, before: NodeSnapshot | None = None, **changes: Any) -> Node:
-    """A node as a console has seen it."""
     return Seen(name, some_snapshot(**changes), before, silent_s)
 
 

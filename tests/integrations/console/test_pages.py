@@ -31,12 +31,10 @@ LINKS = re.compile(r'(?:href|src|action)="([^"#]+)"')
 
 
 def in_starlette(app: Any, prefix: str) -> Any:
-    """Mounted in Starlette."""
     return Starlette(routes=[Mount(prefix, app)])
 
 
 def in_fastapi(app: Any, prefix: str) -> Any:
-    """Mounted in FastAPI."""
     outer = FastAPI()
     outer.mount(prefix, app)
     return outer
@@ -120,6 +118,13 @@ def test_wrong_questions_are_answered_with_what_is_wrong(client: Browser) -> Non
         "/state?more=1": 400,
         "/switch": 405,
         "/%ff": 400,
+        "/customer": 400,
+        "/customer?identity=%00": 422,
+        "/plan?name=none": 404,
+        "/plan": 400,
+        "/history?a=1": 400,
+        "/usage?period=week": 422,
+        "/usage?more=1": 400,
     }
 
     assert answers == {path: client.get(path, headers=READS).status_code for path in answers}

@@ -34,7 +34,6 @@ class Page:
         self._app = app
 
     async def follow(self) -> None:
-        """Ask for the stream."""
         await self._app(dict(SCOPE), self._receive, self._send)
 
     async def _receive(self) -> dict[str, Any]:

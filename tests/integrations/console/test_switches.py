@@ -41,9 +41,9 @@ def turn(client: Browser, **said: Any) -> Any:
     return response.json()
 
 
-def obeyed(agents: list[Agent], switch: str) -> bool:
+def obeyed(agents: list[Agent], switch: str, name: str = "login") -> bool:
     """Whether a limit is switched so on all of these nodes."""
-    return in_force(agents) == {switch}
+    return in_force(agents, name) == {switch}
 
 
 def in_force(agents: list[Agent], name: str = "login") -> set[str]:
@@ -93,7 +93,7 @@ def test_every_limit_that_is_shown_is_switched(client: Browser, agent: Agent) ->
     assert {"api", "login", "mail"} == set(by_limit)
     assert dict.fromkeys(by_limit, "off") == by_quota[-1]
     for name in agent.stats().limits:
-        eventually(partial(is_off, agent, name), f"{name} to be off")
+        eventually(partial(obeyed, [agent], "off", name), f"{name} to be off")
 
 
 def test_a_limit_of_which_no_node_has_told_is_not_switched(client: Browser) -> None:
@@ -127,11 +127,6 @@ def test_the_page_of_a_key_says_what_the_list_of_keys_says(client: Browser, agen
 
     assert ("ada", 3, 5) == (listed["key"], listed["used"], listed["capacity"])
     assert (3, 5) == used(client, "api") == used(client, listed["limit"])
-
-
-def is_off(agent: Agent, name: str) -> bool:
-    """Whether a quota refuses nothing on that node."""
-    return in_force([agent], name) == {"off"}
 
 
 def shown_by(client: Browser, part: str) -> list[dict[str, Any]]:

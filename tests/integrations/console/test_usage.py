@@ -24,7 +24,6 @@ from tests.support.used import recorded
 
 
 def now(kind: str = "hour") -> Period:
-    """The period of this moment."""
     return period_at(kind, SystemClock.wall_ns() / SECOND_NS)
 
 
@@ -73,13 +72,6 @@ def test_one_limit_and_one_customer_can_be_looked_at(client: Browser) -> None:
 def test_each_kind_of_periods_has_a_chart(client: Browser, kind: str, periods: int) -> None:
     """Of so many that every hub keeps."""
     assert periods == len(chart(client, period=kind)["points"])
-
-
-def test_wrong_questions_are_told(client: Browser) -> None:
-    """And a visitor without a token is told nothing."""
-    assert 422 == client.get("/usage?period=week", headers=READS).status_code
-    assert 400 == client.get("/usage?more=1", headers=READS).status_code
-    assert 401 == client.get("/usage").status_code
 
 
 def test_where_no_usage_is_added_up_that_is_said() -> None:

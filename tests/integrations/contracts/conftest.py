@@ -25,11 +25,9 @@ def contracts(agent: Agent) -> LocalContracts:
 
 @pytest.fixture
 def writer(book: FilledBook, contracts: LocalContracts) -> ApiClient:
-    """A client that may write."""
     return ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts))
 
 
 @pytest.fixture
 def reader(book: FilledBook, contracts: LocalContracts) -> ApiClient:
-    """A client that may read."""
     return ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=READER)

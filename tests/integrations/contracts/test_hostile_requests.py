@@ -31,7 +31,6 @@ JSON = {"Content-Type": "application/json"}
 
 
 def nested(depth: int) -> bytes:
-    """Lists in lists."""
     return b"[" * depth + b"]" * depth
 
 
@@ -281,7 +280,6 @@ def places(said: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(said: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A table with something else at one place."""
     if not path:
         return value
     copy = said.copy()
@@ -330,13 +328,11 @@ class AwayBook(FilledBook):
         self._reads = reads
 
     async def read(self):  # type: ignore[no-untyped-def]
-        """Fail, or not."""
         if not self._reads:
             raise self._error
         return await super().read()
 
     async def replace(self, said, *, author, expected=None):  # type: ignore[no-untyped-def]
-        """Fail."""
         raise self._error
 
 

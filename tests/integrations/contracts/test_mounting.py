@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from reconverge.integrations.contracts.api import contracts_api
+from tests.support.applications.asking import converse, websocket_scope
 from tests.support.applications.contracts_app import PREFIX
 from tests.support.contracts import READER, TOKENS, WRITER, ApiClient, FilledBook, LocalContracts
 from tests.support.programs.process import PROCESS_S_MAX, ROOT, environment
@@ -27,12 +28,10 @@ from tests.support.waiting import eventually
 
 
 def in_starlette(api: Any) -> Any:
-    """Mounted in Starlette."""
     return Starlette(routes=[Mount(PREFIX, api)])
 
 
 def in_fastapi(api: Any) -> Any:
-    """Mounted in FastAPI."""
     app = FastAPI()
     app.mount(PREFIX, api)
     return app
@@ -68,17 +67,7 @@ def test_a_customer_may_be_called_like_the_prefix(book: FilledBook) -> None:
 
 def test_websockets_are_refused(book: FilledBook) -> None:
     """The API has none."""
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "websocket.connect"}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {"type": "websocket", "path": "/contracts", "root_path": "", "headers": [], "query_string": b""}
-    api: Any = contracts_api(book, tokens=TOKENS)
-    asyncio.run(api(scope, receive, send))
+    sent = asyncio.run(converse(contracts_api(book, tokens=TOKENS), websocket_scope("/contracts")))
 
     assert ["websocket.close"] == [each["type"] for each in sent]
 

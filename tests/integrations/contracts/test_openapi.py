@@ -12,8 +12,6 @@ import schemathesis
 from hypothesis import settings
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 from reconverge import Agent
 from reconverge.contracts.document import checked
@@ -65,11 +63,3 @@ def test_every_example_is_done() -> None:
 
     assert [200, 200, 204, 200] == statuses
     assert {"Document", "Contract", "Reset", "Rollback"} == set(EXAMPLES)
-
-
-def test_the_document_is_of_the_server_that_it_is_read_from() -> None:
-    """Clients that are made of it find the API under its prefix."""
-    mounted = Starlette(routes=[Mount("/admin/contracts", application())])
-    document = ApiClient(mounted).get("/admin/contracts/openapi.json").json()
-
-    assert [{"url": "/admin/contracts"}] == document["servers"]

@@ -32,7 +32,6 @@ def routes() -> list[DoorRoute]:
 
 
 def method_and_path(route: DoorRoute) -> tuple[str, str]:
-    """A request for it."""
     return next(iter(route.methods or ())), route.path_format.replace("{identity}", "acme")
 
 

@@ -63,10 +63,7 @@ NAMES: Final = ("first", "second", "third")
 
 
 class Draw(Random):
-    """Draws one case."""
-
     def one(self, pool: Sequence[Any]) -> Any:
-        """One of several."""
         return pool[self.randrange(len(pool))]
 
     def some(self, pools: Mapping[str, Sequence[Any]], chance: float) -> dict[str, Any]:
@@ -87,7 +84,6 @@ class Draw(Random):
         return [{"name": name, **self.rule(keys, odd)} for name in NAMES[:count]]
 
     def settings(self) -> dict[str, Any]:
-        """Draws the common settings of the rules."""
         return self.some(GUARDS, self.one((0.0, 0.3)))
 
     def meanwhile(self) -> str:
@@ -125,6 +121,10 @@ class Stand:
                 for key in (*limiter.control.table.cells, "ada"):
                     limiter.reset(key)
 
+    def said(self, draw: Draw) -> Any:
+        """Serves a request: returns the answer, or the error, and the decisions."""
+        raise NotImplementedError
+
     def counted(self) -> Any:
         """Returns the guard's counts, and the use of all keys."""
         usages = [{key: each.usages(key) for key in sorted(each.control.table.cells)} for each in self.limiters]
@@ -145,3 +145,16 @@ def seen_in(outcome: Outcome | None) -> dict[str, Any] | None:
         "left": (outcome.unsettled, outcome.holds, outcome.response, outcome.metered),
         "shadows": [(each.name, each.key, each.decision) for each in outcome.shadows],
     }
+
+
+def run_of(kind: Callable[[Draw], Stand]) -> Callable[[Draw], list[Any]]:
+    """Returns a function that runs a case of that kind, request by request."""
+
+    def run(draw: Draw) -> list[Any]:
+        stand, said = kind(draw), list[Any]()
+        for _ in range(draw.randrange(4, 11)):
+            stand.meanwhile(draw.meanwhile())
+            said.append(stand.said(draw))
+        return [*said, stand.counted()]
+
+    return run

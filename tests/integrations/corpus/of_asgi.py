@@ -74,7 +74,6 @@ ANSWERS: Final[Sequence[Any]] = (
 
 
 def headers_of(draw: Draw) -> list[Any]:
-    """Those of a request."""
     if draw.random() < 0.6:
         return [(b"accept", b"*/*"), (b"x-key", draw.one((b"ada", b"ada", b"bob")))]
     headers: list[Any] = [(draw.one(FIELDS), draw.one(VALUES)) for _ in range(draw.randrange(4))]
@@ -82,8 +81,6 @@ def headers_of(draw: Draw) -> list[Any]:
 
 
 class OfAsgi(Stand):
-    """The application."""
-
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw.settings())
         self.answer: tuple[Any, bool] = None, False
@@ -128,12 +125,3 @@ class OfAsgi(Stand):
         except Exception as error:  # noqa: BLE001  # of the application
             sent.append(repr(error))
         return sent, seen_in(scope.get(OUTCOME))
-
-
-def run(draw: Draw) -> list[Any]:
-    """Runs one case, step by step."""
-    stand, said = OfAsgi(draw), list[Any]()
-    for _ in range(draw.randrange(4, 11)):
-        stand.meanwhile(draw.meanwhile())
-        said.append(stand.said(draw))
-    return [*said, stand.counted()]

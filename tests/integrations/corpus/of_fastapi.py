@@ -98,8 +98,6 @@ def answered(how: str) -> Any:
 
 
 class OfFastApi(Stand):
-    """The application."""
-
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw.settings())
         self.answer = "text"
@@ -162,12 +160,3 @@ class OfFastApi(Stand):
         except Exception as error:  # noqa: BLE001  # of the application
             sent.append(repr(error))
         return sent, seen_in(scope.get(OUTCOME))
-
-
-def run(draw: Draw) -> list[Any]:
-    """Runs one case, step by step."""
-    stand, said = OfFastApi(draw), list[Any]()
-    for _ in range(draw.randrange(4, 11)):
-        stand.meanwhile(draw.meanwhile())
-        said.append(stand.said(draw))
-    return [*said, stand.counted()]

@@ -44,7 +44,6 @@ KEYS: Final = (*["ada"] * 7, *ITEMS)
 
 
 def fails(_request: object) -> str:
-    """A key function that fails."""
     raise LookupError("a mistake of the application")
 
 
@@ -54,7 +53,6 @@ def by_item(request: Any) -> object:
 
 
 async def by_item_slowly(request: Any) -> object:
-    """The same, which has to be awaited."""
     await asyncio.sleep(0)
     return request.raw
 
@@ -68,14 +66,12 @@ class FailingRequest(PlainRequest):
     """A request of whose path `/fails` a router cannot be asked."""
 
     def seek_templates(self) -> Sequence[str]:
-        """Fails as a router may."""
         if self.path == "/fails%":
             raise LookupError("a mistake of a router")
         return self.templates
 
 
 def run(draw: Draw) -> list[Any]:
-    """Runs one case, step by step."""
     stand = Stand({name: value for name, value in draw.settings().items() if name != "trusted_proxies"})
     rules = [stand.guard.declare(Rule(**rule)) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
     stand.limiters = [rule._limiter for rule in rules if isinstance(rule._limiter, RateLimiter)]

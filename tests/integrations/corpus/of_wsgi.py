@@ -84,8 +84,6 @@ HOW: Final = ("answers", "answers", "streams", "fails")
 
 
 class OfWsgi(Stand):
-    """An application behind the middleware."""
-
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw.settings())
         self.answer: tuple[Any, str] = [], "answers"
@@ -93,7 +91,6 @@ class OfWsgi(Stand):
         self.build(draw)
 
     def build(self, draw: Draw) -> None:
-        """Make the application with its limits."""
         rules = [Rule(**rule) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
         self.app = RateLimitMiddleware(self._wsgi, rules=rules, guard=self.guard)
         self.limiters = [rule._limiter for rule in self.app._rules if rule._limiter is not None]
@@ -134,7 +131,6 @@ class OfFlask(OfWsgi):
     """The same of Flask: limits of a view, and of a function that it calls."""
 
     def build(self, draw: Draw) -> None:
-        """Make the application with its limits."""
         app = flask.Flask(__name__)
         defaults = draw.one(((), (), (), ("7/minute",)))
         limits = Limits(app=app, guard=self.guard, default_limits=defaults)
@@ -169,17 +165,3 @@ class OfFlask(OfWsgi):
 
     def outcomes_in(self, environment: dict[str, Any]) -> list[Outcome]:
         return list(environment.get(OUTCOMES, ()))
-
-
-def run(draw: Draw, kind: type[OfWsgi] = OfWsgi) -> list[Any]:
-    """Runs one case, step by step."""
-    stand, said = kind(draw), list[Any]()
-    for _ in range(draw.randrange(4, 11)):
-        stand.meanwhile(draw.meanwhile())
-        said.append(stand.said(draw))
-    return [*said, stand.counted()]
-
-
-def run_flask(draw: Draw) -> list[Any]:
-    """The same of Flask."""
-    return run(draw, OfFlask)

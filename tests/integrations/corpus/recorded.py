@@ -15,7 +15,7 @@ from pprint import pformat
 from typing import Any, Final
 
 from tests.integrations.corpus import of_asgi, of_fastapi, of_guard, of_wsgi
-from tests.integrations.corpus.drawing import Draw
+from tests.integrations.corpus.drawing import Draw, run_of
 
 HERE: Final = Path(__file__).parent
 DIGESTS: Final = HERE / "digests.json"
@@ -24,10 +24,10 @@ IN_FULL_MAX: Final = 6
 """So many cases of each kind are recorded in full."""
 KINDS: Final[Mapping[str, tuple[Callable[[Draw], list[Any]], int]]] = {
     "guard": (of_guard.run, 500),
-    "asgi": (of_asgi.run, 500),
-    "wsgi": (of_wsgi.run, 300),
-    "flask": (of_wsgi.run_flask, 300),
-    "fastapi": (of_fastapi.run, 250),
+    "asgi": (run_of(of_asgi.OfAsgi), 500),
+    "wsgi": (run_of(of_wsgi.OfWsgi), 300),
+    "flask": (run_of(of_wsgi.OfFlask), 300),
+    "fastapi": (run_of(of_fastapi.OfFastApi), 250),
 }
 """The function that runs a case, and the number of cases."""
 
@@ -55,7 +55,6 @@ def in_full(kind: str, number: int, steps: list[str]) -> str:
 
 
 def record() -> None:
-    """Record what all cases answer now."""
     logging.disable()
     digests: dict[str, list[str]] = {}
     texts: list[str] = []

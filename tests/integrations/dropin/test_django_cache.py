@@ -34,13 +34,11 @@ Cache = django_cache.ReconvergeCache
 
 
 def cache_at(location: str, **options: Any) -> Any:
-    """A cache as Django makes them."""
     return Cache(location, {"OPTIONS": options})
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The time of the test."""
     return ManualClock(start=1_700_000_000)
 
 
@@ -59,7 +57,6 @@ def two(redis_server: RedisServer) -> tuple[Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _counts_end() -> Iterator[None]:
-    """Ends counts with their agents."""
     yield
     django_cache._counts.clear()
 

@@ -47,7 +47,6 @@ def storage_uri(redis: RedisServer, **settings: object) -> str:
 
 
 def flask_quickstart(uri: str) -> str:
-    """Flask-Limiter's own, on that storage."""
     text = distribution("Flask-Limiter").read_text("METADATA") or ""
     blocks = re.findall(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", text, re.MULTILINE)
     (program,) = (textwrap.dedent(block) for block in blocks if THEIRS in block)
@@ -55,14 +54,12 @@ def flask_quickstart(uri: str) -> str:
 
 
 def flask_client(uri: str) -> Any:
-    """A client of that application, in this process."""
     names: dict[str, Any] = {"__name__": "quickstart"}
     exec(flask_quickstart(uri), names)  # noqa: S102  # what its users copy
     return names["app"].test_client()
 
 
 def slowapi_quickstart(uri: str | None = None) -> FastAPI:
-    """Makes the application of slowapi's quickstart: a limiter, a handler, and a route that takes the request."""
     # It reads a file `.env` of the directory that it is imported in, or made in.
     from slowapi import Limiter, _rate_limit_exceeded_handler  # noqa: PLC0415
     from slowapi.errors import RateLimitExceeded  # noqa: PLC0415
@@ -82,7 +79,6 @@ def slowapi_quickstart(uri: str | None = None) -> FastAPI:
 
 
 async def statuses_of(app: FastAPI, path: str, count: int) -> Counter[int]:
-    """How an application in this process answers so many requests."""
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         return Counter([(await client.get(path)).status_code for _ in range(count)])
 

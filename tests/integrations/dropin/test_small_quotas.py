@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from limits import RateLimitItem, parse
 
-from reconverge import InvalidSetting
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SLIDING
 from reconverge.limiter.asking import Asking
 from tests.support.applications.storages import limiter_at
@@ -74,7 +73,6 @@ def test_clients_that_keep_to_retry_after_are_admitted_when_they_come_again(stra
 
 
 def sleep(seconds: float) -> None:
-    """Let so much time pass."""
     threading.Event().wait(seconds)
 
 
@@ -210,13 +208,6 @@ def test_storages_that_ask_and_that_do_not_are_two_nodes(redis_server: RedisServ
 
     assert asks.storage.book.agent is again.storage.book.agent
     assert asks.storage.book.agent is not refuses.storage.book.agent
-
-
-@pytest.mark.parametrize("in_doubt", ["ask", "ask:", "ask:0ms", "ask:11s", "wait:5ms", "ask:-1s", "ask:1h"])
-def test_what_is_no_time_to_ask_within_is_an_error(in_doubt: str) -> None:
-    """Which names it, and says what can be written."""
-    with pytest.raises(InvalidSetting, match="in_doubt="):
-        limiter_at(f"reconverge+memory://?in_doubt={in_doubt}", FIXED)
 
 
 def _must_not_wait(*_: object, **__: object) -> Any:

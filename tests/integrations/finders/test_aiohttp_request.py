@@ -32,7 +32,6 @@ class Connection(asyncio.Transport):
 
 
 def request_of(fields: list[tuple[str, str]], peer: str | None = "192.0.2.1") -> web.Request:
-    """A request with these header fields, over a connection from `peer`."""
     transport = Connection(None if peer is None else (peer, 443))
     return make_mocked_request("GET", "/", headers=CIMultiDict(fields), transport=transport)
 

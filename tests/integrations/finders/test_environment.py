@@ -32,14 +32,11 @@ def by_nothing() -> str:
 
 
 class Side:
-    """An application behind the middleware."""
-
     def __init__(self, rule: dict[str, Any], common: dict[str, Any]) -> None:
         self.guard = Guard(Agent("memory://"), **common)
         self.app: Any = self.build(rule)
 
     def build(self, rule: dict[str, Any]) -> Any:
-        """Make the application with one limit."""
         return RateLimitMiddleware(hello_wsgi, rules=[Rule(name="view", **rule)], guard=self.guard)
 
     def outcomes_in(self, environment: dict[str, Any]) -> Sequence[Outcome]:
@@ -47,10 +44,7 @@ class Side:
 
 
 class FlaskSide(Side):
-    """The same of Flask."""
-
     def build(self, rule: dict[str, Any]) -> Any:
-        """Make the application with one limit."""
         app = flask.Flask(__name__)
 
         @app.before_request

@@ -1,15 +1,13 @@
 """Goal: an aiohttp server is limited, says so on whatever it answers, and is otherwise what it was.
 
-Method: aiohttp's own server and client on a loopback port; two servers with an agent each on one Redis.
+Method: aiohttp's own server and client on a loopback port.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import re
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -23,16 +21,6 @@ from reconverge.integrations.web.request.request import Response
 from tests.support.waiting import eventually_in_loop
 
 PROBLEM = "application/problem+json"
-
-
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test as a coroutine."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 def application(limits: Limits) -> web.Application:
@@ -97,24 +85,11 @@ def application(limits: Limits) -> web.Application:
     return app
 
 
-def served(limits: Limits, *, max_field_size: int = 8190) -> TestClient[web.Request, web.Application]:
+def served(limits: Limits) -> TestClient[web.Request, web.Application]:
     """A client of the application on a loopback port; not started yet."""
     app = application(limits)
     limits.install(app)
-    return TestClient(FieldServer(app, max_field_size))
-
-
-class FieldServer(TestServer):
-    """A test server that takes fields of some size."""
-
-    __test__ = False
-
-    def __init__(self, app: web.Application, max_field_size: int) -> None:
-        super().__init__(app)
-        self._max_field_size = max_field_size
-
-    async def _make_runner(self, **options: Any) -> web.BaseRunner:
-        return await super()._make_runner(max_field_size=self._max_field_size, **options)
+    return TestClient(TestServer(app))
 
 
 async def gets(client: TestClient[Any, Any], *paths: str, **headers: str) -> list[tuple[int, dict[str, int]]]:
@@ -132,7 +107,6 @@ def remaining(response: Any) -> dict[str, int]:
     return {name: int(left) for name, left in re.findall(r'"([^"]+)";r=(\d+)', lines)}
 
 
-@in_a_loop
 async def test_every_response_says_what_is_left_and_the_last_one_refuses() -> None:
     """Whether it is there, not found, raised, broken or streamed; streams keep what they say of limits themselves."""
     async with served(Limits("5/hour")) as client:
@@ -148,7 +122,6 @@ async def test_every_response_says_what_is_left_and_the_last_one_refuses() -> No
     assert 1 == len(refused.headers.getall("RateLimit"))
 
 
-@in_a_loop
 async def test_a_websocket_is_limited_when_it_connects() -> None:
     """It says what is left as it opens, its messages cost nothing, and the connection too many is refused."""
     async with served(Limits("1/hour")) as client:
@@ -166,7 +139,6 @@ async def test_a_websocket_is_limited_when_it_connects() -> None:
 
 
 @pytest.mark.parametrize("code", [1008, 1013])
-@in_a_loop
 async def test_messages_of_websockets_are_limited_if_asked(code: int) -> None:
     """For each key, over all its connections; one too many closes the connection, and others go on."""
     limits = Limits(key_func=by_header("X-Api-Key"))
@@ -201,7 +173,6 @@ async def test_messages_of_websockets_are_limited_if_asked(code: int) -> None:
     assert ["1", "2", "over", "3", "over", "6", "over"] == heard
 
 
-@in_a_loop
 async def test_a_handler_may_count_messages_itself() -> None:
     """And do with one too many what it likes; in the middle of anything, the request it has come by is at hand."""
     limits = Limits()
@@ -230,7 +201,6 @@ async def test_a_handler_may_count_messages_itself() -> None:
     assert refused[0] > 0
 
 
-@in_a_loop
 async def test_a_stream_is_sent_as_it_comes() -> None:
     """Its first part is there before its last one is made; a client that goes away has used what it was sent."""
     settled: list[Response] = []
@@ -251,7 +221,6 @@ async def test_a_stream_is_sent_as_it_comes() -> None:
     assert {"bytes": 1000 - 7 - 1} == left
 
 
-@in_a_loop
 async def test_what_depends_on_the_response_is_settled_by_it() -> None:
     """Of a plain one, a stream, a raised one and a failure: its status, and its bytes where there are any."""
     settled: list[tuple[int, int]] = []
@@ -268,7 +237,6 @@ async def test_what_depends_on_the_response_is_settled_by_it() -> None:
     assert settled[1][1] > 6  # of a stream, aiohttp tells the bytes on the wire
 
 
-@in_a_loop
 async def test_handlers_and_methods_of_views_are_limited() -> None:
     """Each counts on its own; what refuses costs the others nothing."""
     async with served(Limits("9/hour")) as client:
@@ -281,7 +249,6 @@ async def test_handlers_and_methods_of_views_are_limited() -> None:
     assert {"requests": 9 - 2 - 2 - 1} == home[1]
 
 
-@in_a_loop
 async def test_a_decorator_works_without_the_middleware() -> None:
     """Where the limits were not installed, plain responses have the fields all the same."""
     async with TestClient(TestServer(application(Limits()))) as client:
@@ -293,7 +260,6 @@ async def test_a_decorator_works_without_the_middleware() -> None:
     ]
 
 
-@in_a_loop
 async def test_an_application_that_is_mounted_may_have_limits_of_its_own() -> None:
     """They and those of the application around it are charged together or not at all, and are one answer."""
     outer, inner = (Limits(rules=[Rule(limits=limits, name="own")]) for limits in ("9/hour", "1/hour"))
@@ -310,7 +276,6 @@ async def test_an_application_that_is_mounted_may_have_limits_of_its_own() -> No
     assert {"own": 9 - 1 - 1} == home[1]
 
 
-@in_a_loop
 async def test_routes_are_patterns() -> None:
     """A thousand paths of one route are one key, and all that lead nowhere another."""
     async with served(Limits("2000/hour", key_func=by_route)) as client:
@@ -331,7 +296,6 @@ def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
         Limits().messages("1/hour", close_code=1000)
 
 
-@in_a_loop
 async def test_an_application_that_is_installed_twice_is_limited_once() -> None:
     """A factory that is called for what it has limited already charges no request twice."""
     app, limits = web.Application(), Limits("4/minute", agent="memory://")

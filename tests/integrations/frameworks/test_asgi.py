@@ -16,7 +16,16 @@ from reconverge import Agent
 from reconverge.integrations import Rule, by_header, by_route
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from reconverge.integrations.asgi.routes import route_of
-from tests.support.applications.asking import ADA, asgi_answer, ask_asgi, hello, http_scope, statuses
+from tests.support.applications.asking import (
+    ADA,
+    asgi_answer,
+    ask_asgi,
+    converse,
+    hello,
+    http_scope,
+    statuses,
+    websocket_scope,
+)
 from tests.support.applications.webserver import check_fields
 from tests.support.waiting import eventually_in_loop
 
@@ -54,16 +63,6 @@ def test_lifespan_and_others_are_passed_through(agent: Agent) -> None:
     asyncio.run(RateLimitMiddleware(app, "1/minute", agent=agent)(*arguments))
 
     assert [arguments] == seen
-
-
-def test_rules_are_about_paths_and_methods(agent: Agent) -> None:
-    """Only what they name is limited, and only that says so."""
-    rules = [Rule(limits="1/minute", name="writes", paths=["/items/{id}"], methods=["PUT"])]
-    app = RateLimitMiddleware(hello, rules=rules, agent=agent)
-
-    assert [200, 429] == statuses(ask_asgi(app, "/items/7", times=2, method="PUT"))
-    assert [200, 200] == statuses(ask_asgi(app, "/items/7", times=2))
-    assert "ratelimit" not in ask_asgi(app, "/items")[0].headers
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:
@@ -158,13 +157,6 @@ async def test_a_cancelled_request_is_settled(agent: Agent) -> None:
 # -------------------------------------------------------------------- websockets
 
 
-def websocket_scope(*, denial: bool = False) -> dict[str, Any]:
-    """A connection as a server tells of it; with `denial`, it can answer otherwise than by closing."""
-    scope = http_scope("/ws") | {"type": "websocket", "subprotocols": []}
-    del scope["method"]
-    return scope | ({"extensions": {"websocket.http.response": {}}} if denial else {})
-
-
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Sends back what it receives, until it is told that the client has gone; and then once more."""
     assert "websocket.connect" == (await receive())["type"]
@@ -174,23 +166,6 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "websocket.send", "text": str(message.get("code", message.get("text")))})
         if message["type"] == "websocket.disconnect":
             return
-
-
-async def converse(app: Any, scope: dict[str, Any], *texts: str) -> list[dict[str, Any]]:
-    """Connect, say these texts and leave; returns what the server was to send."""
-    coming: list[dict[str, Any]] = [{"type": "websocket.connect"}]
-    coming += [{"type": "websocket.receive", "text": text} for text in texts]
-    coming.append({"type": "websocket.disconnect", "code": 1000})
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return coming.pop(0)
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return sent
 
 
 def test_connections_are_limited(agent: Agent) -> None:
@@ -366,13 +341,6 @@ def test_a_number_that_python_does_not_read_leads_nowhere(agent: Agent) -> None:
 
     assert [429] == statuses(ask_asgi(app, f"/items/{'9' * 5000}"))
     assert ["-"] == list(agent.limiter("requests").control.table.cells)
-
-
-def test_methods_are_in_capitals(agent: Agent) -> None:
-    """Some applications take `post` for POST, so a rule about POST does."""
-    app = RateLimitMiddleware(hello, rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
-
-    assert [200, 429] == [ask_asgi(app, method=method)[0].status for method in ("POST", "post")]
 
 
 async def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:

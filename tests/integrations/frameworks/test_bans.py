@@ -29,13 +29,11 @@ Ask = Callable[..., list[Any]]
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The clock of the agent."""
     return ManualClock(START_S)
 
 
 @pytest.fixture
 def agent(clock: ManualClock) -> Agent:
-    """An agent without a hub, under that clock."""
     return Agent(clock=clock)
 
 
@@ -61,7 +59,6 @@ def flask_application(agent: Agent, **settings: Any) -> Ask:
 
 @pytest.fixture(params=[fastapi_application, flask_application], ids=["fastapi", "flask"])
 def make_asking(request: pytest.FixtureRequest) -> Callable[..., Ask]:
-    """Makes an application of either framework."""
     make: Callable[..., Ask] = request.param
     return make
 

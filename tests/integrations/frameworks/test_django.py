@@ -1,7 +1,6 @@
 """Goal: a Django project is limited as its setting says, under WSGI and under ASGI, and nothing else of it changes.
 
-Method: requests through Django's own handlers, synchronous and asynchronous, with a real database; then gunicorn and
-uvicorn on a Redis that is killed meanwhile.
+Method: requests through Django's own handlers, synchronous and asynchronous, with a real database; then uvicorn.
 """
 
 from __future__ import annotations
@@ -9,20 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from weakref import WeakSet
 
 import pytest
-import uvicorn
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
@@ -43,7 +37,7 @@ from reconverge.integrations.web.request.request import CANCELLED
 from reconverge.runtime.threads import Latch
 from tests.support.applications import django_project
 from tests.support.applications.asking import environment_of
-from tests.support.servers import RedisServer, free_port
+from tests.support.applications.threaded import running, uvicorn_of
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +47,6 @@ Get = Callable[..., Any]
 
 
 def sync_get(url: str, user: Any = None, method: str = "get", **headers: str) -> Any:
-    """The response to a request through Django's handler for WSGI."""
     client = Client(raise_request_exception=False)
     if user is not None:
         client.force_login(user)
@@ -61,7 +54,6 @@ def sync_get(url: str, user: Any = None, method: str = "get", **headers: str) ->
 
 
 def async_get(url: str, user: Any = None, method: str = "get", **headers: str) -> Any:
-    """The response to a request through Django's handler for ASGI."""
     return asyncio.run(_get_slowly(url, user, method, headers))
 
 
@@ -82,27 +74,23 @@ ASYNCHRONY = pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consu
 
 @pytest.fixture(params=[sync_get, async_get], ids=["wsgi", "asgi"])
 def get(request: pytest.FixtureRequest) -> Get:
-    """Ask through one or the other of Django's handlers."""
     found: Get = request.param
     return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_settled() -> None:
-    """Forgets the settlements of other tests."""
     django_project.settled.clear()
 
 
 @pytest.fixture(scope="session")
 def users() -> list[Any]:
-    """Two users, in a database."""
     django_project.prepare()
     return [get_user_model().objects.create_user(name) for name in ("ada", "bob")]
 
 
 @contextlib.contextmanager
 def configured(**setting: Any) -> Iterator[None]:
-    """The project with that setting."""
     with override_settings(RECONVERGE=setting):
         yield
 
@@ -387,17 +375,6 @@ def test_a_wrong_setting_is_named_when_the_server_starts(handler: Any, setting: 
         handler()
 
 
-@pytest.mark.parametrize("where", ["KEY_FUNC", "RULES"])
-def test_what_nobody_would_await_is_told_when_the_server_starts(where: str) -> None:
-    """A coroutine function serves under ASGI, and not under WSGI."""
-    slow = f"{django_project.HERE}.home_slowly"
-    setting: dict[str, Any] = {"RULES": [{"LIMITS": "1/hour", "EXEMPT_WHEN": slow}]}
-    with override_settings(RECONVERGE=setting if where == "RULES" else {"LIMITS": "1/hour", "KEY_FUNC": slow}):
-        ASGIHandler()
-        with pytest.raises(ImproperlyConfigured, match="coroutine function"):
-            WSGIHandler()
-
-
 # -------------------------------------------------------------------- hostile input
 
 
@@ -416,44 +393,11 @@ def test_an_underscore_is_no_hyphen() -> None:
 # -------------------------------------------------------------------- real servers
 
 
-class Uvicorn:
-    """A uvicorn of the project, on a thread of this process."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        config = uvicorn.Config(ASGIHandler(), host="127.0.0.1", port=self.port, log_level="error", lifespan="off")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        eventually(lambda: self._server.started, "uvicorn listens")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(PROCESS_S_MAX)
-
-
-def asked(port: int, path: str = "/") -> tuple[int, dict[str, str]]:
-    """The status and the fields of an answer; 0 when nobody listens yet."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        response.read()
-        return response.status, {name.lower(): value for name, value in response.getheaders()}
-    except ConnectionError:
-        return 0, {}
-    finally:
-        connection.close()
-
-
 def test_a_client_that_goes_away_has_used_what_it_was_sent() -> None:
     """In the middle of a stream without an end: it ends, and what was sent is settled."""
     rules = [{"LIMITS": "1000000000/hour", "NAME": "bytes", "SETTLE": SETTLE}]
-    with configured(RULES=rules), Uvicorn() as server:
-        connection = HTTPConnection("127.0.0.1", server.port, timeout=PROCESS_S_MAX)
+    with configured(RULES=rules), running(uvicorn_of(ASGIHandler())) as port:
+        connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
         connection.request("GET", "/count-slowly/1000000000/")
         connection.getresponse().read(100)
         connection.close()
@@ -463,46 +407,6 @@ def test_a_client_that_goes_away_has_used_what_it_was_sent() -> None:
     assert response.status in {200, CANCELLED}
     assert not response.complete
     assert response.bytes_sent >= 100
-
-
-@pytest.mark.slow
-def test_workers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer, tmp_path: Path) -> None:
-    """Two workers of gunicorn never admit more than the limit; when their Redis is killed no request fails."""
-    setting = {"HUB": own_redis.url, "NAMESPACE": "django", "LIMITS": "60/hour", "SYNC_INTERVAL": 0.02}
-    answers: list[tuple[int, dict[str, str]]] = []
-    with gunicorn(tmp_path, {**setting, "POLICY": "strict"}) as port, ThreadPoolExecutor(8) as threads:
-
-        def ask_until_most_is_used_up() -> bool:
-            answers.extend(threads.map(lambda _: asked(port), range(20)))
-            return [status for status, _ in answers].count(200) >= 40
-
-        eventually(ask_until_most_is_used_up, "the workers admit most of the limit")
-        answers.extend(threads.map(lambda _: asked(port), range(100)))
-        statuses = [status for status, _ in answers]
-        own_redis.kill()
-        after = [asked(port)[0] for _ in range(40)]
-
-    assert {200, 429} == set(statuses)
-    assert 40 <= statuses.count(200) <= 60
-    assert all("ratelimit" in fields and "ratelimit-policy" in fields for _, fields in answers)
-    assert {200, 429} >= set(after)
-
-
-@contextlib.contextmanager
-def gunicorn(directory: Path, setting: dict[str, Any]) -> Iterator[int]:
-    """A gunicorn of the project with two workers, made before they are forked; its port."""
-    port = free_port()
-    environment = {**os.environ, "TEST_RECONVERGE": json.dumps(setting), "TEST_SERVER": "wsgi"}
-    environment |= {"TEST_DATABASE": str(directory / "db"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--threads", "2", "--no-control-socket"]
-    command += ["--bind", f"127.0.0.1:{port}", "--log-level", "error", f"{django_project.HERE}:wsgi"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
-        try:
-            eventually(lambda: asked(port, "/nowhere/")[0], "gunicorn answers")
-            yield port
-        finally:
-            process.terminate()
-            process.wait(PROCESS_S_MAX)
 
 
 def django_request() -> DjangoRequest:

@@ -28,7 +28,9 @@ from reconverge.integrations import asgi as of_asgi
 from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations import flask as of_flask
 from reconverge.integrations import wsgi as of_wsgi
+from reconverge.usage import Meter
 from tests.integrations.frameworks import test_django, test_grpc
+from tests.support.applications import django_project
 from tests.support.applications.asking import ask_asgi, ask_wsgi
 from tests.support.servers import free_port
 
@@ -36,25 +38,22 @@ KEY = "x-api-key"
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 Ask = Callable[..., list[int]]
-"""Asks once for each mapping of header fields, and returns the statuses."""
+"""Asks once for each mapping of header fields, of which `method` is none, and returns the statuses."""
 Framework = Callable[..., contextlib.AbstractContextManager[Ask]]
 """Makes an application under rules whose limit is called `requests`; each request says that it has used three."""
-OF_RULES = ("cost", "settle")
+OF_RULES = ("cost", "exempt_when", "methods", "settle")
 
 
 def by_key(request: Any) -> Any:
-    """The key that the client sends."""
     return request.header(KEY)
 
 
 async def by_key_slowly(request: Any) -> Any:
-    """The same, awaited."""
     await asyncio.sleep(0)
     return request.header(KEY)
 
 
 def broken(_request: Any) -> str:
-    """A mistake of the application's."""
     raise ZeroDivisionError
 
 
@@ -66,14 +65,11 @@ def split(limits: str, settings: dict[str, Any]) -> tuple[list[Rule], dict[str, 
 
 
 def underscored(fields: dict[str, str]) -> dict[str, Any]:
-    """Header fields as keywords."""
     return {name.replace("-", "_"): value for name, value in fields.items()}
 
 
 @contextlib.contextmanager
 def asgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An application in the middleware."""
-
     async def answer(scope: Any, _receive: Any, send: Any) -> None:
         scope[OUTCOME].spend(3)
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -86,7 +82,6 @@ def asgi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def fastapi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An endpoint."""
     (rule,), others = split(limits, settings)
     app, declared = FastAPI(), of_fastapi.Limits(**others)
     declared.install(app)
@@ -102,8 +97,6 @@ def fastapi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """An application in the middleware, on a thread."""
-
     def answer(environment: Any, start_response: Any) -> list[bytes]:
         environment[OUTCOME].spend(3)
         start_response("200 OK", [])
@@ -116,7 +109,6 @@ def wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def flask_view(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A view."""
     app = flask.Flask(__name__)
     (rule,), others = split(limits, settings)
     declared = of_flask.Limits(app=app, **others)
@@ -134,8 +126,6 @@ def flask_view(limits: str, **settings: Any) -> Iterator[Ask]:
 
 @contextlib.contextmanager
 def aiohttp_handler(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A handler, on a real server."""
-
     async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
         outcome = of_aiohttp.outcome_of(request)
         assert outcome is not None
@@ -156,7 +146,6 @@ def aiohttp_handler(limits: str, **settings: Any) -> Iterator[Ask]:
 
 
 def django(limits: str, get: Callable[..., Any], **settings: Any) -> Iterator[Ask]:
-    """The views of a project."""
     of_rule = {name.upper(): settings.pop(name) for name in OF_RULES if name in settings}
     setting = {name.upper(): value for name, value in settings.items()}
     rules = [{"LIMITS": limits, "NAME": "requests", **of_rule}]
@@ -167,13 +156,11 @@ def django(limits: str, get: Callable[..., Any], **settings: Any) -> Iterator[As
 
 @contextlib.contextmanager
 def django_wsgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A project on threads."""
     yield from django(limits, test_django.sync_get, **settings)
 
 
 @contextlib.contextmanager
 def django_asgi(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A project in an event loop."""
     yield from django(limits, test_django.async_get, **settings)
 
 
@@ -181,7 +168,6 @@ STATUS = {"OK": 200, "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503}
 
 
 def grpc(serves: test_grpc.Serves, limits: str, settings: dict[str, Any]) -> Iterator[Ask]:
-    """Calls to a server."""
     rules, others = split(limits, settings)
     with serves(rules=rules, **others) as address:
         yield lambda *requests: [
@@ -193,13 +179,11 @@ def grpc(serves: test_grpc.Serves, limits: str, settings: dict[str, Any]) -> Ite
 
 @contextlib.contextmanager
 def grpc_on_threads(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A server on threads."""
     yield from grpc(test_grpc.on_threads, limits, settings)
 
 
 @contextlib.contextmanager
 def grpc_in_a_loop(limits: str, **settings: Any) -> Iterator[Ask]:
-    """A server in an event loop."""
     yield from grpc(test_grpc.in_a_loop, limits, settings)
 
 
@@ -209,7 +193,6 @@ OF_HTTP = tuple(each for each in (*ON_THREADS, *IN_LOOPS) if each not in {grpc_o
 
 
 def of(frameworks: Sequence[Framework]) -> pytest.MarkDecorator:
-    """For each of these frameworks."""
     return pytest.mark.parametrize("framework", frameworks, ids=lambda each: each.__name__)
 
 
@@ -228,6 +211,29 @@ def test_an_application_says_itself_what_it_has_used(framework: Framework, agent
     """Of an estimate of ten, three were used, so that a second request fits into fifteen."""
     with framework("15/hour", agent=agent, cost=10, settle=SPENT) as ask:
         assert [200, 200, 429] == ask({}, {}, {})
+
+
+ROUTES: dict[Framework, str] = {
+    flask_view: "root",
+    django_wsgi: f"{django_project.HERE}.spending",
+    django_asgi: f"{django_project.HERE}.spending",
+    grpc_on_threads: "/shop.Orders/unary_unary",
+    grpc_in_a_loop: "/shop.Orders/unary_unary",
+    fastapi: "/",
+    aiohttp_handler: "/",
+}
+"""The route of the request as each calls it; the bare protocols know of none."""
+
+
+@EACH
+def test_a_meter_comes_to_what_was_charged(framework: Framework, agent: Agent) -> None:
+    """For each client and route: what was used of the estimates, and what was refused."""
+    meter, route = Meter(), ROUTES.get(framework, "")
+    with framework("15/hour", agent=agent, meter=meter, key_func=by_key, cost=10, settle=SPENT) as ask:
+        ask({KEY: "a"}, {KEY: "a"}, {KEY: "a"}, {KEY: "b"})
+
+    counted = {tuple(each.key): tuple(each.counts) for each in meter.take()}
+    assert {("a", "requests", route): (6, 2, 1), ("b", "requests", route): (3, 1, 0)} == counted
 
 
 @EACH
@@ -272,14 +278,23 @@ def test_a_coroutine_function_is_awaited_in_a_loop(framework: Framework, agent: 
 
 
 @of(ON_THREADS)
-def test_a_coroutine_function_is_refused_on_threads(framework: Framework, agent: Agent) -> None:
+@pytest.mark.parametrize("setting", ["key_func", "exempt_when"], ids=["of all rules", "of one"])
+def test_a_coroutine_function_is_refused_on_threads(framework: Framework, agent: Agent, setting: str) -> None:
     """When it is declared, as nothing would await it."""
-    wrong = pytest.raises((InvalidSetting, ImproperlyConfigured), match=r"coroutine|await")
-    with wrong, framework("1/hour", agent=agent, key_func=by_key_slowly):
+    settings: dict[str, Any] = {setting: by_key_slowly}
+    wrong = pytest.raises((InvalidSetting, ImproperlyConfigured), match=r"coroutine function|cannot await")
+    with wrong, framework("1/hour", agent=agent, **settings):
         raise AssertionError
 
 
-@of([asgi, fastapi, wsgi, flask_view, aiohttp_handler])
+@of([asgi, wsgi])
+def test_methods_are_in_capitals(framework: Framework, agent: Agent) -> None:
+    """Some applications take `post` for POST, so a rule about POST does."""
+    with framework("1/hour", agent=agent, methods=["POST"]) as ask:
+        assert [200, 429] == ask({"method": "POST"}, {"method": "post"})
+
+
+@of([asgi, fastapi, wsgi, flask_view, aiohttp_handler, grpc_on_threads])
 def test_a_guard_comes_with_its_settings(framework: Framework, agent: Agent) -> None:
     """Others beside it would have no effect, and are named."""
     with pytest.raises(InvalidSetting, match="key_func"), framework("1/hour", guard=Guard(agent), key_func=by_key):

@@ -19,29 +19,23 @@ except ImportError as error:
 
 
 @pytest.mark.parametrize(
-    ("module", "absent"),
+    ("module", "absent", "extra"),
     [
-        ("fastapi", ["starlette", "starlette.exceptions"]),
-        ("flask", ["flask"]),
-        ("django", ["django"]),
-        ("aiohttp", ["aiohttp"]),
-        ("grpc", ["grpc"]),
+        ("fastapi", ["starlette", "starlette.exceptions"], "fastapi"),
+        ("flask", ["flask"], "flask"),
+        ("django", ["django"], "django"),
+        ("aiohttp", ["aiohttp"], "aiohttp"),
+        ("grpc", ["grpc"], "grpc"),
+        ("contracts.api", ["starlette", "starlette.responses"], "api"),
+        ("limits_storage", ["limits"], "limits"),
     ],
 )
-def test_a_missing_framework_is_named_with_its_extra(module: str, absent: list[str]) -> None:
-    """Under the name by which pip installs it."""
+def test_a_missing_framework_is_named_with_its_extra(module: str, absent: list[str], extra: str) -> None:
+    """Under the name by which pip installs it; the API of contracts needs no framework above Starlette."""
     program = WITHOUT.format(module=module, absent=absent)
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
 
-    assert f"pip install 'reconverge[{module}]'" in said.stdout
-
-
-def test_a_missing_starlette_is_named_with_the_extra_of_the_api() -> None:
-    """The API of contracts needs it alone, and no framework above it."""
-    program = WITHOUT.format(module="contracts.api", absent=["starlette", "starlette.responses"])
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-
-    assert "pip install 'reconverge[api]'" in said.stdout
+    assert f"pip install 'reconverge[{extra}]'" in said.stdout
 
 
 @pytest.mark.parametrize("module", ["httpx", "requests"])

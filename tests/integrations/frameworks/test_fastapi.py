@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
@@ -25,8 +24,17 @@ from reconverge.integrations import (
 )
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits, TooManyRequests
-from tests.integrations.frameworks.test_asgi import converse, tokens, websocket_scope
-from tests.support.applications.asking import ADA, BOB, asgi_answer, ask_asgi, http_scope, statuses
+from tests.integrations.frameworks.test_asgi import tokens
+from tests.support.applications.asking import (
+    ADA,
+    BOB,
+    asgi_answer,
+    ask_asgi,
+    converse,
+    http_scope,
+    statuses,
+    websocket_scope,
+)
 from tests.support.applications.webserver import check_fields
 
 
@@ -38,7 +46,6 @@ def limits(agent: Agent) -> Limits:
 
 @pytest.fixture
 def app(limits: Limits) -> FastAPI:
-    """An application that they are installed in."""
     app = FastAPI()
     limits.install(app)
     return app
@@ -365,20 +372,6 @@ async def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, age
     assert 1 == tokens(agent)
 
 
-def test_a_path_of_a_dependency_without_a_route_is_told_of_once(
-    app: FastAPI, limits: Limits, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With the first request; such a dependency limits nothing."""
-
-    @app.get("/a", dependencies=[Depends(limits("2/minute", paths=["/b"]))])
-    async def answer() -> str:
-        return "here"
-
-    ask_asgi(app, "/a", times=5)
-
-    assert 1 == caplog.text.count("limits nothing at its path '/b', which no route of its own view matches")
-
-
 def test_what_needs_to_be_installed_charges_nothing_without_that(agent: Agent) -> None:
     """The request fails, and says what to write; what other limits have charged is given back, too."""
     limits = Limits(agent)
@@ -404,14 +397,13 @@ def test_an_attempt_that_the_minute_refuses_counts_in_an_hour_that_counts_every_
     async def answer() -> str:
         return "here"
 
-    async def ask(key: str, times: int) -> list[tuple[int, str | None]]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            answers = [await client.get("/", headers={"x-key": key}) for _ in range(times)]
-        return [(answer.status_code, answer.headers.get("retry-after")) for answer in answers]
+    def ask(key: str, times: int) -> list[tuple[int, str | None]]:
+        answers = ask_asgi(app, times=times, x_key=key)
+        return [(each.status, each.headers.get("retry-after")) for each in answers]
 
-    first = {key: asyncio.run(ask(key, times)) for key, times in {"goes on": 5, "waits": 2}.items()}
+    first = {key: ask(key, times) for key, times in {"goes on": 5, "waits": 2}.items()}
     clock.advance(300)
-    later = {key: asyncio.run(ask(key, 1)) for key in first}
+    later = {key: ask(key, 1) for key in first}
 
     assert [200, 200, 429, 429, 429] == [status for status, _ in first["goes on"]]
     assert {"goes on": [(429, "3300")], "waits": [(200, None)]} == later

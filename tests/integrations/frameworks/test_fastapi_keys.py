@@ -34,7 +34,6 @@ async def current_user(login: Annotated[str | None, Header()] = None) -> Tutoria
 
 
 def api_key(login: Annotated[str, Header()]) -> str:
-    """A key by itself."""
     return login
 
 
@@ -43,7 +42,6 @@ def claims(login: Annotated[str, Header()]) -> dict[str, object]:
 
 
 def serving(limited: Any, limits: Limits) -> FastAPI:
-    """An application with one limited route."""
     app = FastAPI()
     limits.install(app)
 

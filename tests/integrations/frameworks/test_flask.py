@@ -20,12 +20,10 @@ from tests.support.applications.webserver import check_fields
 
 @pytest.fixture
 def app() -> flask.Flask:
-    """An application with no views yet."""
     return flask.Flask(__name__)
 
 
 def hello() -> str:
-    """A view."""
     return "hello"
 
 
@@ -344,15 +342,14 @@ def test_words_of_flask_limiter_mean_what_they_do_there(app: flask.Flask, agent:
 
 
 def test_a_coroutine_function_is_refused_at_once(app: flask.Flask, agent: Agent) -> None:
-    """A coroutine function for a limit of WSGI is an error where it is declared."""
+    """As a filter, or to answer a breach, where it is declared."""
 
-    async def key() -> str:
+    async def key(_: object) -> str:
         return "ada"
 
     with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
-        Limits(app=app, agent=agent).limit("1/minute", key_func=key)(hello)
-    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
-        Limits(key, app=app, agent=agent, default_limits="1/minute")
+        Limits(app=app, agent=agent, on_breach=key).limit("1/minute")(hello)
+
     with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         Limits(app=app, agent=agent).request_filter(key)
 
@@ -420,23 +417,6 @@ def test_classes_of_views_are_limited(app: flask.Flask, agent: Agent, how: str) 
 
     assert [200, 200, 429] == [ask_wsgi(app, "/items", method=method)[0].status for method in ("GET", "POST", "GET")]
     assert [200] * 4 == statuses(ask_wsgi(app, "/free", times=4))
-
-
-def test_a_class_that_was_a_view_before_is_told_of(
-    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A limit that comes after `as_view` is in none of its views."""
-    limits = Limits(app=app, agent=agent)
-
-    class Items(flask.views.MethodView):
-        def get(self) -> str:
-            return "get"
-
-    app.add_url_rule("/items", view_func=Items.as_view("items"))
-    limits.limit("2/day")(Items)
-    ask_wsgi(app, "/items")
-
-    assert "limit('2/day') of Items is never applied: the endpoint 'items' lacks it" in caplog.text
 
 
 def test_what_is_no_view_is_an_error(app: flask.Flask, agent: Agent) -> None:

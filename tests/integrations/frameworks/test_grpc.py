@@ -19,7 +19,7 @@ import pytest
 from google.protobuf import any_pb2, duration_pb2
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations import Addresses, Guard, Rule
+from reconverge.integrations import Addresses, Rule
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,
     RateLimitInterceptor,
@@ -41,11 +41,10 @@ ended = threading.Event()
 """Set when a stream without an end has ended all the same."""
 
 
-class FleetSettings:
+class Orders:
     """The methods of a server on threads."""
 
     def unary_unary(self, request: bytes, context: Any) -> bytes:
-        """One for one."""
         context.set_trailing_metadata((("theirs", "1"),))
         outcome = current_outcome()
         assert outcome is not None
@@ -53,15 +52,12 @@ class FleetSettings:
         return request
 
     def unary_stream(self, request: bytes, context: Any) -> Iterator[bytes]:
-        """Two for one."""
         yield from (request, request)
 
     def stream_unary(self, requests: Iterator[bytes], context: Any) -> bytes:
-        """One for all."""
         return b"".join(requests)
 
     def stream_stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """One for each."""
         yield from requests
 
     def reading(self, requests: Iterator[bytes], context: Any) -> bytes:
@@ -72,16 +68,13 @@ class FleetSettings:
         return b"".join(found)
 
     def aborting(self, request: bytes, context: Any) -> bytes:
-        """End with a status."""
         context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
         raise AssertionError
 
     def broken(self, request: bytes, context: Any) -> bytes:
-        """Fail."""
         raise ZeroDivisionError
 
     def endless(self, request: bytes, context: Any) -> Iterator[bytes]:
-        """Never end."""
         try:
             while True:
                 yield request
@@ -93,22 +86,18 @@ class SlowOrders:
     """The same in an event loop."""
 
     async def unary_unary(self, request: bytes, context: Any) -> bytes:
-        """One for one."""
         await asyncio.sleep(0)
-        return FleetSettings().unary_unary(request, context)
+        return Orders().unary_unary(request, context)
 
     async def unary_stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        """Two for one."""
         for _ in range(2):
             yield request
             await asyncio.sleep(0)
 
     async def stream_unary(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
-        """One for all."""
         return b"".join([request async for request in requests])
 
     async def stream_stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """One for each."""
         async for request in requests:
             await context.write(request)
 
@@ -121,16 +110,13 @@ class SlowOrders:
         return b"".join(found)
 
     async def aborting(self, request: bytes, context: Any) -> bytes:
-        """End with a status."""
         await context.abort(grpc.StatusCode.NOT_FOUND, "no such order")
         raise AssertionError
 
     async def broken(self, request: bytes, context: Any) -> bytes:
-        """Fail."""
         raise ZeroDivisionError
 
     async def endless(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        """Never end."""
         try:
             while True:
                 yield request
@@ -157,7 +143,7 @@ def on_threads(*arguments: Any, address: str = "127.0.0.1:0", **settings: Any) -
     """A server on threads; where it listens."""
     interceptor = RateLimitInterceptor(*arguments, **settings)
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[interceptor], options=OPTIONS)
-    server.add_generic_rpc_handlers((handlers(FleetSettings()),))
+    server.add_generic_rpc_handlers((handlers(Orders()),))
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -200,7 +186,7 @@ def in_a_loop(*arguments: Any, address: str = "127.0.0.1:0", orders: object = No
 @contextlib.contextmanager
 def with_handlers_on_threads(*arguments: Any, **settings: Any) -> Iterator[str]:
     """A server in an event loop whose handlers are ordinary functions, which it runs on threads."""
-    with in_a_loop(*arguments, orders=FleetSettings(), **settings) as address:
+    with in_a_loop(*arguments, orders=Orders(), **settings) as address:
         yield address
 
 
@@ -213,14 +199,11 @@ BOTH = pytest.mark.parametrize("serving", [on_threads, in_a_loop])
 
 @pytest.fixture(params=[on_threads, in_a_loop, with_handlers_on_threads])
 def serving(request: pytest.FixtureRequest) -> Serves:
-    """Each kind of server."""
     found: Serves = request.param
     return found
 
 
 class CallEnd:
-    """How a call has ended."""
-
     def __init__(
         self, address: str, method: str, *, kind: str | None = None, metadata: Any = (), count: int = 0
     ) -> None:
@@ -248,7 +231,6 @@ class CallEnd:
 
 
 def codes(address: str, *methods: str, **settings: Any) -> list[str]:
-    """How calls have ended, one after the other."""
     return [CallEnd(address, method, **settings).code.name for method in methods]
 
 
@@ -327,32 +309,6 @@ def test_methods_of_http_are_no_methods_of_grpc() -> None:
     for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
         with pytest.raises(InvalidSetting, match="paths="):
             kind(rules=[Rule(limits="1/hour", methods=["/shop.Orders/Place"])])
-
-
-def test_a_guard_comes_with_its_settings() -> None:
-    """Whoever gives others besides is told which, as they would have no effect."""
-    for kind in (RateLimitInterceptor, AioRateLimitInterceptor):
-        with pytest.raises(InvalidSetting, match="fail, key_func"):
-            kind("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_rpc)
-
-
-def test_a_server_of_threads_takes_no_coroutine_functions() -> None:
-    """Nobody would await them, of a guard neither; the other one does."""
-
-    async def slowly(request: Any) -> str:
-        await asyncio.sleep(0)
-        return str(request.header("tenant"))
-
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor("1/hour", key_func=slowly)
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor("1/hour", guard=Guard("memory://", key_func=slowly))
-    with pytest.raises(InvalidSetting, match="coroutine function"):
-        RateLimitInterceptor(rules=[Rule(limits="1/hour", key_func=slowly)])
-    with in_a_loop("1/hour", key_func=slowly) as address:
-        found = [codes(address, "unary_unary", metadata=(("tenant", name),)) for name in ("a", "b", "a")]
-
-    assert [["OK"], ["OK"], ["RESOURCE_EXHAUSTED"]] == found
 
 
 # -------------------------------------------------------------------- messages
@@ -489,6 +445,3 @@ def test_those_who_come_through_a_unix_socket_count_together(serving: Serves, tm
         found = [codes(address, "unary_unary", metadata=metadata) for metadata in forged]
 
     assert [["OK"], ["RESOURCE_EXHAUSTED"]] == found
-
-
-# -------------------------------------------------------------------- what goes wrong

@@ -62,18 +62,6 @@ def test_calls_that_come_at_once_and_fit_exactly_are_all_admitted_by_grpc(
         assert [{"RESOURCE_EXHAUSTED"}] * 5 == [set(of_one) for of_one in more]
 
 
-@pytest.mark.parametrize("get", [test_django.sync_get, test_django.async_get], ids=["wsgi", "asgi"])
-def test_what_another_worker_has_used_up_is_refused_by_django(get: Callable[..., Any], used_up: str) -> None:
-    """The setting decides, of all rules or of one; under WSGI and under ASGI."""
-    rule = {"LIMITS": "5/hour", "NAME": "requests"}
-    found: list[int] = []
-    for setting, of_rule in (({"IN_DOUBT": PATIENT}, {}), ({}, {"IN_DOUBT": PATIENT}), ({"IN_DOUBT": "refuse"}, {})):
-        with test_django.configured(HUB=used_up, RULES=[rule | of_rule], **setting):
-            found.append(get("/").status_code)
-
-    assert [429, 429, 200] == found
-
-
 def test_a_wrong_setting_of_django_is_told_with_its_place() -> None:
     """Of all rules, and of one."""
     rule = {"LIMITS": "5/hour", "IN_DOUBT": "wait:5ms"}

@@ -1,8 +1,9 @@
 """Goal: a meter that a framework's guard is given comes to what the limits have charged, by identity, limit and route.
 
-Method: each framework on a real Redis; requests of two clients that succeed, stream, lead nowhere, fail, are cancelled
-and are refused, with costs that their responses decide. Then the meter's totals beside what the hub knows to have been
-charged in all, less what was given back.
+Method: frameworks that ask their limits in more than one step, on a real Redis; requests of two clients that succeed,
+stream, lead nowhere, fail, are cancelled and are refused, with costs that their responses decide. Then the meter's
+totals beside what the hub knows to have been charged in all, less what was given back. All other frameworks are in
+`test_every_framework.py`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import fastapi
-import flask
 import httpx
 import pytest
 from aiohttp import web
@@ -27,16 +27,12 @@ from reconverge.integrations import SPENT, Outcome, Rule, by_header
 from reconverge.integrations import aiohttp as for_aiohttp
 from reconverge.integrations import asgi as for_asgi
 from reconverge.integrations import fastapi as for_fastapi
-from reconverge.integrations import flask as for_flask
-from reconverge.integrations import wsgi as for_wsgi
 from reconverge.integrations.decorators import limited
-from reconverge.integrations.grpc.interceptors import by_metadata
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.usage.meter import Meter
-from tests.integrations.frameworks.test_grpc import codes, in_a_loop, on_threads
 from tests.support.agents import net_at
 from tests.support.applications import django_project
-from tests.support.applications.asking import ask_wsgi, http_scope
+from tests.support.applications.asking import converse, http_scope, websocket_scope
 from tests.support.servers import RedisServer
 
 KEY = "x-api-key"
@@ -66,7 +62,6 @@ class MeteredShop:
         self._counts: dict[UsageKey, Counts] = {}
 
     def counts(self) -> dict[UsageKey, Counts]:
-        """All that the meter has counted."""
         for each in self.meter.take():
             before = self._counts.get(each.key, Counts(0, 0, 0))
             self._counts[each.key] = Counts(*(one + other for one, other in zip(before, each.counts, strict=True)))
@@ -94,7 +89,6 @@ class MeteredShop:
 
 @pytest.fixture
 def shop(redis_server: RedisServer) -> Iterator[MeteredShop]:
-    """It is open."""
     found = MeteredShop(redis_server.url)
     with found.agent:
         yield found
@@ -112,35 +106,10 @@ def routes(shop: MeteredShop, limit: str = TOKENS) -> set[str]:
     return {key.route for key in shop.counts() if key.limit == limit}
 
 
-# -------------------------------------------------------------------- WSGI and ASGI by themselves
-
-
-def of_wsgi(environment: Any, start_response: Any) -> Any:
-    """Any application of WSGI."""
-    path = environment["PATH_INFO"]
-    if path == "/broken":
-        raise ZeroDivisionError
-    start_response("404 Not Found" if path.startswith("/lost") else "200 OK", [])
-    return iter([b"a", b"bc"]) if path == "/stream" else [path.encode()]
-
-
-def test_wsgi(shop: MeteredShop) -> None:
-    """The pattern of a rule's own path is the route, and there is no other."""
-    rules = [*shop.rules, Rule(limits="100/hour", name="items", paths=["/ok/{number}", "/lost/{number}"])]
-    app = for_wsgi.RateLimitMiddleware(of_wsgi, rules=rules, **shop.settings)
-    for client, path in asked():
-        with contextlib.suppress(ZeroDivisionError):
-            shop.statuses[500] += 1
-            (answer,) = ask_wsgi(app, path, x_api_key=client)
-            shop.statuses[500] -= 1
-            shop.statuses[answer.status] += 1
-
-    shop.check(refused=shop.statuses[429])
-    assert {"/ok/{number}", "/lost/{number}"} == routes(shop, "items")
+# -------------------------------------------------------------------- ASGI by itself
 
 
 async def of_asgi(scope: Any, receive: Any, send: Any) -> None:
-    """Any application of ASGI."""
     if scope["path"] == "/broken":
         raise ZeroDivisionError
     await send({"type": "http.response.start", "status": 404 if "lost" in scope["path"] else 200, "headers": []})
@@ -189,28 +158,15 @@ def test_asgi_with_clients_that_leave(shop: MeteredShop) -> None:
 
 def test_the_messages_of_a_websocket(shop: MeteredShop) -> None:
     """Each counts by its own limit, and the connection by those of requests; the last message is refused."""
-    came = [{"type": "websocket.connect"}, *[{"type": "websocket.receive", "text": "hello"}] * 9]
 
-    async def echo(scope: Any, receive: Any, send: Any) -> None:
+    async def listen(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["type"] != "websocket.disconnect":
             pass
 
-    async def connect() -> None:
-        scope = http_scope("/ws", x_api_key="ada") | {"type": "websocket", "subprotocols": []}
-        messages = iter(came)
+    messages = Rule(limits="4/hour", name="messages")
+    app = for_asgi.RateLimitMiddleware(listen, rules=shop.rules, messages=messages, **shop.settings)
+    asyncio.run(converse(app, websocket_scope(x_api_key="ada"), *["hello"] * 9))
 
-        async def receive() -> Any:
-            return next(messages)
-
-        async def send(_message: Any) -> None:
-            pass
-
-        app = for_asgi.RateLimitMiddleware(
-            echo, rules=shop.rules, messages=Rule(limits="4/hour", name="messages"), **shop.settings
-        )
-        await app(scope, receive, send)
-
-    asyncio.run(connect())
     assert 4 == shop.charged("messages")
     assert Counts(4, 4, 1) == shop.sums("messages")
     assert Counts(1, 1, 0) == shop.sums(REQUESTS)
@@ -282,32 +238,7 @@ def test_a_middleware_finds_the_routes_of_the_application_below(shop: MeteredSho
     assert {"/ok/{number}": 2, "": 30} == {key.route: counts.cost for key, counts in shop.counts().items()}
 
 
-# -------------------------------------------------------------------- Flask, Django and aiohttp
-
-
-def test_flask(shop: MeteredShop) -> None:
-    """The route is the endpoint."""
-    app = flask.Flask(__name__)
-    limits = for_flask.Limits(app=app, **shop.settings)
-
-    def answer(number: int = 0) -> Any:
-        if flask.request.path == "/broken":
-            raise ZeroDivisionError
-        if flask.request.path == "/stream":
-            return flask.Response(iter(["a", "bc"]))
-        return ("lost", 404) if "lost" in flask.request.path else "ok"
-
-    tokens = limits.limit("90/hour", name=TOKENS, cost=10, settle=lambda response: 3)
-    requests = limits.limit("10/hour", name=REQUESTS, deduct_when=lambda response: response.status_code != 404)
-    view = requests(tokens(answer))
-    for name, path in {"ok": "/ok/<int:number>", "lost": "/lost/<int:number>", "b": "/broken", "s": "/stream"}.items():
-        app.add_url_rule(path, name, view)
-    for client, path in asked():
-        (response,) = ask_wsgi(app, path, x_api_key=client)
-        shop.statuses[response.status] += 1
-
-    shop.check(refused=shop.statuses[429])
-    assert {"ok", "lost", "b", "s"} == routes(shop)
+# -------------------------------------------------------------------- Django and aiohttp
 
 
 def test_django(shop: MeteredShop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,35 +296,6 @@ def test_aiohttp(shop: MeteredShop) -> None:
     assert (shop.charged(REQUESTS), shop.charged(TOKENS)) == (shop.sums(REQUESTS).cost, shop.sums(TOKENS).cost)
     assert sum(shop.statuses.values()) - refused == shop.sums(REQUESTS).requests == shop.sums(TOKENS).requests
     assert {"/ok/{n}", "/lost/{n}", "/broken", "/stream"} == routes(shop)
-
-
-# -------------------------------------------------------------------- gRPC and functions
-
-
-@pytest.mark.parametrize("serving", [on_threads, in_a_loop])
-def test_grpc(shop: MeteredShop, serving: Callable[..., Any]) -> None:
-    """The route is the method that is called; one that there is not is not counted."""
-    rules = [
-        Rule(limits="7/hour", name=REQUESTS, deduct_when=lambda response: response.status != 500),
-        Rule(limits="90/hour", name=TOKENS, cost=10, settle=SPENT),
-    ]
-    settings = shop.settings | {"key_func": by_metadata(KEY)}
-    with serving(rules=rules, **settings) as address:
-        for name in ("ada", "bob"):
-            methods = ("unary_unary", "unary_stream", "stream_unary", "no_such") * 3
-            shop.statuses.update(map(status_of, codes(address, *methods, metadata=((KEY, name),))))
-
-    served = shop.statuses[status_of("OK")]
-    refused = shop.statuses[status_of("RESOURCE_EXHAUSTED")]
-    assert shop.charged(REQUESTS) == shop.sums(REQUESTS).cost
-    assert shop.charged(TOKENS) == shop.sums(TOKENS).cost > 0
-    assert (served, refused) == (shop.sums(TOKENS).requests, shop.sums(TOKENS).refused)
-    assert {f"/shop.Orders/{name}" for name in ("unary_unary", "unary_stream", "stream_unary")} == routes(shop)
-
-
-def status_of(code: str) -> int:
-    """The status by which a call that has ended so is counted."""
-    return {"OK": 200, "RESOURCE_EXHAUSTED": 429}.get(code, 500)
 
 
 def test_functions(shop: MeteredShop) -> None:

@@ -29,9 +29,11 @@ from tests.support.applications.asking import (
     asgi_answer,
     ask_asgi,
     ask_wsgi,
+    converse,
     environment_of,
     http_scope,
     statuses,
+    websocket_scope,
 )
 
 
@@ -45,12 +47,10 @@ def agent() -> Agent:
 
 @pytest.fixture
 def render(agent: Agent) -> SlotLimiter:
-    """Its limiter."""
     return agent.limiter("render", SlotLimiter)
 
 
 def in_use(agent: Agent) -> int | None:
-    """How many slots are."""
     return agent.stats().limits["render"].in_use
 
 
@@ -148,14 +148,7 @@ def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: SlotL
         await send({"type": "websocket.send", "text": "a"})
         found.append(in_use(agent))
 
-    async def send(_message: Any) -> None:
-        """Nothing listens."""
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "websocket.connect"}
-
-    scope = {**http_scope("/ws"), "type": "websocket"}
-    asyncio.run(OfAsgi(echo, render, agent=agent)(scope, receive, send))
+    asyncio.run(converse(OfAsgi(echo, render, agent=agent), websocket_scope()))
 
     assert ([1], 0) == (found, in_use(agent))
 

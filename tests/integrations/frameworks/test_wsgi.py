@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from reconverge import Agent, InvalidSetting
-from reconverge.integrations import Guard, Rule
+from reconverge import Agent
+from reconverge.integrations import Rule
 from reconverge.integrations.wsgi import RateLimitMiddleware
 from tests.support.applications.asking import ADA, ask_wsgi, environment_of, statuses, wsgi_answer
 from tests.support.applications.webserver import check_fields
@@ -29,8 +27,6 @@ class Body:
 
 
 def serving(body: Any) -> Any:
-    """An application that answers with that body."""
-
     def app(environment: Any, start_response: Any) -> Any:
         start_response("200 OK", [("Content-Type", "text/plain")])
         return body
@@ -116,13 +112,6 @@ def test_an_application_of_its_own_may_answer_a_breach(agent: Agent) -> None:
     assert [b"hello", b"instead"] == [answer.body for answer in ask_wsgi(app, times=2)]
 
 
-def test_methods_are_in_capitals(agent: Agent) -> None:
-    """Some applications take `post` for POST, so a rule about POST does."""
-    app = RateLimitMiddleware(serving([b"here"]), rules=[Rule(limits="1/minute", methods=["POST"])], agent=agent)
-
-    assert [200, 429] == [ask_wsgi(app, method=method)[0].status for method in ("POST", "post")]
-
-
 def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
     """Bytes that are no UTF-8 lead nowhere, and fail nowhere."""
     rule = Rule(limits="1/minute", name="umlauts", paths=["/ä/{id}"])
@@ -130,20 +119,6 @@ def test_paths_are_text_and_may_be_anything(agent: Agent) -> None:
 
     assert [200, 429] == statuses(ask_wsgi(app, "/ä/1".encode().decode("latin-1"), times=2))
     assert [200, 200] == statuses(ask_wsgi(app, "/\xff", times=2))
-
-
-def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
-    """Nobody awaits anything under WSGI, be it of a rule or of the guard."""
-
-    async def slowly(_: object) -> str:
-        return "ada"
-
-    guards = (Guard(agent, key_func=slowly), Guard(agent, on_breach=slowly))
-    with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
-        RateLimitMiddleware(serving([]), rules=[Rule(limits="1/minute", key_func=slowly)], agent=agent)
-    for guard in guards:
-        with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
-            RateLimitMiddleware(serving([]), "1/minute", guard=guard)
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:

@@ -86,14 +86,13 @@ class Prefork(Served):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Prefork]:
-    """A gunicorn of a test's own."""
     with Prefork(tmp_path) as started:
-        started.sent = 1 + started.sent  # the request that it was found to listen by
+        started.sent = 2 + started.sent  # the request that it was found to listen by, and the one before the fork
         yield started
 
 
 def test_a_scrape_tells_of_all_workers_and_of_one_that_was_killed(server: Prefork) -> None:
-    """Counters never fall, and end at what was sent; gauges are those of the workers that live."""
+    """Counters never fall, and end at what was sent, which counts once; gauges are those of the processes that live."""
     scrapes = [server.scraped()]
     seen: set[int] = set()
 
@@ -114,7 +113,7 @@ def test_a_scrape_tells_of_all_workers_and_of_one_that_was_killed(server: Prefor
     eventually(lambda: len(server.processes(CLIENTS) - seen) == 1, "another worker in its place")
     server.processes()
     eventually(all_is_told, "every request is told, those of the killed one, too")
-    eventually(lambda: ready(server.scraped()) == WORKERS, "as many are ready as live")
+    eventually(lambda: ready(server.scraped()) == 1 + WORKERS, "as many are ready as live: the master, too")
 
     for before, after in pairwise(scrapes):
         falling = [name for name, value in before.items() if name[0].endswith("_total") and after.get(name, 0) < value]
@@ -122,5 +121,4 @@ def test_a_scrape_tells_of_all_workers_and_of_one_that_was_killed(server: Prefor
 
 
 def ready(series: Series) -> float:
-    """How many agents say that they are."""
     return series["reconverge_health", (("state", "ready"),)]

@@ -1,14 +1,9 @@
 """Goal: what Prometheus scrapes is what happened, under names and labels that have a bound.
 
-Method: a real registry, read back from the text that is scraped; a real Redis; real forked workers with their files.
+Method: a real registry, read back from the text that is scraped; a real Redis.
 """
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -37,7 +32,6 @@ def scraped(registry: CollectorRegistry) -> Series:
 
 
 def registry_of(agent: Agent, limits_max: int = 100) -> CollectorRegistry:
-    """A registry in which an agent tells all it has to."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent, limits_max=limits_max))
     return registry
@@ -146,47 +140,3 @@ def test_workers_write_down_what_collectors_read() -> None:
 
     assert {} == {name: value for name, value in told.items() if written.get(name, 0) != value}
     assert {metric.name.removesuffix("_total") for metric in METRICS} == {family.name for family in registry.collect()}
-
-
-PREFORK = """
-import os, sys
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
-from reconverge import Agent
-from reconverge.integrations.prometheus import WorkerMetrics
-
-agent = Agent("memory://")
-limiter = agent.limit("login", "100/hour")
-agent.add_hooks(WorkerMetrics(registry=CollectorRegistry()))
-limiter.allow("parent")
-agent.look()
-children = []
-for worker in range(3):
-    child = os.fork()
-    if not child:
-        for _ in range(10):
-            limiter.allow("ada")
-        agent.look()
-        agent.look()
-        os._exit(0)
-    children.append(child)
-for child in children:
-    os.waitpid(child, 0)
-registry = CollectorRegistry()
-MultiProcessCollector(registry)
-sys.stdout.write(generate_latest(registry).decode())
-"""
-
-
-def test_a_scrape_of_any_worker_tells_of_all(tmp_path: Path) -> None:
-    """Forked workers add up, each counting from zero, and what the parent did is counted once."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PREFORK],
-        env=os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-
-    assert 'reconverge_requests_total{limit="login",result="admitted"} 31.0' in done.stdout

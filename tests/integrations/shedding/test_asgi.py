@@ -19,7 +19,6 @@ from tests.support.applications.asking import asgi_answer, ask_asgi, hello, http
 
 
 def stack_of(limit: int) -> tuple[AdaptiveConcurrency, Stack]:
-    """A stack of one layer, in which so many requests may run."""
     layer = AdaptiveConcurrency(Fixed(limit))
     return layer, Stack(layer)
 

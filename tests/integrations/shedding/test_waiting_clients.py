@@ -63,7 +63,6 @@ class Front:
 
 
 async def answered(send: Any, status: int = 200, kind: bytes = b"text/plain") -> None:
-    """Answer with a status and two parts."""
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind)]})
     await send({"type": "http.response.body", "body": b"a", "more_body": True})
     await send({"type": "http.response.body", "body": b"b"})

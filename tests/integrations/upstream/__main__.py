@@ -64,7 +64,6 @@ SUITES: Final = (
 
 
 def main() -> None:
-    """Fetch, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="*", help="of " + ", ".join(suite.project for suite in SUITES))
     parser.add_argument("--checkout", action="append", default=[], metavar="PROJECT=DIR", help="a source tree at hand")

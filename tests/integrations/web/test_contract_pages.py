@@ -6,12 +6,11 @@ Method: FastAPI and Flask with contracts at a real Redis, of which the nodes hol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import fastapi
 import flask
-import httpx
 import pytest
 
 from reconverge import Agent
@@ -23,6 +22,7 @@ from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits as FastApiLimits
 from reconverge.integrations.flask import Limits
 from reconverge_sync.redis.hub import RedisHub
+from tests.support.applications.asking import Answer, asgi_answer, ask_asgi, ask_wsgi, http_scope, statuses
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.kept_contracts import book_at
 from tests.support.published import SECRET
@@ -59,7 +59,6 @@ def contracts(agent: Agent) -> Contracts:
 
 
 def publish(url: str, document: dict[str, Any]) -> None:
-    """Version 1."""
 
     async def publishing() -> None:
         hub = RedisHub(url, HubSettings("shop", 5.0))
@@ -69,58 +68,50 @@ def publish(url: str, document: dict[str, Any]) -> None:
     asyncio.run(publishing())
 
 
-def check_all_by_contract(answers: Sequence[Any]) -> None:
+def check_all_by_contract(answers: Sequence[Answer]) -> None:
     """Each answer, the first one too, is by the quota of the customer's own contract, and what fits in is admitted."""
     assert ['"calls@20/3600s";q=20;w=3600'] == sorted({each.headers.get("ratelimit-policy", "") for each in answers})
-    assert [200] * QUOTA + [429] == [each.status_code for each in answers]
+    assert [200] * QUOTA + [429] == statuses(answers)
+
+
+def root() -> dict[str, bool]:
+    return {}
 
 
 async def test_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(agent: Agent, contracts: Contracts) -> None:
     """The first of its requests waits for the page as one in doubt does; the loop is not held up meanwhile."""
     application = fastapi.FastAPI()
 
-    @application.get("/")
-    async def root() -> dict[str, bool]:
-        return {}
-
+    application.get("/")(root)
     rule = Rule(limits=contracts, key_func=BY_CUSTOMER)
     application.add_middleware(RateLimitMiddleware, agent=agent, rules=[rule])
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-        one = {"x-customer": "customer-00001"}
-        answers = list(await asyncio.gather(*(client.get("/", headers=one) for _ in range(5))))
-        while len(answers) <= QUOTA:
-            answers.append(await client.get("/", headers=one))
-        check_all_by_contract(answers)
+    def one() -> Awaitable[Answer]:
+        return asgi_answer(application, http_scope("/", x_customer="customer-00001"))
+
+    answers = list(await asyncio.gather(*(one() for _ in range(5))))
+    while len(answers) <= QUOTA:
+        answers.append(await one())
+    check_all_by_contract(answers)
 
 
-async def test_a_dependency_of_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(
-    agent: Agent, contracts: Contracts
-) -> None:
-    """The middleware does so, too."""
+def fastapi_dependency(agent: Agent, contracts: Contracts) -> list[Answer]:
     application, limits = fastapi.FastAPI(), FastApiLimits(agent)
     limits.install(application)
-    limited = fastapi.Depends(limits(contracts, key_func=BY_CUSTOMER))
-
-    @application.get("/", dependencies=[limited])
-    async def root() -> dict[str, bool]:
-        return {}
-
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-        answers: list[httpx.Response] = []
-        while len(answers) <= QUOTA:
-            answers.append(await client.get("/", headers={"x-customer": "customer-00003"}))
-        check_all_by_contract(answers)
+    application.get("/", dependencies=[fastapi.Depends(limits(contracts, key_func=BY_CUSTOMER))])(root)
+    return ask_asgi(application, times=QUOTA + 1, x_customer="customer-00002")
 
 
-def test_flask_holds_a_customer_that_the_node_meets_to_its_contract(agent: Agent, contracts: Contracts) -> None:
-    """A worker's thread waits for the page."""
+def flask_view(agent: Agent, contracts: Contracts) -> list[Answer]:
     application = flask.Flask(__name__)
     limits = Limits(app=application, agent=agent)
     application.add_url_rule("/", "root", limits.limit(contracts, key_func=BY_CUSTOMER)(lambda: ""))
-    client = application.test_client()
-    answers: list[Any] = []
-    while len(answers) <= QUOTA:
-        answers.append(client.get("/", headers={"x-customer": "customer-00002"}))
+    return ask_wsgi(application, times=QUOTA + 1, x_customer="customer-00002")
 
-    check_all_by_contract(answers)
+
+@pytest.mark.parametrize("ask", [fastapi_dependency, flask_view])
+def test_a_limit_of_a_view_holds_a_customer_that_the_node_meets_to_its_contract(
+    agent: Agent, contracts: Contracts, ask: Callable[[Agent, Contracts], list[Answer]]
+) -> None:
+    """As the middleware does; under Flask a worker's thread waits for the page."""
+    check_all_by_contract(ask(agent, contracts))

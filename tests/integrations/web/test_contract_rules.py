@@ -16,7 +16,6 @@ import pytest
 from reconverge import Agent, InvalidSetting
 from reconverge.contracts.contracts import Contracts
 from reconverge.integrations import Guard, PlainRequest, Rule, by_header
-from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits as FastApiLimits
 from reconverge.integrations.flask import Limits
 from reconverge.testing import ManualClock
@@ -32,7 +31,6 @@ DOCUMENT = {"plans": PLANS, "unknown": "free", "customers": {"acme": "pro"}}
 
 
 def request_of(customer: str | None, user: str = "ada") -> PlainRequest:
-    """A request of a user of a customer."""
     named = {} if customer is None else {"x-customer": customer}
     return PlainRequest(client="192.0.2.1", route="/items", headers={"x-user": user, **named})
 
@@ -129,27 +127,6 @@ def test_a_setting_without_effect_is_an_error(agent: Agent, settings: dict[str, 
         Rule(limits=Contracts(agent, DOCUMENT), **settings)
     with pytest.raises(InvalidSetting, match="need limits=Contracts"):
         Rule(limits="5/minute", facts={"user": BY_USER})
-
-
-async def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
-    """A refusal has Retry-After, and the fields name each limit of the plan."""
-    application = fastapi.FastAPI()
-
-    @application.get("/")
-    async def root() -> dict[str, bool]:
-        return {}
-
-    application.add_middleware(RateLimitMiddleware, agent=agent, rules=[rule_of(Contracts(agent, DOCUMENT))])
-
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
-        customers = ["small"] * 3 + ["acme"]
-        *answers, large = [await client.get("/", headers={"x-customer": each, "x-user": "ada"}) for each in customers]
-
-    assert [200, 200, 429] == [answer.status_code for answer in answers]
-    assert int(answers[-1].headers["retry-after"]) > 0
-    assert '"requests' in answers[0].headers["ratelimit-policy"]
-    assert '"user' in answers[0].headers["ratelimit-policy"]
-    assert 200 == large.status_code
 
 
 async def test_a_dependency_of_fastapi_holds_routes_to_the_contract(agent: Agent) -> None:

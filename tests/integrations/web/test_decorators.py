@@ -147,6 +147,7 @@ def test_a_long_key_is_hashed(agent: Agent) -> None:
     [
         (("1/minute",), {"agent": None}, InvalidSetting),
         (("1 per fortnight",), {}, InvalidLimit),
+        (("2/minute",), {"cost": 3}, InvalidSetting),
         (("1/minute",), {"wait": -1}, InvalidSetting),
         (("1/minute",), {"wait": "long"}, InvalidSetting),
         (("1/minute",), {"key": asyncio.sleep}, InvalidSetting),

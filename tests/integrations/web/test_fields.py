@@ -31,7 +31,6 @@ MINUTE = Limit(10, 60)
 
 
 def decision(name: str = "login", *, allowed: bool = True, remaining: int = 3, after: float = 7.2) -> Decision:
-    """A decision, as far as fields are concerned."""
     return Decision(allowed, 10, remaining, 0.0 if allowed else after, after, 0.0, name)
 
 

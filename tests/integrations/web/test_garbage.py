@@ -63,7 +63,6 @@ class Cycle:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Keep what is answered."""
         self.messages.append(message)
 
 
@@ -82,8 +81,6 @@ def left_behind(serve: Callable[[], Any]) -> int:
 
 
 def of_asgi(app: Any, loop: Loop) -> Callable[[], None]:
-    """Serves one request of an ASGI application."""
-
     def serve() -> None:
         cycle = Cycle()
         loop.run_until_complete(app(cycle.scope, cycle.receive, cycle.send))
@@ -92,7 +89,6 @@ def of_asgi(app: Any, loop: Loop) -> Callable[[], None]:
 
 
 def of_wsgi(app: Any) -> Callable[[], None]:
-    """Serves one request of a WSGI application."""
     return lambda: (wsgi_answer(app, environment_of("/")), None)[1]
 
 
@@ -100,25 +96,21 @@ def of_wsgi(app: Any) -> Callable[[], None]:
 
 
 async def plain_asgi(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answers at once."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
 def plain_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
-    """Answers at once."""
     start_response("200 OK", [])
     return [b"ok"]
 
 
 def limited_asgi(limits: Any, loop: Loop) -> Callable[[], None]:
-    """The middleware around an application."""
     rule = limits if isinstance(limits, Rule) else Rule(limits=limits)
     return of_asgi(asgi.RateLimitMiddleware(plain_asgi, rules=[rule], agent=Agent("memory://")), loop)
 
 
 def limited_wsgi(limits: Any) -> Callable[[], None]:
-    """The same of WSGI."""
     rule = limits if isinstance(limits, Rule) else Rule(limits=limits)
     return of_wsgi(wsgi.RateLimitMiddleware(plain_wsgi, rules=[rule], agent=Agent("memory://")))
 
@@ -143,20 +135,17 @@ def shed_asgi(loop: Loop, *, roomy: bool = True, shadow: bool = False) -> Callab
 
 
 def shed_wsgi(*, roomy: bool) -> Callable[[], None]:
-    """The same of WSGI."""
     key_func = (lambda _: "ada") if roomy else None
     return of_wsgi(WsgiLoadSheddingMiddleware(plain_wsgi, stack_of(roomy=roomy), key_func=key_func))
 
 
 def by_path(scope: Any) -> str:
-    """A key that any request has."""
     return str(scope["path"])
 
 
 def fastapi_app(
     loop: Loop, limits: Any = None, *, install: bool = True, streams: bool = False, **settings: Any
 ) -> Callable[[], None]:
-    """A route that depends on a limit, or on none."""
     app = fastapi.FastAPI()
     dependencies = list[Any]()
     if limits is not None:
@@ -176,7 +165,6 @@ def fastapi_app(
 
 
 def flask_app(limits: Any = None) -> Callable[[], None]:
-    """A view with a limit, or with none."""
     app = flask.Flask(__name__)
 
     def view() -> str:

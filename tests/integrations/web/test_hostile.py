@@ -36,8 +36,6 @@ LINGER_NOT = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True)
 class Raw:
-    """One response, as it came."""
-
     status: int
     pairs: list[tuple[str, str]]
 
@@ -62,7 +60,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[WebServer]:
 
 
 def request_of(*lines: bytes, target: bytes = b"/", method: bytes = b"GET") -> bytes:
-    """A request, byte by byte."""
     head = [method + b" " + target + b" HTTP/1.1", b"Host: localhost", b"Connection: close", *lines]
     return b"\r\n".join([*head, b"", b""])
 
@@ -87,7 +84,6 @@ def ask(server: WebServer, request: bytes) -> Raw:
 
 
 def ask_all(server: WebServer, requests: list[bytes]) -> list[Raw]:
-    """Ask with several clients at once."""
     with ThreadPoolExecutor(CLIENTS) as threads:
         return list(threads.map(lambda request: ask(server, request), requests))
 

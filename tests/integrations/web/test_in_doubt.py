@@ -17,11 +17,13 @@ import pytest
 
 from reconverge import Agent, Decision, InvalidSetting, RateLimiter
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule
+from reconverge.integrations.clients.outgoing import Outgoing
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.refusal import problem_of
 from tests.support.applications.asking import ADA, BOB
+from tests.support.applications.storages import storage_at
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -48,12 +50,10 @@ def asks_of(agent: Agent) -> dict[str, int]:
 
 
 def in_a_loop(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
-    """The outcome of a request to an asynchronous framework."""
     return asyncio.run(guard.check_async(request, rules))
 
 
 def on_a_thread(guard: Guard, rules: list[Declared], request: PlainRequest = REQUEST) -> Outcome:
-    """The outcome of a request to a framework without an event loop."""
     return guard.check(request, rules)
 
 
@@ -306,8 +306,10 @@ def test_a_function_that_waits_for_its_turn_does_not_ask() -> None:
         lambda said: Guard("memory://", in_doubt=said),
         lambda said: Agent("memory://", in_doubt=said),
         lambda said: limited("1/minute", agent=Agent("memory://"), in_doubt=said),
+        lambda said: Outgoing(Agent("memory://").limit("calls", "1/minute"), in_doubt=said),
+        lambda said: storage_at("reconverge+memory://", in_doubt=said),
     ],
-    ids=["rule", "guard", "agent", "function"],
+    ids=["rule", "guard", "agent", "function", "calls", "storage"],
 )
 def test_what_is_no_time_to_ask_within_is_an_error(give: Callable[[Any], object], in_doubt: Any, problem: str) -> None:
     """Which names it, and says what can be written."""

@@ -104,7 +104,6 @@ AskedBy = Callable[[Callable[[], object]], int]
 
 
 def fails(_: object) -> Any:
-    """A function of an application that is broken."""
     raise KeyError("an application's mistake")
 
 

@@ -30,18 +30,15 @@ OK = Response(200)
 
 @pytest.fixture
 def meter(clock: ManualClock) -> Meter:
-    """It has counted nothing yet."""
     return Meter(clock)
 
 
 @pytest.fixture
 def guard(agent: Agent, meter: Meter) -> Guard:
-    """A guard that counts in it."""
     return Guard(agent, key_func=BY_CUSTOMER, meter=meter)
 
 
 def request_of(customer: str | None = "acme", *, client: str = "192.0.2.1", route: str = "/items") -> PlainRequest:
-    """A request of a customer."""
     return PlainRequest(client=client, route=route, headers={} if customer is None else {"x-customer": customer})
 
 
@@ -153,6 +150,15 @@ def test_the_identity_is_the_key_without_scope_route_and_method(guard: Guard, me
 
     (taken,) = meter.take()
     assert ("acme", "scoped", "/items") == taken.key
+
+
+def test_the_route_is_the_pattern_of_a_rules_own_path_where_there_is_no_other(guard: Guard, meter: Meter) -> None:
+    """However many paths it stands for."""
+    rule = Rule(limits="9/hour", name="items", paths=["/items/{number}"])
+    for number in range(2):
+        ask(guard, rule, request=PlainRequest(path=f"/items/{number}", headers={"x-customer": "acme"}))
+
+    assert {"/items/{number}"} == {each.key.route for each in meter.take()}
 
 
 @pytest.mark.parametrize("missing", ["address", "shared"])

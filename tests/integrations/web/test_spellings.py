@@ -28,29 +28,12 @@ OTHER_METHODS: Final = ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "Po
 def spellings(path: str) -> list[str]:
     """More ways to write a path than any router takes for it."""
     head, _, last = path.rpartition("/")
-    first = f"%{ord(last[0]):02x}"
-    rest = last[1:]
+    first, rest = f"%{ord(last[0]):02x}", last[1:]
     endings = ["%0a", "%0A", "%0d", "%0d%0a", "%00", "%20", "%09", "%0b", "%0c", "%1c", "%1d", "%1e", "%1f", "%7f"]
     endings += ["%c2%85", "%c2%a0", "%e2%80%a8", "%e2%80%a9", "%e2%80%8b", "%ef%bb%bf", "%80", "%ff", "%25", "%250a"]
-    endings += [
-        "/",
-        "//",
-        "/%0a",
-        "%0a/",
-        "/.",
-        "/%2e",
-        "/x/..",
-        "/..;/",
-        "%2f",
-        "%2F",
-        "%2fx",
-        "%252f",
-        "%5c",
-        "\\",
-        ".",
-    ]
-    endings += [";a=b", ";", "%3b", "?x=1", "?", "%3f", "%3fx", "%23", "%23x", "*", "%2a", "~", "%0a%0a", "/%2f"]
-    endings += ["%e2%80%8f", "%c2%ad", "%20%20", "+", "%2b", "/./", "/../x", "/%252e", "\\", "%c0%af", "%u000a"]
+    endings += ["/", "//", "/%0a", "%0a/", "/.", "/%2e", "/x/..", "/..;/", "%2f", "%2F", "%2fx", "%252f", "%5c", "\\"]
+    endings += [".", ";a=b", ";", "%3b", "?x=1", "?", "%3f", "%3fx", "%23", "%23x", "*", "%2a", "~", "%0a%0a", "/%2f"]
+    endings += ["%e2%80%8f", "%c2%ad", "%20%20", "+", "%2b", "/./", "/../x", "/%252e", "%c0%af", "%u000a"]
     beginnings = [
         "/",
         "//",
@@ -67,33 +50,19 @@ def spellings(path: str) -> list[str]:
         "/;a=b",
         "/%0a",
     ]
+    between = ["", "/", "//", "/.", "/x/..", "/%2e", "/;a", "%2f", "%0a", "/%0a"]
     ways = [f"{path}{ending}" for ending in endings]
     ways += [f"{beginning}{path}" for beginning in beginnings]
-    ways += [
-        f"{head}{beginning}/{last}" for beginning in ("", "/", "//", "/.", "/x/..", "/%2e", "/;a", "%2f", "%0a", "/%0a")
-    ]
-    ways += [
-        f"{head}/{first}{rest}",
-        f"{head}/{first.upper()}{rest}",
-        f"{head}/%25{first[1:]}{rest}",
-        f"{head}%2f{last}",
-    ]
+    ways += [f"{head}{each}/{last}" for each in between]
+    ways += [f"{head}/{first}{rest}", f"{head}/{first.upper()}{rest}", f"{head}/%25{first[1:]}{rest}"]
     ways += [path.upper(), path.title(), path.removeprefix("/"), f"x{path}", f"{path.removeprefix('/')}/"]
-    ways += [
-        f"http://127.0.0.1{path}",
-        f"http://evil/{path}",
-        f"HTTP://127.0.0.1{path}/",
-        f"//127.0.0.1{path}",
-        f"/%0a{path}",
-        f"{head}%2f{last}",
-    ]
+    ways += [f"http://127.0.0.1{path}", f"http://evil/{path}", f"HTTP://127.0.0.1{path}/", f"//127.0.0.1{path}"]
+    ways += [f"/%0a{path}", f"{head}%2f{last}"]
     ways += [f"{head}/{last[0]}%00{rest}", f"{head}/{last[0]}%0a{rest}", f"{path}%0a?{last}", f"/%2e%2e/..{path}"]
     return list(dict.fromkeys([path, *ways]))
 
 
 class Spelled(NamedTuple):
-    """The answer of a server, if any."""
-
     status: str
     reached: bool
 

@@ -22,7 +22,6 @@ samples = st.builds(
 
 
 def after(algorithm: Algorithm, *windows: Sample) -> int:
-    """The limit after these windows."""
     for each in windows:
         algorithm.update(each)
     return algorithm.limit

@@ -35,7 +35,6 @@ def run(
     spread: float = 0.5,
     users: Callable[[float], float] = lambda _: 0.0,
 ) -> tuple[AdaptiveGate, list[ServedRequest]]:
-    """Put an algorithm in front of ten workers."""
     gate = AdaptiveGate(algorithm)
     streams = [LoadStream(USER, users), LoadStream(PREFETCH, rate)]
     service = Service(gate, streams, service_s, Random(7), workers=10, loop=False, spread=spread)

@@ -22,19 +22,16 @@ SECOND = 10**9
 
 
 def taken(slots: RunningCount, rank: int, times: int, now_ns: int = 0) -> int:
-    """How many of so many requests may start."""
     return sum(slots.take(rank, now_ns) > 0 for _ in range(times))
 
 
 def freed(slots: RunningCount, rank: int, times: int = 1) -> None:
-    """So many requests end."""
     with slots.lock:
         for _ in range(times):
             slots.free(rank)
 
 
 def in_threads(work: Callable[[int], None], numbers: Iterable[int]) -> None:
-    """Do it for each number, in a thread each."""
     threads = [threading.Thread(target=work, args=(number,)) for number in numbers]
     for thread in threads:
         thread.start()

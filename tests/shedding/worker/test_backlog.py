@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the ker
 
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
-    """A socket that listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 

@@ -44,7 +44,6 @@ CASES = {
 
 
 def run(name: str, seed: int = 1, *, accepts_one: bool = False) -> tuple[WorkerGate, list[ServedRequest], Service]:
-    """Run one case with the shedder."""
     case, gate = CASES[name], WorkerGate()
     streams = [LoadStream(USER, lambda _: case.users, even=True), LoadStream(PREFETCH, case.prefetch, even=True)]
     service = Service(gate, streams, case.service_s, Random(seed), spread=0.2, accepts_one=accepts_one)

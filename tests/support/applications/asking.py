@@ -15,8 +15,6 @@ HERE: Final = "127.0.0.1"
 
 @dataclass
 class Answer:
-    """The answer of an application."""
-
     status: int
     pairs: list[tuple[str, str]]
     """All header fields, in order, with names in small letters."""
@@ -39,7 +37,6 @@ async def hello(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 def hello_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
-    """A WSGI application that does so."""
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"hel", b"lo"]
 
@@ -95,12 +92,34 @@ def answer_of(sent: list[dict[str, Any]]) -> Answer:
 
 
 def ask_asgi(app: Any, path: str = "/", *, times: int = 1, **details: Any) -> list[Answer]:
-    """Ask an ASGI application several times, one after the other."""
-
     async def ask() -> list[Answer]:
         return [await asgi_answer(app, http_scope(path, **details)) for _ in range(times)]
 
     return asyncio.run(ask())
+
+
+def websocket_scope(path: str = "/ws", *, denial: bool = False, **headers: str) -> dict[str, Any]:
+    """A connection as a server tells of it; with `denial`, it can answer otherwise than by closing."""
+    scope = http_scope(path, **headers) | {"type": "websocket", "subprotocols": []}
+    del scope["method"]
+    return scope | ({"extensions": {"websocket.http.response": {}}} if denial else {})
+
+
+async def converse(app: Any, scope: dict[str, Any], *texts: str) -> list[dict[str, Any]]:
+    """Connect, say these texts and leave; returns what the server was to send."""
+    coming: list[dict[str, Any]] = [{"type": "websocket.connect"}]
+    coming += [{"type": "websocket.receive", "text": text} for text in texts]
+    coming.append({"type": "websocket.disconnect", "code": 1000})
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return coming.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
 
 
 def ask_wsgi(app: Any, path: str = "/", *, times: int = 1, **details: Any) -> list[Answer]:

@@ -1,11 +1,9 @@
-"""A Django project in one file: its setting RECONVERGE is what TEST_RECONVERGE says, in JSON."""
+"""A Django project in one file, whose setting RECONVERGE is the test's."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-import json
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,9 +11,7 @@ from typing import Any
 
 import django
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 from django.core.management import call_command
-from django.core.wsgi import get_wsgi_application
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
 from django.urls import include, path
 from django.utils.decorators import method_decorator
@@ -37,13 +33,12 @@ if not settings.configured:
         DATABASES={
             "default": {
                 "ENGINE": "django.db.backends.sqlite3",
-                "NAME": os.environ.get("TEST_DATABASE")
-                or str(Path(tempfile.mkdtemp(prefix="reconverge-test-")) / "db"),
+                "NAME": str(Path(tempfile.mkdtemp(prefix="reconverge-test-")) / "db"),
             }
         },
         INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"],
         MIDDLEWARE=MIDDLEWARE,
-        RECONVERGE=json.loads(os.environ.get("TEST_RECONVERGE", "{}")),
+        RECONVERGE={},
         ROOT_URLCONF=HERE,
         SECRET_KEY=HERE,
         SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
@@ -63,29 +58,23 @@ def settle(response: Response) -> int:
 
 
 def home(request: Any) -> HttpResponse:
-    """Answer."""
     return HttpResponse(b"welcome")
 
 
 async def home_slowly(request: Any) -> HttpResponse:
-    """Answer, in an event loop."""
     await asyncio.sleep(0)
     return HttpResponse(b"welcome")
 
 
 def broken(request: Any) -> HttpResponse:
-    """Fail."""
     raise ZeroDivisionError
 
 
 def missing(request: Any) -> HttpResponse:
-    """Find nothing."""
     raise Http404
 
 
 def count(request: Any, upto: int) -> StreamingHttpResponse:
-    """Stream lines, so many."""
-
     def lines() -> Iterator[bytes]:
         for number in range(upto):
             yield b"%d\n" % number
@@ -94,8 +83,6 @@ def count(request: Any, upto: int) -> StreamingHttpResponse:
 
 
 async def count_slowly(request: Any, upto: int) -> StreamingHttpResponse:
-    """Stream lines, so many, in an event loop."""
-
     async def lines() -> AsyncIterator[bytes]:
         for number in range(upto):
             yield b"%d\n" % number
@@ -105,25 +92,21 @@ async def count_slowly(request: Any, upto: int) -> StreamingHttpResponse:
 
 
 def file(request: Any) -> FileResponse:
-    """Send a file."""
     return FileResponse(io.BytesIO(b"a file"), filename="file.txt")
 
 
 @limit("2/hour")
 def limited(request: Any) -> HttpResponse:
-    """Answer twice in an hour."""
     return HttpResponse(b"welcome")
 
 
 @limit("2/hour")
 async def limited_slowly(request: Any) -> HttpResponse:
-    """Answer twice in an hour, in an event loop."""
     await asyncio.sleep(0)
     return HttpResponse(b"welcome")
 
 
 def spending(request: Any) -> HttpResponse:
-    """Say what was used."""
     outcome = outcome_of(request)
     assert outcome is not None
     outcome.spend(3)
@@ -135,11 +118,9 @@ class Shelf(View):  # type: ignore[misc]  # Django has no types
     """A view whose methods count together."""
 
     def get(self, request: Any) -> HttpResponse:
-        """Show it."""
         return HttpResponse(b"a shelf")
 
     def post(self, request: Any) -> HttpResponse:
-        """Put something in."""
         return HttpResponse(b"put")
 
 
@@ -148,7 +129,6 @@ class Drawer(View):  # type: ignore[misc]  # likewise
     """Another, in an event loop."""
 
     async def get(self, request: Any) -> HttpResponse:
-        """Show it."""
         await asyncio.sleep(0)
         return HttpResponse(b"a drawer")
 
@@ -158,12 +138,10 @@ class Box(View):  # type: ignore[misc]  # likewise
     """One that is decorated itself, and only one of whose methods costs anything more."""
 
     def get(self, request: Any) -> HttpResponse:
-        """Show it."""
         return HttpResponse(b"a box")
 
     @method_decorator(limit("1/hour"))  # type: ignore[untyped-decorator]  # likewise
     def post(self, request: Any) -> HttpResponse:
-        """Put something in."""
         return HttpResponse(b"put")
 
 
@@ -172,7 +150,6 @@ class Gate(View):  # type: ignore[misc]  # likewise
     """A view that the middleware does not limit."""
 
     def get(self, request: Any) -> HttpResponse:
-        """Open it."""
         return HttpResponse(b"open")
 
 
@@ -181,7 +158,6 @@ class SlowGate(View):  # type: ignore[misc]  # likewise
     """The same, in an event loop."""
 
     async def get(self, request: Any) -> HttpResponse:
-        """Open it."""
         await asyncio.sleep(0)
         return HttpResponse(b"open")
 
@@ -213,9 +189,4 @@ urlpatterns = [
 
 
 def prepare() -> None:
-    """Make the database."""
     call_command("migrate", verbosity=0)
-
-
-wsgi = get_wsgi_application() if os.environ.get("TEST_SERVER") == "wsgi" else None
-asgi = get_asgi_application() if os.environ.get("TEST_SERVER") == "asgi" else None

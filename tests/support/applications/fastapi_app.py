@@ -28,7 +28,6 @@ async def items(request: Request) -> PlainTextResponse:
 
 @app.get("/items/{number}", dependencies=[Depends(limits("1000000/day", name="each", per_method=True))])
 async def item(number: str) -> PlainTextResponse:
-    """One of many paths."""
     return PlainTextResponse(str(len(number)))
 
 

@@ -28,7 +28,6 @@ def items() -> flask.Response:
 @app.get("/items/<number>")
 @limits.limit("1000000/day", name="each", per_method=True)
 def item(number: str) -> str:
-    """One of many paths."""
     return str(len(number))
 
 

@@ -22,7 +22,6 @@ class Metered(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is called."""
         return f"http://127.0.0.1:{self.server_port}/"
 
     @property
@@ -35,7 +34,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer."""
         server = self.server
         assert isinstance(server, Metered)
         with server.counting:
@@ -52,7 +50,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def metered_server() -> Iterator[Metered]:
-    """One that is gone in the end."""
     server = Metered()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

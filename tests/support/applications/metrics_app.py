@@ -15,6 +15,8 @@ from reconverge.integrations.prometheus import WorkerMetrics
 agent = Agent("memory://")
 login = agent.limit("login", "1000000000/hour")
 agent.add_hooks(WorkerMetrics())
+login.allow("before the fork")
+agent.look()
 
 
 def app(request: dict[str, object], start_response: Callable[[str, list[tuple[str, str]]], object]) -> Iterable[bytes]:

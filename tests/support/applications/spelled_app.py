@@ -56,7 +56,6 @@ def plant() -> None:
 
 
 def starlette(prefix: str = "") -> Any:
-    """Starlette, with nothing around it."""
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
     from starlette.routing import Route
@@ -70,7 +69,6 @@ def starlette(prefix: str = "") -> Any:
 
 
 def fastapi(**settings: Any) -> Any:
-    """FastAPI, likewise."""
     from fastapi import FastAPI
     from fastapi.responses import PlainTextResponse
 
@@ -85,7 +83,6 @@ def fastapi(**settings: Any) -> Any:
 
 
 def litestar() -> Any:
-    """Litestar, likewise."""
     from litestar import Litestar, route
 
     def handler(path: str) -> Any:
@@ -99,7 +96,6 @@ def litestar() -> Any:
 
 
 def limited(app: Any, prefix: str = "") -> Any:
-    """An application of ASGI with the limits around it."""
     from reconverge.integrations.asgi import RateLimitMiddleware
 
     return RateLimitMiddleware(app, rules=rules(prefix), agent="memory://")
@@ -114,7 +110,6 @@ def with_middleware(app: Any) -> Any:
 
 
 def mounted(app: Any, prefix: str) -> Any:
-    """An application within Starlette."""
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
@@ -122,7 +117,6 @@ def mounted(app: Any, prefix: str) -> Any:
 
 
 def fastapi_mounted(app: Any) -> Any:
-    """An application within FastAPI."""
     from fastapi import FastAPI
 
     outer = FastAPI()
@@ -131,7 +125,6 @@ def fastapi_mounted(app: Any) -> Any:
 
 
 def serve_asgi(app: Any, port: int, **settings: Any) -> None:
-    """Serve it by uvicorn."""
     import uvicorn
 
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="critical", **settings)
@@ -190,8 +183,6 @@ def dispatched(app: Any, *, outside: bool) -> Any:
 
 
 def serve_wsgi(app: Any, port: int) -> None:
-    """Serve it by the server of the standard library."""
-
     class Silent(WSGIRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as the base class calls it
             """Say nothing."""
@@ -201,7 +192,6 @@ def serve_wsgi(app: Any, port: int) -> None:
 
 
 def serve_werkzeug(app: Any, port: int) -> None:
-    """Serve it by Werkzeug's development server."""
     from werkzeug.serving import run_simple
 
     logging.getLogger("werkzeug").disabled = True
@@ -217,7 +207,6 @@ def serve_gunicorn(name: str, port: int) -> None:
 
 
 def application(name: str) -> Any:
-    """Returns the application that gunicorn serves."""
     plant()
     return flask_inside() if name == "flask" else django(serve=None)
 
@@ -342,7 +331,6 @@ SERVERS: Final[dict[str, tuple[str, Callable[[int], object]]]] = {
 
 
 def main(words: Iterable[str]) -> None:
-    """Serve what is named."""
     name, port = words
     plant()
     SERVERS[name][1](int(port))

@@ -12,14 +12,12 @@ from reconverge.integrations.limits_storage import AsyncReconvergeStorage, Recon
 
 
 def storage_at(uri: str, **options: Any) -> Any:
-    """The storage of that URI, which is one of ours."""
     storage: Any = storage_from_string(uri, **options)
     assert isinstance(storage, ReconvergeStorage | AsyncReconvergeStorage)
     return storage
 
 
 def limiter_at(uri: str, strategy: str, **options: Any) -> Any:
-    """A strategy of the library on that storage."""
     storage = storage_at(uri, **options)
     strategies: dict[str, Any] = dict(AIO_STRATEGIES if isinstance(storage, AsyncReconvergeStorage) else STRATEGIES)
     return strategies[strategy](storage)

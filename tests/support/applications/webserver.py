@@ -90,15 +90,12 @@ class WebServer:
 
 @dataclass(frozen=True)
 class Reply:
-    """One response."""
-
     status: int
     headers: dict[str, str]
     body: bytes = field(repr=False)
 
 
 def get(port: int, path: str, key: str, connection: HTTPConnection | None = None) -> Reply:
-    """One request."""
     own = connection or HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
     try:
         own.request("GET", path, headers={KEY: key})
@@ -124,7 +121,6 @@ def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Reply
 
 
 def statuses(answers: list[Reply]) -> Counter[int]:
-    """How often which status was answered."""
     return Counter(answer.status for answer in answers)
 
 

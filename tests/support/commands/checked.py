@@ -23,6 +23,7 @@ PASSWORD = "sesame"  # noqa: S105  # a test's own
 USER = "ada"
 NEEDED = ("del", "eval", "evalsha", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "pttl", "time")
 """The commands that the agents' user must be allowed to run."""
+COLUMNS = 80
 ALL_RIGHTS = tuple(f"+{command}" for command in NEEDED)
 
 
@@ -57,7 +58,6 @@ class Said:
 
     @property
     def all(self) -> str:
-        """Wherever it was printed."""
         return self.stdout + self.stderr
 
 
@@ -69,15 +69,20 @@ def check(url: str, *options: str) -> Checked:
     return Checked(result.exit_code, json.loads(result.stdout))
 
 
-def say(*options: str) -> Said:
-    """Run the command within this process."""
+def say_here(*words: str) -> Said:
+    """Run a command of these words within this process, on a terminal of eighty columns, with no hub by default."""
     stdout, stderr = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
-        patch.setattr(sys, "argv", ["reconverge", "doctor", *options])
+        patch.setattr(sys, "argv", ["reconverge", *words])
+        patch.setenv("COLUMNS", str(COLUMNS))
         patch.delenv("RECONVERGE_HUB", raising=False)
         with pytest.raises(SystemExit) as ended:
             main()
     return Said(int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def say(*options: str) -> Said:
+    return say_here("doctor", *options)
 
 
 def said_by(*words: object) -> Said:

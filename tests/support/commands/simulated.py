@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pytest
+from reconverge.cli import MISTAKE_STATUS
+from tests.support.commands.checked import Said, say_here
 
-from reconverge.cli import MISTAKE_STATUS, main
-from tests.support.commands.checked import Said
-
-COLUMNS = 80
 PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 
 
 def say(command: str, *options: str) -> Said:
     """Run a command within this process, on a terminal of eighty columns, and without processes of its own."""
     return say_here(command, "--processes", "1", *options)
-
-
-def say_here(*words: str) -> Said:
-    """Run a command of these words within this process, on a terminal of eighty columns."""
-    stdout, stderr = StringIO(), StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
-        patch.setattr(sys, "argv", ["reconverge", *words])
-        patch.setenv("COLUMNS", str(COLUMNS))
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return Said(int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
 
 
 def told(command: str, *options: str) -> Any:

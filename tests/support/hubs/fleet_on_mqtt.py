@@ -58,7 +58,6 @@ class MqttFleet:
         """For whom time leaps, so that it does so once for all."""
 
     def join(self) -> ImpatientHub:
-        """One more member."""
         hub = ImpatientHub(self)
         self.hubs.append(hub)
         return hub

@@ -14,7 +14,7 @@ from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import Answer, Batch, CellReport, Status, Totals
+from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.bounds import LEASE_MAX_US
 from reconverge_sync.merge.ledger import Entry
@@ -22,34 +22,116 @@ from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.redis.hub import RedisHub
 
 
+def _cells(batch: Batch, change: Callable[[CellReport], CellReport]) -> Batch:
+    return batch._replace(cells=tuple(change(cell) for cell in batch.cells))
+
+
+def _told(name: str, change: Callable[[Batch], Batch]) -> type[MemoryHub]:
+    """A kind of hub to which each batch comes changed."""
+
+    class Told(MemoryHub):
+        async def exchange(self, batch: Batch) -> Answer:
+            return await super().exchange(change(batch))
+
+    Told.__name__ = name
+    return Told
+
+
+def _answering(name: str, change: Callable[[Answer], Answer]) -> type[MemoryHub]:
+    """A kind of hub that changes each answer."""
+
+    class Answering(MemoryHub):
+        async def exchange(self, batch: Batch) -> Answer:
+            return change(await super().exchange(batch))
+
+    Answering.__name__ = name
+    return Answering
+
+
+def _each_report(change: Callable[[CellReport, Batch], CellReport]) -> Callable[[Batch], Batch]:
+    return lambda batch: _cells(batch, lambda cell: change(cell, batch))
+
+
+def _each_limit(change: Callable[[LimitReport], LimitReport]) -> Callable[[Batch], Batch]:
+    return lambda batch: batch._replace(limits=tuple(map(change, batch.limits)))
+
+
+def _each_answer(change: Callable[[CellAnswer], CellAnswer]) -> Callable[[Answer], Answer]:
+    return lambda answer: answer._replace(cells=tuple(map(change, answer.cells)))
+
+
+def _keyed(name: str, change: Callable[[str], str]) -> type[MemoryHub]:
+    return _told(name, _each_report(lambda cell, _: cell._replace(key=change(cell.key))))
+
+
+Generous = _answering("Generous", _each_answer(lambda cell: cell._replace(allowance=cell.allowance + 1)))
+"""Grants one more than it has."""
+Trusting = _told("Trusting", _each_report(lambda cell, batch: cell._replace(key=f"{batch.node} {cell.key}")))
+"""Grants to each node as if it were the only one."""
+Patient = _told("Patient", lambda batch: batch._replace(lease_us=LEASE_MAX_US))
+"""Never gives a node up."""
+Hasty = _told("Hasty", lambda batch: batch._replace(lease_us=batch.lease_us // 2))
+"""Gives a node up before its lease is over."""
+Grand = _told("Grand", _each_limit(lambda limit: limit._replace(capacity=max(100, limit.capacity))))
+"""Goes by the largest capacity instead of the smallest."""
+Piecemeal = _told("Piecemeal", _each_report(lambda cell, _: cell._replace(ask=0)))
+"""Grants a part of what is asked for at once."""
+Hoarding = _told(
+    "Hoarding", _each_report(lambda cell, _: cell._replace(asked=cell.asked + 1) if cell.waiting else cell)
+)
+"""Grants to a node that asks more than waits."""
+Unforgiving = _told("Unforgiving", _each_report(lambda cell, _: cell._replace(reset_us=0)))
+"""Does not pass a reset on."""
+NameCounting = _told("NameCounting", lambda batch: batch._replace(account=batch.node))
+"""Keeps lifetime totals under a node's name, which changes, instead of its account."""
+LimitBlind = _told("LimitBlind", _each_limit(lambda limit: limit._replace(name="limit")))
+"""Counts a key once for all limits."""
+Reversing = _answering("Reversing", lambda answer: answer._replace(cells=answer.cells[::-1]))
+"""Answers cells in another order than they were reported in."""
+Rounding = _told("Rounding", _each_report(lambda cell, _: cell._replace(current=int(float(f"{cell.current:.6g}")))))
+"""Keeps numbers as if six digits were enough."""
+Shardless = _told("Shardless", lambda batch: batch._replace(shard=0))
+"""Keeps all shards in one place."""
+Forgetful = _answering("Forgetful", _each_answer(lambda cell: cell._replace(previous=0, last_demand=0)))
+"""Knows nothing of the window before."""
+Mangling = _keyed("Mangling", str.casefold)
+"""Puts keys into some other form, as a careless encoding does."""
+Stripping = _keyed("Stripping", str.strip)
+"""Takes white space for padding."""
+Normalizing = _keyed("Normalizing", lambda key: unicodedata.normalize("NFC", key))
+"""Takes letters for the same that look the same."""
+Truncating = _keyed("Truncating", lambda key: key.split("\x00", 1)[0])
+"""Ends keys where a string of C would."""
+Shortening = _keyed("Shortening", lambda key: key.encode()[:255].decode(errors="ignore"))
+"""Has room for 255 bytes only."""
+Tagged = _keyed("Tagged", lambda key: key.partition("{")[2].partition("}")[0] or key)
+"""Goes by what stands between braces, as a Redis Cluster does."""
+
+
 class Maximum(MemoryHub):
     """Keeps the largest count it was ever told, as if counts could only rise."""
 
     def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
         super().__init__(clock=clock, shards=shards)
-        self._most: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()
+
+    def keep(self, before: int, count: int) -> int:
+        """Returns the count that it takes for the newest."""
+        return max(before, count)
 
     async def exchange(self, batch: Batch) -> Answer:
         for cell in batch.cells:
-            self._most[batch.node, cell.key] = max(self._most[batch.node, cell.key], cell.current)
+            self._kept[batch.node, cell.key] = self.keep(self._kept[batch.node, cell.key], cell.current)
         return await super().exchange(
-            _cells(batch, lambda cell: cell._replace(current=self._most[batch.node, cell.key]))
+            _cells(batch, lambda cell: cell._replace(current=self._kept[batch.node, cell.key]))
         )
 
 
-class Accumulating(MemoryHub):
+class Accumulating(Maximum):
     """Takes running counts for differences, and adds them up."""
 
-    def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
-        super().__init__(clock=clock, shards=shards)
-        self._sums: Counter[tuple[str, str]] = Counter()
-
-    async def exchange(self, batch: Batch) -> Answer:
-        for cell in batch.cells:
-            self._sums[batch.node, cell.key] += cell.current
-        return await super().exchange(
-            _cells(batch, lambda cell: cell._replace(current=self._sums[batch.node, cell.key]))
-        )
+    def keep(self, before: int, count: int) -> int:
+        return before + count
 
 
 class Frozen(MemoryHub):
@@ -99,21 +181,6 @@ class Renumbering(MemoryHub):
         return await super().exchange(batch._replace(sequence=next(self._numbers)))
 
 
-class Generous(MemoryHub):
-    """Grants one more than it has."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        answer = await super().exchange(batch)
-        return answer._replace(cells=tuple(cell._replace(allowance=cell.allowance + 1) for cell in answer.cells))
-
-
-class Trusting(MemoryHub):
-    """Grants to each node as if it were the only one."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(_cells(batch, lambda cell: cell._replace(key=f"{batch.node} {cell.key}")))
-
-
 class Ungrateful(MemoryHub):
     """Forgets what a node has used when it leaves."""
 
@@ -121,43 +188,6 @@ class Ungrateful(MemoryHub):
         if batch.leaving:
             batch = _cells(batch, lambda cell: cell._replace(current=0, previous=0))
         return await super().exchange(batch)
-
-
-class Patient(MemoryHub):
-    """Never gives a node up."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(batch._replace(lease_us=LEASE_MAX_US))
-
-
-class Hasty(MemoryHub):
-    """Gives a node up before its lease is over."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(batch._replace(lease_us=batch.lease_us // 2))
-
-
-class Grand(MemoryHub):
-    """Goes by the largest capacity instead of the smallest."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        limits = tuple(limit._replace(capacity=max(100, limit.capacity)) for limit in batch.limits)
-        return await super().exchange(batch._replace(limits=limits))
-
-
-class Piecemeal(MemoryHub):
-    """Grants a part of what is asked for at once."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(_cells(batch, lambda cell: cell._replace(ask=0)))
-
-
-class Hoarding(MemoryHub):
-    """Grants to a node that asks more than waits."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        more = _cells(batch, lambda cell: cell._replace(asked=cell.asked + 1) if cell.waiting else cell)
-        return await super().exchange(more)
 
 
 class Promising(MemoryHub):
@@ -189,13 +219,6 @@ class Lavish(MemoryHub):
     async def exchange(self, batch: Batch) -> Answer:
         windows_us = [limit.window_us * max(1, limit.capacity // limit.quota) for limit in batch.limits]
         return await super().exchange(batch._replace(lease_us=max([batch.lease_us, *windows_us])))
-
-
-class Unforgiving(MemoryHub):
-    """Does not pass a reset on."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(_cells(batch, lambda cell: cell._replace(reset_us=0)))
 
 
 class Anonymous(MemoryHub):
@@ -230,100 +253,6 @@ class Unlearned(MemoryHub):
         if batch.generation not in ("", self._shards[0].generation):
             batch = _cells(batch, lambda cell: cell._replace(allowance=0, base=0, overdraft=0))
         return await super().exchange(batch._replace(generation=""))
-
-
-class NameCounting(MemoryHub):
-    """Keeps lifetime totals under a node's name, which changes, instead of its account."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(batch._replace(account=batch.node))
-
-
-class Mangling(MemoryHub):
-    """Puts keys into some other form, as a careless encoding does."""
-
-    def mangle(self, key: str) -> str:
-        """Spoils a key."""
-        return key.casefold()
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(_cells(batch, lambda cell: cell._replace(key=self.mangle(cell.key))))
-
-
-class Stripping(Mangling):
-    """Takes white space for padding."""
-
-    def mangle(self, key: str) -> str:
-        return key.strip()
-
-
-class Normalizing(Mangling):
-    """Takes letters for the same that look the same."""
-
-    def mangle(self, key: str) -> str:
-        return unicodedata.normalize("NFC", key)
-
-
-class Truncating(Mangling):
-    """Ends keys where a string of C would."""
-
-    def mangle(self, key: str) -> str:
-        return key.split("\x00", 1)[0]
-
-
-class Shortening(Mangling):
-    """Has room for 255 bytes only."""
-
-    def mangle(self, key: str) -> str:
-        return key.encode()[:255].decode(errors="ignore")
-
-
-class Tagged(Mangling):
-    """Goes by what stands between braces, as a Redis Cluster does."""
-
-    def mangle(self, key: str) -> str:
-        inside = key.partition("{")[2].partition("}")[0]
-        return inside or key
-
-
-class LimitBlind(MemoryHub):
-    """Counts a key once for all limits."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        limits = tuple(limit._replace(name="limit") for limit in batch.limits)
-        return await super().exchange(batch._replace(limits=limits))
-
-
-class Reversing(MemoryHub):
-    """Answers cells in another order than they were reported in."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        answer = await super().exchange(batch)
-        return answer._replace(cells=answer.cells[::-1])
-
-
-class Rounding(MemoryHub):
-    """Keeps numbers as if six digits were enough."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(
-            _cells(batch, lambda cell: cell._replace(current=int(float(f"{cell.current:.6g}"))))
-        )
-
-
-class Shardless(MemoryHub):
-    """Keeps all shards in one place."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        return await super().exchange(batch._replace(shard=0))
-
-
-class Forgetful(MemoryHub):
-    """Knows nothing of the window before."""
-
-    async def exchange(self, batch: Batch) -> Answer:
-        answer = await super().exchange(batch)
-        return answer._replace(cells=tuple(cell._replace(previous=0, last_demand=0) for cell in answer.cells))
 
 
 class Faithful(MemoryHub):
@@ -416,7 +345,3 @@ class Dropping(Requeuing):
             if batch.limits and self._counted == counted:
                 self._counted = sum(limit.charged for limit in batch.limits)
             raise
-
-
-def _cells(batch: Batch, change: Callable[[CellReport], CellReport]) -> Batch:
-    return batch._replace(cells=tuple(change(cell) for cell in batch.cells))

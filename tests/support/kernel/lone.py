@@ -20,11 +20,9 @@ class Lone:
         self.limiter: RateLimiter = self.agent.limit("limit", limit, algorithm=algorithm)
 
     def admits(self, cost: int = 1, key: str = "ada") -> bool:
-        """Ask once."""
         return self.limiter.allow(key, cost)
 
     def admitted_of(self, attempts: int, cost: int = 1, key: str = "ada") -> int:
-        """Ask so many times, and count how often the answer is yes."""
         return sum(self.limiter.allow(key, cost) for _ in range(attempts))
 
     def hits(self, cost: int = 1, key: str = "ada") -> Decision:
@@ -32,7 +30,6 @@ class Lone:
         return self.limiter.hit(key, cost)
 
     def passes(self, seconds: float = 0.0, *, ns: int = 0) -> None:
-        """Let time pass."""
         self.clock.advance_ns(round(seconds * SECOND_NS) + ns)
 
     def at(self, minutes: int, seconds: int) -> None:

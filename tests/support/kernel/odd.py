@@ -14,8 +14,6 @@ def named(value: object) -> str:
 
 
 class BrokenClock(ManualClock):
-    """A clock that can be broken."""
-
     broken = False
 
     def monotonic_ns(self) -> int:

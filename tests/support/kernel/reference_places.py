@@ -128,7 +128,6 @@ class Tokens:
         self._charges.append((at_ns, cost))
 
     def forget(self) -> None:
-        """Fills the bucket."""
         self._charges.clear()
         self._initial = Fraction(self.capacity)
 

@@ -61,7 +61,6 @@ class Talker(Node):
         return self.clock.monotonic_ns() < self.kernel.shards[0].lease_until_ns
 
     def admitted_of(self, attempts: int, cost: int = 1, key: str = "ada") -> int:
-        """Ask so many times, and count how often the answer is yes."""
         return sum(self.table.allow(key, cost) for _ in range(attempts))
 
     def allowance(self, key: str = "ada") -> int:
@@ -117,7 +116,6 @@ class Talkers:
         )
 
     def passes(self, seconds: float = 0.0, *, ns: int = 0) -> None:
-        """Let time pass for all."""
         self.clock.advance_ns(round(seconds * SECOND_NS) + ns)
 
     def all_speak(self, rounds: int = 1, *, every_s: float = 0.1) -> None:
@@ -138,7 +136,6 @@ class Talkers:
 
 
 def reported(batch: Batch, key: str = "ada") -> CellReport:
-    """Returns a batch's report about a key."""
     (report,) = [cell for cell in batch.cells if cell.key == key]
     return report
 

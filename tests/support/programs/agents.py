@@ -66,13 +66,11 @@ def comes_to_its_end(hub: str) -> None:
 
 
 def exits(hub: str) -> NoReturn:
-    """Somebody calls `sys.exit`."""
     begin(hub)
     sys.exit(3)
 
 
 def fails(hub: str) -> NoReturn:
-    """An exception ends the program."""
     begin(hub)
     raise LookupError("on purpose")
 

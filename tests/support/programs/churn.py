@@ -42,7 +42,6 @@ def expect(*attempts: Callable[[], Any]) -> None:
 
 
 def limit_of(algorithm: str) -> Limit:
-    """Ten a minute."""
     return Limit(10, 60, algorithm=algorithm, warmup=5.0 if algorithm == SMOOTH_WARMING_UP else None)
 
 
@@ -292,7 +291,6 @@ ACTIVITIES: dict[str, Callable[[], Callable[[int], None]]] = {
 
 
 def resident_bytes() -> int:
-    """How much memory this process has in use."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 

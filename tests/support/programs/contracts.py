@@ -35,13 +35,19 @@ def _has(contracts: Contracts, version: int) -> bool:
     return contracts.version >= version
 
 
-def decide(hub: str, secret: str, versions: str, times: str) -> None:
-    """Obey so many versions; of each, tell when it was obeyed, and how many of so many requests were admitted by it."""
-    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, policy="strict")
-    contracts = Contracts(agent, {"plans": PLANS, "unknown": "free"})
+def _following(hub: str, secret: str, plans: dict[str, Any], **settings: Any) -> tuple[Agent, Contracts]:
+    """A node that has met the hub, and obeys its contracts."""
+    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, **settings)
+    contracts = Contracts(agent, {"plans": plans, "unknown": "free"})
     agent.start()
     agent.check()
     follow_hub(contracts, secret=secret)
+    return agent, contracts
+
+
+def decide(hub: str, secret: str, versions: str, times: str) -> None:
+    """Obey so many versions; of each, tell when it was obeyed, and how many of so many requests were admitted by it."""
+    agent, contracts = _following(hub, secret, PLANS, policy="strict")
     say("ready")
     for number in range(1, int(versions) + 1):
         eventually(partial(_has, contracts, number), "the next version", PROCESS_S_MAX)
@@ -57,11 +63,7 @@ def decide(hub: str, secret: str, versions: str, times: str) -> None:
 
 def come_again(hub: str, secret: str, rounds: str) -> None:
     """In each round: tell when nothing is counted of `acme`, and, for a line, how many requests pass until all is."""
-    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, policy="strict")
-    contracts = Contracts(agent, {"plans": DAILY, "unknown": "free"})
-    agent.start()
-    agent.check()
-    follow_hub(contracts, secret=secret)
+    agent, contracts = _following(hub, secret, DAILY, policy="strict")
     eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
     for _ in range(int(rounds)):
         eventually(lambda: contracts.usages("acme")["requests"].total == 0, "nothing is counted", PROCESS_S_MAX)
@@ -77,11 +79,7 @@ def come_again(hub: str, secret: str, rounds: str) -> None:
 
 def answer(hub: str, secret: str, times: str) -> None:
     """Tell how many of so many requests of `acme` are admitted, and then, for a line, what the API says of it."""
-    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0)
-    contracts = Contracts(agent, {"plans": DAILY, "unknown": "free"})
-    agent.start()
-    agent.check()
-    follow_hub(contracts, secret=secret)
+    agent, contracts = _following(hub, secret, DAILY)
     eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
     say("admitted", sum(contracts.ask_blocking("acme", within=5.0).allowed for _ in range(int(times))))
     sys.stdin.readline()

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -53,27 +54,25 @@ def introduce_yourself(hub: str, who: str) -> None:
 
 def forks_a_child_that_decides(hub: str) -> None:
     """The child uses the agent that it has inherited, and comes to its end like any program."""
-    admit(hub, "parent")
-    wait_for_a_line()
-    child = os.fork()
-    if child == 0:
-        admit(hub, "child")
-        sys.exit()
-    os.waitpid(child, 0)
-    admit(hub, "again")
+    _decides_around(hub, lambda: admit(hub, "child"))
     wait_for_a_line()
 
 
 def forks_a_child_that_ends(hub: str) -> None:
     """The child has no use for the agent; all that it inherited is taken apart at its end."""
+    _decides_around(hub, lambda: None)
+
+
+def _decides_around(hub: str, work: Callable[[], None]) -> None:
+    """Decides before and after a child has done its work."""
     admit(hub, "parent")
     wait_for_a_line()
     child = os.fork()
     if child == 0:
+        work()
         sys.exit()
     os.waitpid(child, 0)
     admit(hub, "again")
-    wait_for_a_line()
 
 
 def forks_with_a_careless_hub(hub: str) -> None:

@@ -58,7 +58,6 @@ def forked(limiter: RateLimiter, agent: Agent, times: int) -> int:
 
 
 def main(url: str) -> None:
-    """Answer one line after the other."""
     agent = Agent(url, namespace=NAMESPACE, sync_interval=0.05, cold_allowance=1.0, exchange_timeout=3.0)
     limiter = agent.limit("login", f"{QUOTA}/day")
     admitted = 0

@@ -55,7 +55,6 @@ class Process:
         self._process.stdin.flush()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         self._process.send_signal(number)
 
     def says_until(self, last: str) -> list[list[str]]:

@@ -62,14 +62,12 @@ class Asker:
         self.random.choice(CALLS)(limiter, f"key {self.random.randrange(80)}", 1, self.random)
 
     def key(self, random: Random) -> Any:
-        """A key, or something else."""
         kind = random.randrange(12)
         text = f"key {random.randrange(80)}"
         odd: list[Any] = [Nasty(text), None, b"bytes", 7, 1.5, "", "\x00nul", "\ud800", "\u6261" * 90, ("a", "tuple")]
         return text if kind < 8 else odd[random.randrange(len(odd))]
 
     def cost(self, random: Random) -> Any:
-        """A cost, or something else."""
         odd: list[Any] = [0, 2, 7, -1, True, 1.0, None, "1", 2**31, 2**63, 2**64 + 1, 10**40, OddNumber(3)]
         return 1 if random.random() < 0.7 else random.choice(odd)
 
@@ -86,7 +84,6 @@ class Asker:
             return
 
     def run(self, calls: int, seed: int) -> None:
-        """So many calls on this thread."""
         random = Random(seed)
         try:
             for _ in range(calls):

@@ -34,7 +34,6 @@ class CountingApp:
         await send({"type": "http.response.body", "body": b""})
 
     def ask(self, client: str | None, server: object = ("127.0.0.1", 80), **headers: str) -> int:
-        """The status of the response to one request."""
         scope = http_scope("/", client=client, **headers) | {"server": server}
         return asyncio.run(asgi_answer(self.app, scope)).status
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,6 +23,7 @@ from aiohttp.test_utils import TestServer as AiohttpServer
 from django.test import Client as DjangoClient
 from django.test import override_settings
 from fastapi import FastAPI
+from werkzeug.exceptions import NotFound
 
 import reconverge
 from reconverge.errors import InvalidSetting
@@ -32,6 +33,7 @@ from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.web.request.read_path import MARKS_MAX, PATH_CHARACTERS_MAX, normal_forms
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications import django_project
+from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
 
 RULES: Final = 30
 STRANGE: Final = "/strange/\u00e9//x"
@@ -62,60 +64,27 @@ def readings_in(work: Callable[[], object]) -> int:
     return count
 
 
-async def statuses_of(app: Any, path: str, times: int = 1) -> list[int]:
-    found: list[int] = []
-
-    async def send(message: Mapping[str, Any]) -> None:
-        if "status" in message:
-            found.append(message["status"])
-
-    async def receive() -> Mapping[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "root_path": ""}
-    for _ in range(times):
-        await app({**scope, "client": ("192.0.2.1", 1)}, receive, send)
-    return found
-
-
 async def nowhere(_scope: Any, _receive: Any, send: Any) -> None:
-    """An application of ASGI without any page."""
     await send({"type": "http.response.start", "status": 404, "headers": []})
     await send({"type": "http.response.body", "body": b""})
 
 
 def by_asgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks the middleware for ASGI."""
-    return asyncio.run(statuses_of(RateLimitMiddleware(nowhere, rules=declared, agent="memory://"), path, times))
+    return statuses(ask_asgi(RateLimitMiddleware(nowhere, rules=declared, agent="memory://"), path, times=times))
 
 
 def by_fastapi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks FastAPI with the same middleware inside."""
     app = FastAPI()
     app.add_middleware(RateLimitMiddleware, rules=declared, agent="memory://")
-    return asyncio.run(statuses_of(app, path, times))
+    return statuses(ask_asgi(app, path, times=times))
 
 
 def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks the middleware for WSGI."""
-    found: list[int] = []
-
-    def start(status: str, _headers: Any, _error: Any = None) -> None:
-        found.append(int(status[:3]))
-
-    def app(_environment: Any, begin: Any) -> list[bytes]:
-        begin("404 Not Found", [])
-        return [b""]
-
-    limited = WsgiMiddleware(app, rules=declared, agent="memory://")
-    there = {"REQUEST_METHOD": "GET", "PATH_INFO": path.encode().decode("latin-1"), "REMOTE_ADDR": "192.0.2.1"}
-    for _ in range(times):
-        list(limited({**there}, start))
-    return found
+    limited = WsgiMiddleware(NotFound(), rules=declared, agent="memory://")
+    return statuses(ask_wsgi(limited, path.encode().decode("latin-1"), times=times))
 
 
 def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """Asks Flask behind the middleware for WSGI."""
     app = flask.Flask(__name__)
     limited: Any = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")
     app.wsgi_app = limited  # type: ignore[method-assign]
@@ -231,22 +200,14 @@ def test_the_messages_of_a_websocket_do_not_read_its_path_again() -> None:
     """A client writes a path once, and messages as long as it likes."""
     messages = 5
     sent: list[str] = []
-    coming = iter([{"type": "websocket.connect"}, *[{"type": "websocket.receive", "text": "x"}] * messages])
 
     async def echo(_scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         sent.extend([(await receive())["type"] for _ in range(messages)])
 
-    async def receive() -> Any:
-        return next(coming)
-
-    async def send(_message: Any) -> None: ...
-
-    counted = Rule(limits="9/hour", paths=["/elsewhere"])
-    app = RateLimitMiddleware(echo, messages=counted, agent="memory://")
-    scope = {"type": "websocket", "path": STRANGE, "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
-    readings = readings_in(lambda: asyncio.run(app(scope, receive, send)))
+    app = RateLimitMiddleware(echo, messages=Rule(limits="9/hour", paths=["/elsewhere"]), agent="memory://")
+    readings = readings_in(lambda: asyncio.run(converse(app, websocket_scope(STRANGE), *["x"] * messages)))
 
     assert ["websocket.receive"] * messages == sent
     assert 1 == readings
@@ -285,21 +246,10 @@ def test_nor_do_those_of_aiohttp() -> None:
 @pytest.mark.parametrize("method", ["X" * 65, "X" * 64])
 def test_of_a_method_only_so_much_is_read_as_a_rule_may_name(guard: Guard, method: str) -> None:
     """A rule names one of at most 64 characters, and a longer one is none of these."""
-    rule = Rule(limits="1/hour", methods=["X" * 64])
-    outcomes: list[int] = []
+    limited = RateLimitMiddleware(nowhere, rules=[Rule(limits="1/hour", methods=["X" * 64])], guard=guard)
+    answers = ask_asgi(limited, method=method, times=2)
 
-    async def app(scope: Any, _receive: Any, send: Any) -> None:
-        await nowhere(scope, _receive, send)
-
-    async def send(message: Any) -> None:
-        outcomes.append(message.get("status", 0))
-
-    limited = RateLimitMiddleware(app, rules=[rule], guard=guard)
-    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": [], "client": ("::1", 1)}
-    for _ in range(2):
-        asyncio.run(limited({**scope}, None, send))  # type: ignore[arg-type]
-
-    assert (429 if len(method) == 64 else 404) == outcomes[2]
+    assert [404, 429 if len(method) == 64 else 404] == statuses(answers)
     with pytest.raises(InvalidSetting, match="is not a valid method"):
         Rule(limits="1/hour", methods=["X" * 65])
 
