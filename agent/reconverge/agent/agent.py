@@ -223,7 +223,6 @@ class Agent:
         self._prepare_exchanges(parts)
 
     def _prepare_pace_and_overrides(self, parts: Parts, secret: str | bytes | Sequence[str | bytes] | None) -> None:
-        """Makes the objects that hold the sync intervals, and that read and apply the fleet's published settings."""
         settings = self._settings
         self._short_windows = ShortWindows()
         self._pacing = Pacing(

@@ -273,9 +273,7 @@ class Erasing:
 class HubQuestion(Protocol):
     """A function that calls `question` with a hub and returns its result. Raises HubUnavailable."""
 
-    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
-        """Calls `question` with the hub and returns its result."""
-        ...
+    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 def plain_identity(identity: object) -> str:

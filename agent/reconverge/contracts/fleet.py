@@ -169,6 +169,5 @@ class HubExplainer:
 
 
 def _switched(standing: LimitStanding, customer: str, facts: dict[str, str], now_s: float) -> LimitStanding:
-    """Returns the state of a limit with the switch that the contract sets for this customer."""
     word = switch_at(standing.term, key_of(standing.term.by, customer, facts), now_s)
     return replace(standing, shadow=word == "shadow", off=word == "off")

@@ -217,7 +217,6 @@ class RedisHub:
         return RedisHints(self._listening_client, self._index_key, secrets=self._connection.secrets)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """Makes a client for hints alone."""
         return self._connection.client(self._settings.timeout_s, connections_max=1)
 
     @property

@@ -79,7 +79,6 @@ def _cell(stored: Fields) -> LedgerCell:
 
 
 def _loans(packed: bytes | None) -> dict[str, Credit]:
-    """Returns the loans to a cell, by lender."""
     _, *flat = list(_unpacked(packed)) if packed else [0]
     four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
     return {
