@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from reconverge.agent.fleet_usage import FleetUsage, read_fleet
+from reconverge.agent.fleet_usage import FleetUsage, asking_kernel, read_fleet
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.answers import Asked, check_facts, hub_name, key_of, missing_fact, tier_name
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
@@ -28,7 +28,7 @@ from reconverge.contracts.terms import Term, switch_at, terms_of
 from reconverge.decision import Decision, Usage
 from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.hub.port import Hub
-from reconverge.kernel import Kernel, Table
+from reconverge.kernel import Table
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import TIER
 from reconverge.limiter.long_keys import fitting
@@ -36,8 +36,6 @@ from reconverge.policies import choose
 
 KEY_BYTES_MAX: Final = 256
 """The longest key in bytes, as an agent has it by default."""
-INTERVAL_NS: Final = SECOND_NS
-"""The sync interval, without effect: a kernel needs one, but this one never exchanges."""
 UNSUPPORTED: Final = "the hub cannot return the counts of all servers"
 
 
@@ -119,15 +117,7 @@ class HubExplainer:
         self._foreseen = foreseen
         self._own = own
         self._policy = choose(None)
-        self._kernel = Kernel(
-            clock,
-            namespace=namespace,
-            interval_ns=INTERVAL_NS,
-            interval_min_ns=INTERVAL_NS,
-            keys_max=1,
-            key_bytes_max=KEY_BYTES_MAX,
-            shards=hub.shards,
-        )
+        self._kernel = asking_kernel(namespace, hub)
 
     async def explain(self, customer: str, **facts: str) -> Explanation:
         """Explains whether a customer may go on, by the fleet's use.
