@@ -113,7 +113,8 @@ def tune(
     )
     if plot is not None:
         picture.check_available(plot)
-    options = _weigh(deployment, range(seeds), processes)
+    with progress_bar(len(trials(deployment, POLICIES, range(seeds))), processes) as advance:
+        options = weigh(deployment, POLICIES, seeds=range(seeds), processes=processes, watch=advance)
     ours = often_enough([option for option in options if option.policy in OURS], deployment.limit)
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
     advice = _advice(chosen, ours, over_pct, refused_pct, asking=in_doubt if deployment.asks_within_ns else "")
@@ -124,11 +125,6 @@ def tune(
     _print(deployment, options, chosen, advice, as_json=as_json)
     if chosen is None:
         raise typer.Exit(NOTHING_KEEPS_STATUS)
-
-
-def _weigh(deployment: Deployment, seeds: range, processes: int) -> list[Option]:
-    with progress_bar(len(trials(deployment, POLICIES, seeds)), processes) as advance:
-        return weigh(deployment, POLICIES, seeds=seeds, processes=processes, watch=advance)
 
 
 def _print(deployment: Deployment, options: list[Option], chosen: Option | None, advice: str, *, as_json: bool) -> None:

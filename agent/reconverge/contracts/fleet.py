@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -81,11 +80,6 @@ def why_unknown(error: HubUnavailable) -> str:
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 
-def own_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Returns the limits that count by the customer and nothing else."""
-    return tuple(term for term in terms if term.by == (CUSTOMER,))
-
-
 class HubExplainer:
     """Explains the state of customers' limits from the use at a hub, in a program that is no node.
 
@@ -128,7 +122,7 @@ class HubExplainer:
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
         terms = terms_of(self._document, customer, now_s)
-        explained_terms = own_terms(terms.terms) if self._own else terms.terms
+        explained_terms = [term for term in terms.terms if term.by == (CUSTOMER,) or not self._own]
         places = [self._place(term, customer, facts) for term in explained_terms]
         usages = await read_fleet(places, self._kernel, self._hub, self._hub_name) if places else []
         if self._foreseen:

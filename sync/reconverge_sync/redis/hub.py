@@ -383,22 +383,14 @@ def _prefix(namespace: str, shard: int) -> str:
 
 
 def _keys(namespace: str, batch: Batch) -> list[bytes]:
-    cells, prefixes = rows_of(batch.cells), _prefixes(namespace, batch)
+    prefix = _prefix(namespace, batch.shard)
+    prefixes = [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    cells = rows_of(batch.cells)
     if cells is None:
         names = [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
     else:
         names = cells.names(prefixes)
-    return _shared_keys(namespace, batch) + names
-
-
-def _shared_keys(namespace: str, batch: Batch) -> list[bytes]:
-    prefix = _prefix(namespace, batch.shard)
-    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS]
-
-
-def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
-    prefix = _prefix(namespace, batch.shard)
-    return [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS] + names
 
 
 def _cells_of(limit: LimitReport) -> str:

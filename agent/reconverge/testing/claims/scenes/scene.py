@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 from unittest import SkipTest
 
 from reconverge.clock import SECOND_NS, Clock, ManualClock
@@ -273,7 +273,7 @@ class Scene:
     def pass_time(self, seconds: float) -> None:
         """Lets time pass for the hub. Skips the test if the hub uses a clock of its own."""
         if not isinstance(self.clock, ManualClock):
-            _skip("the hub has a clock of its own, and this claim needs time to pass")
+            raise SkipTest("the hub has a clock of its own, and this claim needs time to pass")
         self.clock.advance(seconds)
 
     def voice(
@@ -304,7 +304,3 @@ class Scene:
         """Closes every hub object."""
         for hub in self._hubs:
             await hub.close()
-
-
-def _skip(reason: str) -> NoReturn:
-    raise SkipTest(reason)
