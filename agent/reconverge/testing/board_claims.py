@@ -25,7 +25,7 @@ class BoardHub(SnapshotBoard, Protocol):
 @claims_by
 def claim(suite: BoardClaims, tried: Tried) -> None:
     """Tries a claim on a new board."""
-    suite.on_a_board(tried)
+    suite._on_a_board(tried)  # noqa: SLF001  # it is of this file
 
 
 class BoardClaims:
@@ -43,7 +43,7 @@ class BoardClaims:
         """Returns a hub on the same server, with another namespace."""
         raise SkipTest("the suite has no make_board_of_a_stranger; define it to test a hub of another namespace")
 
-    def on_a_board(self, tried: Tried) -> None:
+    def _on_a_board(self, tried: Tried) -> None:
         """Runs a claim with a new board and a new clock."""
         self._clock = ManualClock(START_S)
         hub = self.make_board(self._clock)
