@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
+from bench.shedding.loaded_service import LoadStream, Service
 from reconverge.clock import SECOND_NS
 from reconverge.shedding import AdaptiveConcurrency, Aimd, Gains, Gradient2, ShedRefusal, TrafficClasses, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.layers import Arrival, Ticket
 from reconverge.shedding.worker.controller import Controller
 from reconverge.shedding.worker.signals import LAG_TARGET_S
-from reconverge.simulation.studies.loaded_service import LoadStream, Service
 
 Line = list[tuple[float, float]]
 """Moments in seconds, and values."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.shedding.loaded_service import ServedRequest
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.shedding import AdaptiveConcurrency, LoopLag, ShedRefusal, TrafficClasses, WorkerShedder
 from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.adaptive.sample import Sample
 from reconverge.shedding.layers import Arrival, Ticket
-from reconverge.simulation.studies.loaded_service import ServedRequest
 
 MILLISECONDS = 1_000_000
 TWO = TrafficClasses(["user", "prefetch"], classify=str)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar, overload
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, log_variables
 from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
-from reconverge.agent.fleet_usage import ANSWERS, FleetUsage, ask_fleet, fleet_usages
+from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
@@ -223,7 +223,6 @@ class Agent:
         self._prepare_exchanges(parts)
 
     def _prepare_pace_and_overrides(self, parts: Parts, secret: str | bytes | Sequence[str | bytes] | None) -> None:
-        """Makes the objects that hold the sync intervals, and that read and apply the fleet's published settings."""
         settings = self._settings
         self._short_windows = ShortWindows()
         self._pacing = Pacing(
@@ -324,7 +323,7 @@ class Agent:
             sync_interval=sync_interval,
             switch=switch,
             cap=cap,
-            parents=_parts_of(parent),
+            parents=None if parent is None else checked_kind("parent", parent, RateLimiter).control.tables,
             terms=self._ban_terms(name, block_after, block_for, quotas),
         )
         return checked_kind("name", limiter, RateLimiter)
@@ -738,9 +737,7 @@ class Agent:
             InvalidSetting: the limiter is another agent's.
         """
         self._check_own(limiter)
-        return await fleet_usages(
-            limiter, key, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout
-        )
+        return await fleet_usages(limiter, key, self._kernel, self._lifecycle)
 
     async def fleet_usages_of(self, asked: Sequence[tuple[Limiter, str]]) -> list[FleetUsage]:
         """Asks the hub for the use of several keys at once, each with its limiter; one round trip for each shard.
@@ -759,7 +756,7 @@ class Agent:
         if self._kernel.alone:
             problem = f"the hub {self._lifecycle.hub_name} keeps no keys; name a hub that nodes share, such as a Redis"
             raise HubUnavailable("unsupported", problem, applied=False)
-        usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout))
+        usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle))
         return [
             min((next(usages) for _ in limiter.control.tables), key=lambda usage: usage.left) for limiter, _ in asked
         ]
@@ -785,12 +782,7 @@ class Agent:
             HubUnavailable: the hub does not answer, does not permit a search, or cannot erase anything. The order
                 stays; repeat the call.
         """
-        return await self._erasing.forget(
-            plain_identity(identity),
-            self._lifecycle,
-            wait_s=in_seconds(wait),
-            timeout_s=self._settings.exchange_timeout,
-        )
+        return await self._erasing.forget(plain_identity(identity), self._lifecycle, wait_s=in_seconds(wait))
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Registers a bound method that is called when an identity is erased, as long as its object lives.
@@ -886,12 +878,7 @@ class Agent:
         """
         if self._kernel.alone:
             raise HubUnavailable("unsupported", f"{self._hub_name} is no hub that nodes share; name one", applied=False)
-        timeout_s = ANSWERS * self._settings.exchange_timeout
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._lifecycle.ask(question)), timeout_s)
-        except TimeoutError:
-            problem = f"the hub {self._hub_name} has not answered within {timeout_s:g} s; try again"
-            raise HubUnavailable("timeout", problem) from None
+        return await self._lifecycle.answer(question, undone=f"the hub {self._hub_name} has not answered")
 
     @property
     def watch(self) -> AnswerStats:
@@ -966,8 +953,3 @@ class Agent:
 
     def _apply(self, fleet_settings: FleetSettings | None) -> None:
         self._overrides.apply(fleet_settings, list(self._limiters.values()))
-
-
-def _parts_of(parent: RateLimiter | None) -> tuple[Any, ...] | None:
-    """Returns the tables of a parent limiter. Raises InvalidSetting if `parent` is no limiter, for example a name."""
-    return None if parent is None else checked_kind("parent", parent, RateLimiter).control.tables

@@ -80,7 +80,9 @@ def assemble(
         hash_key=token_bytes(HASH_KEY_BYTES),
     )
     if opened.hub is None:
-        _check_needs_no_hub(require_hub=require_hub, region_share=region_share)
+        for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
+            if value != none:
+                raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
     kernel.region_ppm = settings.region_ppm
     kernel.on_reentry = log_reentry
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
@@ -126,10 +128,3 @@ def reader_of(
         )
         raise InvalidSetting("settings_secret", "***", problem)
     return SettingsReader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
-
-
-def _check_needs_no_hub(*, require_hub: bool, region_share: float) -> None:
-    """Raises InvalidSetting for settings that need a hub."""
-    for name, value, none in (("require_hub", require_hub, False), ("region_share", region_share, 1.0)):
-        if value != none:
-            raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")

@@ -90,7 +90,7 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """Returns the program's hub, or else the environment's URL; memory://, with a warning, if neither is set.
+    """Returns the program's hub, or else the environment's URL; memory://, with a warning once, if neither is set.
 
     Raises InvalidSetting, with the name of the variable, for an invalid value in the environment.
     """
@@ -98,7 +98,9 @@ def hub_as_said(hub: H | str | None) -> H | str:
         return hub
     said = os.environ.get(HUB)
     if said is None:
-        log_no_hub()
+        if HUB not in _said:
+            _said.add(HUB)
+            logger.warning(NO_HUB, HUB)
         return "memory://"
     if not said:
         raise InvalidSetting(HUB, said, "is empty; name a hub, such as redis://localhost:6379/0, or unset it")
@@ -134,11 +136,6 @@ def variables_are_read() -> None:
 def log_variables() -> None:
     """Logs a warning for variables without effect on an agent that is being made, each once in this process."""
     log_misspelt_variables()
-    _log_unread_variables()
-
-
-def _log_unread_variables() -> None:
-    """Logs a warning for variables that only `load` reads, the first time that an agent is made without it."""
     unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
     _said.update(unread)
     if unread:
@@ -147,10 +144,3 @@ def _log_unread_variables() -> None:
             " reconverge.integrations.config.load(), which does",
             ", ".join(unread),
         )
-
-
-def log_no_hub() -> None:
-    """Logs a warning that an agent was given no hub, the first time in this process."""
-    if HUB not in _said:
-        _said.add(HUB)
-        logger.warning(NO_HUB, HUB)

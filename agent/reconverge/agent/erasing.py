@@ -34,8 +34,6 @@ WAIT_S: Final = 10.0
 """The seconds that `Agent.forget` waits for all nodes: each looks once in a second, and then needs some exchanges."""
 AGAIN_S: Final = 0.25
 """The seconds between two searches of a hub that still keeps keys because nodes have them."""
-ANSWERS: Final = 2
-"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
 """The nanoseconds between two looks for orders of a node that has no keys."""
 IN_USE_NS: Final = 60 * SECOND_NS
@@ -240,7 +238,7 @@ class Erasing:
 
     # ------------------------------------------------------------ orders
 
-    async def forget(self, identity: str, lifecycle: Lifecycle, *, wait_s: float, timeout_s: float) -> Forgotten:
+    async def forget(self, identity: str, lifecycle: Lifecycle, *, wait_s: float) -> Forgotten:
         names = names_of(identity)
         here = self.begin_here(lambda name: name in names)
         if lifecycle.hub is None:
@@ -254,11 +252,7 @@ class Erasing:
             def put(hub: Hub) -> Awaitable[T]:
                 return question(eraser_in(hubs_in(hub)[number], lifecycle.hub_name))
 
-            try:
-                return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(put)), ANSWERS * timeout_s)
-            except TimeoutError:
-                problem = f"the hub has not answered within {ANSWERS * timeout_s:g} s; try to erase again"
-                raise HubUnavailable("timeout", problem) from None
+            return await lifecycle.answer(put, undone="the hub has not answered", advice="try to erase again")
 
         return await erase_at(
             [partial(ask, number) for number in range(len(hubs_in(hub)))],
@@ -273,9 +267,7 @@ class Erasing:
 class HubQuestion(Protocol):
     """A function that calls `question` with a hub and returns its result. Raises HubUnavailable."""
 
-    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
-        """Calls `question` with the hub and returns its result."""
-        ...
+    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]: ...
 
 
 def plain_identity(identity: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ from reconverge.policies import STRICT
 SECOND_US: Final = 1_000_000
 KEY_BYTES_MAX: Final = 1 << 12
 """The longest key in bytes that is read at the hub by a program that counts no keys."""
-ANSWERS: Final = 2
-"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,35 +48,27 @@ class FleetUsage:
     """Why the hub has not answered, in a sentence; empty if it has."""
 
 
-async def fleet_usages(
-    limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
-) -> dict[str, FleetUsage]:
+async def fleet_usages(limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle) -> dict[str, FleetUsage]:
     """Asks the hub for the use of a key for each quota of a limiter, as `Agent.fleet_usages` describes."""
     key = limiter.control.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
         try:
             asked = [(table, key) for table in limiter.control.tables]
-            usages = await ask_fleet(asked, kernel, lifecycle, timeout_s=timeout_s)
+            usages = await ask_fleet(asked, kernel, lifecycle)
             return {table.name: usage for table, usage in zip(limiter.control.tables, usages, strict=True)}
         except HubUnavailable as error:
             problem = str(error)
     return {table.name: _known_here(table, key, problem) for table in limiter.control.tables}
 
 
-async def ask_fleet(
-    asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
-) -> list[FleetUsage]:
+async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle) -> list[FleetUsage]:
     """Returns the use of keys at the hub, read in the loop of a node's exchanges. Raises HubUnavailable."""
 
     async def read(hub: Hub) -> list[FleetUsage]:
         return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
 
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(read)), ANSWERS * timeout_s)
-    except TimeoutError:
-        problem = f"the hub has not returned the fleet's usage within {ANSWERS * timeout_s:g} s; try again"
-        raise HubUnavailable("timeout", problem) from None
+    return await lifecycle.answer(read, undone="the hub has not returned the fleet's usage")
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:

@@ -6,13 +6,14 @@ decision that has something to report wakes it, or starts a thread if there is n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from random import Random
 from secrets import token_hex
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
@@ -32,6 +33,8 @@ logger = logging.getLogger("reconverge")
 
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 T = TypeVar("T")
+ANSWERS: Final = 2
+"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
 
 
 class Lifecycle:
@@ -180,6 +183,17 @@ class Lifecycle:
         future = self.exchanges.questions.ask(question)
         self.wake()
         return future
+
+    async def answer(self, question: Callable[[Hub], Awaitable[T]], *, undone: str, advice: str = "try again") -> T:
+        """Asks the hub as `ask` does, and waits for the answer. Raises HubUnavailable, also if there is none in time.
+
+        `undone` is the beginning of that error, and `advice` is its end.
+        """
+        timeout_s = ANSWERS * self._timeout_s
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self.ask(question)), timeout_s)
+        except TimeoutError:
+            raise HubUnavailable("timeout", f"{undone} within {timeout_s:g} s; {advice}") from None
 
     def wake(self) -> None:
         """Wakes the runner because a cell has something to report; starts a runner if there is none.

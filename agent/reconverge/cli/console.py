@@ -99,7 +99,6 @@ def _console_maker() -> Callable[..., Any]:
 
 
 def _serve(app: Any, host: str, port: int) -> None:
-    """Serves the console until the command is interrupted."""
     import uvicorn  # noqa: PLC0415  # it may not be installed
 
     server = uvicorn.Server(

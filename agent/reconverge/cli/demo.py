@@ -210,7 +210,6 @@ def _make_directory() -> None:
 
 
 def _save(crowd: Crowd, judgements: list[Judgement], sentences: list[str]) -> list[str]:
-    """Writes the picture and the page. Returns their paths."""
     title = f"A crowd asks for {CROWD_FACTOR:g} times the limit, and two of four nodes are cut off for a while"
     chart = crowd.chart(title)
     png, page = DIRECTORY / "admitted.png", DIRECTORY / "admitted.html"

@@ -67,7 +67,7 @@ def adopt(
         )
 
     async def run() -> list[dict[str, Any]]:
-        tell = _tell_nothing if as_json else typer.echo
+        tell: Callable[[str], object] = (lambda _sentence: None) if as_json else typer.echo
         return [await _adopt(opened, shard, set(generation or ()), tell) for shard in range(opened.shards)]
 
     shards = asyncio.run(_closing(opened, run))
@@ -75,10 +75,6 @@ def adopt(
         typer.echo(json.dumps(shards, indent=2))
     if any(each["waits"] for each in shards):
         raise typer.Exit(PROBLEM_STATUS)
-
-
-def _tell_nothing(_sentence: str) -> None:
-    """Ignores a sentence, because the command prints JSON instead."""
 
 
 async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
@@ -101,7 +97,6 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
 
 
 def _shown(data: HubData) -> str:
-    """Returns a sentence about a shard's data, for an operator."""
     if not data.generation:
         return "no node has reported to the hub yet"
     adopted = f", adopted {data.adopted} times" if data.adopted else ""
@@ -123,7 +118,6 @@ def _open(url: str, namespace: str) -> Hub:
 
 
 async def _closing(opened: Hub | Adoptable, run: Callable[[], Awaitable[T]]) -> T:
-    """Returns the result of `run`, and closes the hub."""
     try:
         return await run()
     finally:

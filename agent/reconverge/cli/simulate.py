@@ -198,14 +198,12 @@ def _by_quota(experiment: Experiment) -> list[Experiment]:
 
 
 def _run(experiment: Experiment, policies: list[Policy], seeds: range, processes: int) -> list[Result]:
-    """Runs all simulations, and shows the progress. Returns the results by quota."""
     judged = _by_quota(experiment)
     with progress_bar(len(judged) * len(policies) * len(seeds), processes) as advance:
         return [run(each, policies, seeds, processes=processes, watch=advance) for each in judged]
 
 
 def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json: bool) -> None:
-    """Prints the figures of every quota, as tables that explain their columns, or as JSON."""
     if as_json:
         print(json.dumps(_as_json(experiment.fleet, results), indent=2))
         return
@@ -349,7 +347,6 @@ def _table(columns: _Columns, figures: dict[str, Figures]) -> Table:
 
 
 def _explanation(experiment: Experiment) -> str:
-    """Returns the explanation of the columns."""
     limit, windows = list(experiment.fleet.quotas.values())[experiment.judged], experiment.judged_windows
     return (
         f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
@@ -394,21 +391,9 @@ def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, R
 
 
 def _save_first_run(path: Path, experiment: Experiment, policies: Sequence[Policy], result: Result, seed: int) -> None:
-    """Draws the first run of every policy."""
     figures, runs = result
     first = {name: each[0] for name, each in runs.items()}
     columns = _COLUMNS if experiment.fleet.asks is None else (*_COLUMNS, *_ASK_COLUMNS)
-    _save(path, _chart(experiment, policies, first, seed), columns, figures, _explanation(experiment))
-
-
-def _save(path: Path, chart: Chart, columns: _Columns, figures: dict[str, Figures], sentence: str) -> None:
-    """Writes the chart into a file. Raises InvalidSetting if that fails."""
-    try:
-        if path.suffix == ".png":
-            picture.save_png(chart, path)
-        else:
-            head = ["policy", *(heading for heading, _ in columns)]
-            table = [head, *_rows(columns, figures)]
-            picture.save_page(chart, path, heading="reconverge simulate", sentences=[sentence], table=table)
-    except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
+    chart = _chart(experiment, policies, first, seed)
+    table = [["policy", *(heading for heading, _ in columns)], *_rows(columns, figures)]
+    picture.save(chart, path, heading="reconverge simulate", sentences=[_explanation(experiment)], table=table)

@@ -25,7 +25,6 @@ from reconverge.cli.shared.options import (
 from reconverge.cli.shared.picture import COLOURS, INK, dress
 from reconverge.cli.shared.terminal import percent, round_trip_ns
 from reconverge.cli.simulate import joined, progress_bar
-from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import REFUSE
 from reconverge.policies import BALANCED, NAIVE, STRICT
@@ -114,25 +113,21 @@ def tune(
     )
     if plot is not None:
         picture.check_available(plot)
-    options = _weigh(deployment, range(seeds), processes)
+    with progress_bar(len(trials(deployment, POLICIES, range(seeds))), processes) as advance:
+        options = weigh(deployment, POLICIES, seeds=range(seeds), processes=processes, watch=advance)
     ours = often_enough([option for option in options if option.policy in OURS], deployment.limit)
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
     advice = _advice(chosen, ours, over_pct, refused_pct, asking=in_doubt if deployment.asks_within_ns else "")
     if plot is not None:
-        _save(plot, _frontier(deployment, options, over_pct, chosen), advice, options)
+        frontier = _frontier(deployment, options, over_pct, chosen)
+        table = _rows(options, asking=any(option.asked_pct for option in options))
+        picture.save(frontier, plot, heading="reconverge tune", sentences=[advice], table=table)
     _print(deployment, options, chosen, advice, as_json=as_json)
     if chosen is None:
         raise typer.Exit(NOTHING_KEEPS_STATUS)
 
 
-def _weigh(deployment: Deployment, seeds: range, processes: int) -> list[Option]:
-    """Simulates every policy with every interval, and shows the progress. Returns the options."""
-    with progress_bar(len(trials(deployment, POLICIES, seeds)), processes) as advance:
-        return weigh(deployment, POLICIES, seeds=seeds, processes=processes, watch=advance)
-
-
 def _print(deployment: Deployment, options: list[Option], chosen: Option | None, advice: str, *, as_json: bool) -> None:
-    """Prints the options and the advice, as a table that explains its columns, or as JSON."""
     if as_json:
         figures = {"advice": advice, "chosen": None if chosen is None else asdict(chosen)}
         print(json.dumps(figures | {"options": [asdict(option) for option in options]}, indent=2))
@@ -184,7 +179,6 @@ def _table(options: list[Option], chosen: Option | None, *, asking: bool) -> Tab
 
 
 def _explanation(deployment: Deployment) -> str:
-    """Returns the explanation of the columns."""
     several = ", at most" if deployment.hot_keys > 1 or deployment.cold_keys else ""
     asked = " asked: of the requests for a hot key, in %." if deployment.asks_within_ns else ""
     limit = deployment.limit
@@ -268,17 +262,6 @@ def _frontier(deployment: Deployment, options: list[Option], over_pct: float, ch
         allowed_pct=over_pct,
         chosen_s=None if chosen is None else chosen.sync_interval_s,
     )
-
-
-def _save(path: Path, frontier: Frontier, advice: str, options: list[Option]) -> None:
-    try:
-        if path.suffix == ".png":
-            picture.save_png(frontier, path)
-        else:
-            table = _rows(options, asking=any(option.asked_pct for option in options))
-            picture.save_page(frontier, path, heading="reconverge tune", sentences=[advice], table=table)
-    except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
 
 
 MARKERS: Final = "os^"

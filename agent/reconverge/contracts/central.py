@@ -292,7 +292,6 @@ def _place(names: Sequence[str], limit: str) -> int:
 
 
 def _key_of(facts: Sequence[str]) -> str:
-    """Returns the key under which a limit counts requests with those facts."""
     if len(facts) == 1:
         return facts[0]
     return SEPARATOR.join(map(written, facts))

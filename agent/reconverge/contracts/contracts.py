@@ -170,7 +170,7 @@ class Contracts:
                 self._plans, self.version = plans, version
                 self._begin_standings_anew()
             self._keep_pending()
-            self._move(before, document)
+            self._take_over(customers_changed(before, document, self._met))
             self._drop_past()
 
     def terms(self, customer: str) -> Terms:
@@ -566,10 +566,6 @@ class Contracts:
 
     def met(self) -> list[str]:
         return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
-
-    def _move(self, before: Document, after: Document) -> None:
-        """Moves the keys of customers whose quotas have changed to the tables of their new quotas."""
-        self._take_over(customers_changed(before, after, self._met))
 
     def _take_over(self, changed: Collection[str]) -> None:
         """Moves the keys of these customers to the tables of their present quotas."""

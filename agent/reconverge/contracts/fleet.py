@@ -15,11 +15,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from reconverge.agent.fleet_usage import FleetUsage, read_fleet
+from reconverge.agent.fleet_usage import FleetUsage, asking_kernel, read_fleet
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.answers import Asked, check_facts, hub_name, key_of, missing_fact, tier_name
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
@@ -28,7 +27,7 @@ from reconverge.contracts.terms import Term, switch_at, terms_of
 from reconverge.decision import Decision, Usage
 from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.hub.port import Hub
-from reconverge.kernel import Kernel, Table
+from reconverge.kernel import Table
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import TIER
 from reconverge.limiter.long_keys import fitting
@@ -36,8 +35,6 @@ from reconverge.policies import choose
 
 KEY_BYTES_MAX: Final = 256
 """The longest key in bytes, as an agent has it by default."""
-INTERVAL_NS: Final = SECOND_NS
-"""The sync interval, without effect: a kernel needs one, but this one never exchanges."""
 UNSUPPORTED: Final = "the hub cannot return the counts of all servers"
 
 
@@ -83,11 +80,6 @@ def why_unknown(error: HubUnavailable) -> str:
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 
-def own_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
-    """Returns the limits that count by the customer and nothing else."""
-    return tuple(term for term in terms if term.by == (CUSTOMER,))
-
-
 class HubExplainer:
     """Explains the state of customers' limits from the use at a hub, in a program that is no node.
 
@@ -119,15 +111,7 @@ class HubExplainer:
         self._foreseen = foreseen
         self._own = own
         self._policy = choose(None)
-        self._kernel = Kernel(
-            clock,
-            namespace=namespace,
-            interval_ns=INTERVAL_NS,
-            interval_min_ns=INTERVAL_NS,
-            keys_max=1,
-            key_bytes_max=KEY_BYTES_MAX,
-            shards=hub.shards,
-        )
+        self._kernel = asking_kernel(namespace, hub)
 
     async def explain(self, customer: str, **facts: str) -> Explanation:
         """Explains whether a customer may go on, by the fleet's use.
@@ -138,7 +122,7 @@ class HubExplainer:
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
         terms = terms_of(self._document, customer, now_s)
-        explained_terms = own_terms(terms.terms) if self._own else terms.terms
+        explained_terms = [term for term in terms.terms if term.by == (CUSTOMER,) or not self._own]
         places = [self._place(term, customer, facts) for term in explained_terms]
         usages = await read_fleet(places, self._kernel, self._hub, self._hub_name) if places else []
         if self._foreseen:
@@ -169,6 +153,5 @@ class HubExplainer:
 
 
 def _switched(standing: LimitStanding, customer: str, facts: dict[str, str], now_s: float) -> LimitStanding:
-    """Returns the state of a limit with the switch that the contract sets for this customer."""
     word = switch_at(standing.term, key_of(standing.term.by, customer, facts), now_s)
     return replace(standing, shadow=word == "shadow", off=word == "off")

@@ -132,6 +132,11 @@ COUNTED_BY: Final = tuple(
 """The fields of `Limit` that define how requests are counted; the other fields define how much is admitted."""
 
 
+def is_plain(customer: Customer) -> bool:
+    """Whether a contract has nothing but a plan, so that all customers on that plan can share it."""
+    return customer == Customer(customer.plan)
+
+
 def same_cells(one: Limit, other: Limit) -> bool:
     """Whether two limits of one name share their counts: they differ at most in how much they admit."""
     return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)

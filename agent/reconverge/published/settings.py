@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -137,18 +138,13 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
             check_seconds("sync_interval", table["sync_interval"], SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
 
 
-class _field:  # noqa: N801  # reads as a word where it is used
-    """A context manager that turns errors of its block into InvalidDocument with the field's path."""
-
-    def __init__(self, *path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Does nothing."""
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, ReconvergeError):
-            raise InvalidDocument(str(error), *self._path) from None
+@contextmanager
+def _field(*path: str) -> Iterator[None]:
+    """Turns errors of its block into InvalidDocument with the field's path."""
+    try:
+        yield
+    except ReconvergeError as error:
+        raise InvalidDocument(str(error), *path) from None
 
 
 def table_of(fleet_settings: FleetSettings) -> dict[str, Any]:

@@ -125,7 +125,6 @@ def agreement_ns(fleet: Fleet) -> int:
 
 
 def _command(mode: str, seed: int) -> str:
-    """Returns the command that tries a seed again, and its subject."""
     if mode == SLOTS:
         return f"python -m reconverge.simulation.fuzz --mode {SLOTS} --start {seed} --seeds 1"
     case = draw_case(mode, seed)

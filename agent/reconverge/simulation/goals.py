@@ -158,7 +158,9 @@ def _other_beginnings() -> list[Chapter]:
         "windows that begin with the first request": first_hit,
         "days in Berlin, one of them of 25 hours, and T/W = 0.01": days,
         **{
-            f"token bucket of {name}, filled at each window's edge": replace(fleet, limit=_filled_at_edges(fleet.limit))
+            f"token bucket of {name}, filled at each window's edge": replace(
+                fleet, limit=replace(fleet.limit, refill=INTERVAL)
+            )
             for name, fleet in (
                 ("L", _fleet(algorithm=TOKEN_BUCKET)),
                 ("L/5", _fleet(algorithm=TOKEN_BUCKET, burst=200)),
@@ -173,10 +175,6 @@ def _other_beginnings() -> list[Chapter]:
         )
         for name, fleet in fleets.items()
     ]
-
-
-def _filled_at_edges(limit: Limit) -> Limit:
-    return replace(limit, refill=INTERVAL)
 
 
 def _on_top() -> list[Chapter]:

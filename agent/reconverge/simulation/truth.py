@@ -212,27 +212,17 @@ def _counted_at(limit: Limit, charge: TrueCharge) -> int:
 
 
 def _use_of(limit: Limit) -> Callable[[Limit, list[TrueCharge]], Iterable[float]]:
-    return {SLIDING_LOG: _log_use, SLIDING_SLICES: _slices_use}.get(limit.counts_as, _window_use)
+    return _trailing_use if limit.counts_as in (SLIDING_LOG, SLIDING_SLICES) else _window_use
 
 
-def _log_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields, for each charge, the sum of the charges in the window that ends with it."""
+def _trailing_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
+    """Yields the use after each charge: the cost in the window that ends with it, or with its slice."""
+    length = limit.window_ns if limit.counts_as == SLIDING_LOG else limit.slices or 1
+    moments = [_counted_at(limit, charge) for charge in charges]
     used = oldest = 0
-    for charge in charges:
+    for charge, moment in zip(charges, moments, strict=True):
         used += charge.cost
-        while charges[oldest].hub_ns <= charge.hub_ns - limit.window_ns:
-            used -= charges[oldest].cost
-            oldest += 1
-        yield used
-
-
-def _slices_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the use after each charge: the cost in all slices that make up a window with the slice of the charge."""
-    slices = limit.slices or 1
-    used = oldest = 0
-    for charge in charges:
-        used += charge.cost
-        while charges[oldest].slice_number <= charge.slice_number - slices:
+        while moments[oldest] <= moment - length:
             used -= charges[oldest].cost
             oldest += 1
         yield used

@@ -266,7 +266,6 @@ class World:
         self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))  # not in step with others
 
     def _speak(self, node: FleetMember) -> None:
-        """Sends the node's next batch to the hub, if it has one."""
         batch = node.syncer.take(self.now_ns)
         if batch is None:
             self._look_at(node)

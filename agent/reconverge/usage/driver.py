@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from secrets import token_hex
 from typing import Final
@@ -91,7 +91,8 @@ class UsageDriver:
             return erased
         reported = [await self._report(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
         if all(reported):
-            reported.append(await self._report_addresses())
+            ask = partial(asyncio.wait_for, timeout=self._timeout_s)
+            reported.append(await self._answered(self.addresses.tell(ask, losses=self.reports.losses)))
         self.addresses.turn_hour()
         if all(reported) and self._complained:
             self._complained = False
@@ -133,15 +134,6 @@ class UsageDriver:
         node = self._node or f"{socket.gethostname()}:{os.getpid()}"
         return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
 
-    async def _report_addresses(self) -> bool:
-        try:
-            ask = partial(asyncio.wait_for, timeout=self._timeout_s)
-            await self.addresses.tell(ask, losses=self.reports.losses)
-        except (HubUnavailable, TimeoutError) as error:
-            self._complain_of(error)
-            return False
-        return True
-
     async def _report(self, shard: int, load: NodeLoad | None) -> bool:
         batch = self.reports.batch(shard, load=load, speak=True)
         for _ in range(ROUNDS_MAX):
@@ -156,8 +148,21 @@ class UsageDriver:
         """Forgets the identities that are to be erased, before any report. Returns whether the hub has answered."""
         if self._orders is None:
             return True
+        return await self._answered(asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s))
+
+    async def _say(self, batch: UsageBatch) -> bool:
+        return await self._answered(self._record(batch))
+
+    async def _record(self, batch: UsageBatch) -> None:
+        assert self.ledger is not None
+        answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
+        self.answered += 1
+        self.reports.recorded(batch, answer, self._clock.monotonic_ns())
+
+    async def _answered(self, asked: Awaitable[None]) -> bool:
+        """Awaits what was asked of the hub. Returns whether it has answered; if not, complains of it."""
         try:
-            await asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s)
+            await asked
         except HubUnavailable as error:
             self._complain(error.kind, str(error))
         except TimeoutError:
@@ -165,24 +170,6 @@ class UsageDriver:
         else:
             return True
         return False
-
-    async def _say(self, batch: UsageBatch) -> bool:
-        assert self.ledger is not None
-        try:
-            answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
-        except (HubUnavailable, TimeoutError) as error:
-            self._complain_of(error)
-        else:
-            self.answered += 1
-            self.reports.recorded(batch, answer, self._clock.monotonic_ns())
-            return True
-        return False
-
-    def _complain_of(self, error: HubUnavailable | TimeoutError) -> None:
-        if isinstance(error, HubUnavailable):
-            self._complain(error.kind, str(error))
-        else:
-            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
 
     def _complain(self, kind: str, problem: str) -> None:
         """Counts a failure by its kind, and logs a warning once per outage."""

@@ -288,7 +288,6 @@ class UsageReporter:
             loop.close()
 
     def _report_each_interval(self, loop: ThreadEventLoop, waker: WakeEvent) -> None:
-        """Until it is to stop."""
         while self._wanted:
             if self._hub_at_work:
                 self._carry_out(loop, self._rest)

@@ -105,7 +105,8 @@ class Election:
     def __init__(self, *, random: Random, tenure_ns: int = TENURE_NS) -> None:
         self._random = random
         self._tenure_ns = tenure_ns
-        self._beat_ns = tenure_ns // BEATS
+        self.beat_ns = tenure_ns // BEATS
+        """The nanoseconds between two claims of a member."""
         self.member = ""
         """The name of this connection; empty while there is none."""
         self.role = Role.FOLLOWER
@@ -145,11 +146,6 @@ class Election:
         return self.role is Role.LEADER or (self.leader != "" and self._leader is not None and self._leader.answers)
 
     @property
-    def beat_ns(self) -> int:
-        """The nanoseconds between two claims of a member."""
-        return self._beat_ns
-
-    @property
     def unheard(self) -> bool:
         """Whether this member has sent claims and none of them has come back."""
         return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
@@ -177,7 +173,7 @@ class Election:
         self.leave()
         self.member = member
         # A claim of the leader comes within a beat.
-        self._next_ns = now_ns + int(self._beat_ns * (2 + self._random.random()))
+        self._next_ns = now_ns + int(self.beat_ns * (2 + self._random.random()))
 
     def leave(self) -> None:
         """Leaves the election, and gives up the member's role, because its connection is lost."""
@@ -214,7 +210,7 @@ class Election:
         if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
             self._leader = None
             # Members do not claim all at once: the first claim makes the others wait.
-            self._next_ns = now_ns + int(self._beat_ns * self._random.random())
+            self._next_ns = now_ns + int(self.beat_ns * self._random.random())
 
     def excuse(self, now_ns: int) -> None:
         """Delays this member's claim by two beats, because it was busy or asleep and may have missed a leader's claims.
@@ -223,7 +219,7 @@ class Election:
         """
         if self.role is Role.FOLLOWER and not self._excused:
             self._excused = True
-            self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
+            self._next_ns = max(self._next_ns, now_ns + 2 * self.beat_ns)
 
     def inherit(self, claim: LeaderClaim, now_ns: int) -> bool:
         """Begins to succeed the leader with that claim, which has stopped answering and handed over, without waiting.
@@ -257,7 +253,7 @@ class Election:
             return None
         if self.role is Role.FOLLOWER:
             self._stand(now_ns)
-        self._next_ns = now_ns + self._beat_ns
+        self._next_ns = now_ns + self.beat_ns
         self._beat += 1
         self._sent[self._beat] = now_ns
         while len(self._sent) > 2 * BEATS:
@@ -298,4 +294,4 @@ class Election:
 
     def _await_silence(self, now_ns: int) -> None:
         """Schedules this member's claim for the case that no claim comes for a tenure; at random, not all at once."""
-        self._next_ns = now_ns + self._tenure_ns + int(self._beat_ns * self._random.random())
+        self._next_ns = now_ns + self._tenure_ns + int(self.beat_ns * self._random.random())

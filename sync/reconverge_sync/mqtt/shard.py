@@ -299,13 +299,17 @@ class ShardServer:
         else:
             own.answer.set_result(answer)
 
-    async def _merge_message(self, message: Message) -> None:
+    def _check_in_time(self, message: Message, what: str) -> None:
+        """Raises MalformedMessage if this member is not the leader, or the sender of a message waits no longer."""
         if self.election.role is not Role.LEADER:
             raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
         if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
             raise MalformedMessage(
-                "late", f"a batch has waited for longer than the {self._wait_ns / 1e9:g} s of its sender"
+                "late", f"a {what} has waited for longer than the {self._wait_ns / 1e9:g} s of its sender"
             )
+
+    async def _merge_message(self, message: Message) -> None:
+        self._check_in_time(message, "batch")
         batch = read_batch(message.payload, shard=self.shard)
         if self._is_full(batch):
             raise MalformedMessage(
@@ -372,12 +376,7 @@ class ShardServer:
         )
 
     def _answer_message(self, message: Message) -> None:
-        if self.election.role is not Role.LEADER:
-            raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
-        if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
-            raise MalformedMessage(
-                "late", f"a call has waited for longer than the {self._wait_ns / 1e9:g} s of its sender"
-            )
+        self._check_in_time(message, "call")
         if self._calls.answer_message(message.sender, message.payload) == RECORD:
             self._note_caller(message.sender, message.came_ns)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge_sync.merge.adopting import data_of, refusal
 from reconverge_sync.merge.rule import ADOPTED_US
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.scripts import Call, script
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
 ADOPT: Final = script("adopt")
@@ -19,7 +18,6 @@ CELLS_AT_ONCE: Final = 256
 """The most cells of one script, as of one batch, so that no node waits for longer than these take."""
 CALLS_MAX: Final = 1_000_000
 """The most calls of SCAN; more would mean a thousand million keys on the server, and so a fault."""
-Call = Callable[..., Awaitable[Any]]
 
 
 async def read_data(call: Call, prefix: str, given_time: str) -> HubData:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX, SNAPSHOTS_MAX, check_snapshot
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.scripts import Call, script
 
 WATCH: Final = script("now", "watch")
 LEAVE: Final = script("now", "leave_snapshot")
 READ: Final = script("now", "read_snapshots")
 SECOND_US: Final = 1_000_000
-Call = Callable[..., Awaitable[Any]]
 
 
 class RedisBoard(NamedTuple):

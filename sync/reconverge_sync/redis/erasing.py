@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
 from reconverge_sync.merge.erasing import KEPT_US
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.adopting import CELLS_AT_ONCE, SCANNED_AT_ONCE
+from reconverge_sync.redis.scripts import Call, script
 
 ORDER: Final = script("now", "order_erasure")
 READ_ORDERS: Final = script("now", "read_erasures")
 DROP_KEYS: Final = script("now", "drop_keys")
 ERASE_USAGE: Final = script("usage_erase")
-SCANNED_AT_ONCE: Final = 1000
-CELLS_AT_ONCE: Final = 256
-"""The most cells of one script, as of one batch, so that no node waits for longer than these take."""
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
 """The pattern of a cell's name without the shard's prefix: schema, limit, algorithm, window, key."""
 _USAGE: Final = re.compile(r"u1:([tipoa]):")
-Call = Callable[..., Awaitable[Any]]
 
 
 async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:

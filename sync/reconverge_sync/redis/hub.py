@@ -56,7 +56,7 @@ from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, r
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.scripts import Script, run, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage
@@ -173,24 +173,24 @@ class RedisHub:
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
+        await self._call("EVAL", POST, 1, self._key("settings"), payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         """Returns the published settings, or None. If they have not changed, only their mark is transferred."""
-        reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
+        reply = await self._call("EVAL", READ, 1, self._key("settings"), self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Returns the index of the contracts, or None. If it has not changed, only its mark is transferred."""
-        reply = await self._call("EVAL", READ, 1, self._index_key, self._index.mark, bytes_max + 1)
+        reply = await self._call("EVAL", READ, 1, self._key("contracts"), self._index.mark, bytes_max + 1)
         self._index = posted(reply, self._index)
         return self._index.payload
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
         read = () if over is None else (over,)
         arguments = (payload, token_hex(8), _milliseconds(keep_s), bytes_max + 1, *read)
-        return was_swapped(await self._call("EVAL", SWAP, 1, self._index_key, *arguments))
+        return was_swapped(await self._call("EVAL", SWAP, 1, self._key("contracts"), *arguments))
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
         shard = shard_of(digest, self._shards)
@@ -214,15 +214,14 @@ class RedisHub:
 
         The user needs the right to SUBSCRIBE to the namespace's channels.
         """
-        return RedisHints(self._listening_client, self._index_key, secrets=self._connection.secrets)
+        return RedisHints(self._listening_client, self._key("contracts"), secrets=self._connection.secrets)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """Makes a client for hints alone."""
         return self._connection.client(self._settings.timeout_s, connections_max=1)
 
-    @property
-    def _index_key(self) -> str:
-        return f"{_prefix(self._settings.namespace, 0)}contracts"
+    def _key(self, name: str) -> str:
+        """Returns a key that the whole namespace has once, in shard 0."""
+        return f"{_prefix(self._settings.namespace, 0)}{name}"
 
     def _page_key(self, digest: str) -> str:
         return f"{_prefix(self._settings.namespace, shard_of(digest, self._shards))}page:{digest}"
@@ -258,11 +257,11 @@ class RedisHub:
         return await adopt_loss(self._asking(shard), prefix, generation, self._given_time())
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        return await give_orders(self._asking(0), self._erasures_key, marks, self._given_time())
+        return await give_orders(self._asking(0), self._key("erasures"), marks, self._given_time())
 
     async def erasures(self, since_us: int) -> Erasures:
         """Returns the orders to erase since a moment. If there are none, the server reads only one number."""
-        return await read_orders(self._asking(0), self._erasures_key, since_us, self._given_time())
+        return await read_orders(self._asking(0), self._key("erasures"), since_us, self._given_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
         check_questions(questions)
@@ -275,13 +274,10 @@ class RedisHub:
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
-    @property
-    def _erasures_key(self) -> str:
-        return f"{_prefix(self._settings.namespace, 0)}erasures"
-
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        meta = f"{_prefix(self._settings.namespace, 0)}meta"
-        reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._given_time())
+        reply = await self._call(
+            "EVAL", MARK_KEYS, 1, self._key("meta"), mark, round(keep_s * 1_000_000), self._given_time()
+        )
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
 
     async def watch(self, *, keep_s: float) -> None:
@@ -307,10 +303,6 @@ class RedisHub:
     def _given_time(self) -> str:
         """Returns the time for a script in microseconds in tests; else an empty text, for the server's own time."""
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
-
-    @property
-    def _settings_key(self) -> str:
-        return f"{_prefix(self._settings.namespace, 0)}settings"
 
     @property
     def usage(self) -> RedisUsage:
@@ -353,13 +345,7 @@ class RedisHub:
 
     async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
         """Returns the reply of the merge rule's script. `keys` is the number of keys, before the arguments."""
-        try:
-            return await self._call("EVALSHA", SCRIPT_SHA, keys, *keys_and_arguments, shard=shard)
-        except HubUnavailable as error:
-            if not isinstance(error.__cause__, NoScriptError):
-                raise
-        # The server does not have the script any more, or never had it; nothing was applied, and EVAL stores it again.
-        return await self._call("EVAL", SCRIPT, keys, *keys_and_arguments, shard=shard)
+        return await run(self._asking(shard), Script(SCRIPT, SCRIPT_SHA), keys, *keys_and_arguments)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
         problem: HubUnavailable | None = None
@@ -397,22 +383,14 @@ def _prefix(namespace: str, shard: int) -> str:
 
 
 def _keys(namespace: str, batch: Batch) -> list[bytes]:
-    cells, prefixes = rows_of(batch.cells), _prefixes(namespace, batch)
+    prefix = _prefix(namespace, batch.shard)
+    prefixes = [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    cells = rows_of(batch.cells)
     if cells is None:
         names = [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
     else:
         names = cells.names(prefixes)
-    return _shared_keys(namespace, batch) + names
-
-
-def _shared_keys(namespace: str, batch: Batch) -> list[bytes]:
-    prefix = _prefix(namespace, batch.shard)
-    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS]
-
-
-def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
-    prefix = _prefix(namespace, batch.shard)
-    return [f"{prefix}{_cells_of(limit)}".encode() for limit in batch.limits]
+    return [f"{prefix}{name}".encode() for name in _SHARED_KEYS] + names
 
 
 def _cells_of(limit: LimitReport) -> str:

@@ -15,6 +15,7 @@ from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.checking.answers import shown
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
 from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.stored import unpacked
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
 """The beginning of each cell's name."""
@@ -64,9 +65,7 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
 
 
 def _wish(name: str, packed: Any) -> Wish:
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(packed)
-    limit, *numbers = unpacker
+    limit, *numbers = unpacked(packed)
     if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
         raise ValueError(f"a wish of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid name")
     return Wish(name, limit, *map(_whole, numbers))

@@ -10,12 +10,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha1
 from importlib.resources import files
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+from redis.exceptions import NoScriptError
+
+from reconverge.errors import HubUnavailable
 from reconverge.hub import headroom, json_codec, report, usage
 from reconverge.limit import limit
 from reconverge_sync import codec
@@ -68,6 +71,10 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
+Call = Callable[..., Awaitable[Any]]
+"""Runs a command on a server and returns the reply, as in `call("GET", key)`. Raises HubUnavailable."""
+
+
 class Script(NamedTuple):
     """A script, and the SHA-1 by which a server finds it after it has run once."""
 
@@ -79,3 +86,14 @@ def script_of(*names: str) -> Script:
     """Returns a script as `script` does, with its SHA-1."""
     text = script(*names)
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())
+
+
+async def run(call: Call, what: Script, keys: int, *keys_and_arguments: object) -> Any:
+    """Runs a script and returns its reply. `keys` is the number of keys, before the arguments."""
+    try:
+        return await call("EVALSHA", what.sha, keys, *keys_and_arguments)
+    except HubUnavailable as error:
+        if not isinstance(error.__cause__, NoScriptError):
+            raise
+    # The server does not have the script any more, or never had it; nothing was applied, and EVAL stores it again.
+    return await call("EVAL", what.text, keys, *keys_and_arguments)

@@ -79,8 +79,7 @@ def _cell(stored: Fields) -> LedgerCell:
 
 
 def _loans(packed: bytes | None) -> dict[str, Credit]:
-    """Returns the loans to a cell, by lender."""
-    _, *flat = list(_unpacked(packed)) if packed else [0]
+    _, *flat = list(unpacked(packed)) if packed else [0]
     four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
     return {
         str(lender, "utf-8") if isinstance(lender, bytes) else str(lender): Credit(*map(_whole, rest))
@@ -90,13 +89,14 @@ def _loans(packed: bytes | None) -> dict[str, Credit]:
 
 def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
     """Returns packed numbers, in the order of `names`, by name. Raises ValueError if there are fewer than `least`."""
-    values = list(_unpacked(packed))
+    values = list(unpacked(packed))
     if not least <= len(values) <= len(names):
         raise ValueError(f"a cell or a node's entry has {len(values)} numbers instead of {least} to {len(names)}")
     return {name: _value(name, value) for name, value in zip(names, values, strict=False)}
 
 
-def _unpacked(packed: bytes) -> msgpack.Unpacker:
+def unpacked(packed: bytes) -> msgpack.Unpacker:
+    """Returns the values that a script has packed one after the other."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(packed)
     return unpacker

@@ -7,12 +7,12 @@ All keys of a shard share its hash tag, so that a batch is one script on one ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgpack
-from redis.exceptions import NoScriptError
 
 from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import ONE_VERSION, HubUnavailable
@@ -50,7 +50,8 @@ from reconverge.hub.usage import (
     period_end_s,
 )
 from reconverge_sync.merge.addresses import RANK_MAX
-from reconverge_sync.redis.scripts import Script, script_of
+from reconverge_sync.redis.scripts import Call, Script, run, script_of
+from reconverge_sync.redis.stored import unpacked
 
 T = TypeVar("T")
 
@@ -61,10 +62,6 @@ EVENTS_KEPT_MS: Final = META_MS
 """The milliseconds for which issued events are kept: as long as any period, or events would be issued again."""
 SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
-
-Ask = Callable[..., Awaitable[Any]]
-"""Runs a command about a shard and returns the reply, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
-
 
 RETRACT: Final = script_of("usage_retract")
 RECORD: Final = script_of("now", "usage_record")
@@ -80,7 +77,7 @@ class RedisUsage:
     """The usage ledger of a Redis.
 
     Args:
-        ask: runs a command on the server of a shard.
+        ask: runs a command on the server of a shard, as in `ask("GET", key, shard=0)`.
         prefix: returns the prefix of a shard's keys.
         shards: the number of parts into which identities are divided.
         clock: the source of time in place of the server's clock; for tests.
@@ -89,7 +86,7 @@ class RedisUsage:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: Call,
         prefix: Callable[[int], str],
         *,
         shards: int,
@@ -201,12 +198,7 @@ class RedisUsage:
         )
 
     async def _run(self, what: Script, shard: int, keys: Sequence[bytes], *arguments: object) -> object:
-        try:
-            return await self._ask("EVALSHA", what.sha, len(keys), *keys, *arguments, shard=shard)
-        except HubUnavailable as error:
-            if not isinstance(error.__cause__, NoScriptError):
-                raise
-        return await self._ask("EVAL", what.text, len(keys), *keys, *arguments, shard=shard)
+        return await run(partial(self._ask, shard=shard), what, len(keys), *keys, *arguments)
 
     def _name(self, shard: int) -> Callable[[str], bytes]:
         prefix = f"{self._prefix(shard)}u1:"
@@ -221,8 +213,8 @@ class RedisAddresses:
 
     def __init__(
         self,
-        ask: Callable[..., Awaitable[Any]],
-        run: Callable[..., Awaitable[Any]],
+        ask: Call,
+        run: Call,
         name: Callable[[int], Callable[[str], bytes]],
         *,
         given_time: Callable[[], str],
@@ -308,9 +300,7 @@ def _lease(reply: Any) -> ExportLease:
 
 
 def _numbers(packed: bytes, count: int) -> list[int]:
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(packed)
-    numbers = list(unpacker)
+    numbers = list(unpacked(packed))
     if len(numbers) != count or any(type(each) is not int or abs(each) > WHOLE_MAX for each in numbers):
         raise ValueError(f"a field of usage has {len(numbers)} numbers, not {count} whole ones")
     return numbers

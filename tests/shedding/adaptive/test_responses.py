@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
+from bench.shedding.loaded_service import LoadStream, ServedRequest, Service, goodput, rejected_by_second
 from reconverge.shedding import Aimd, Gradient2, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
-from reconverge.simulation.studies.loaded_service import LoadStream, ServedRequest, Service, goodput, rejected_by_second
 from tests.support.shed import PREFETCH, USER, AdaptiveGate, mean_between, mean_latency_s, served_per_second
 
 MAKERS: dict[str, Callable[[], Algorithm]] = {

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from reconverge.simulation.studies.loaded_service import (
+from bench.shedding.loaded_service import (
     LoadStream,
     NoGate,
     ServedRequest,

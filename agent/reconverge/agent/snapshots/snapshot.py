@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite, isinf
 from typing import Any, Final, TypeVar
 
@@ -174,7 +174,9 @@ def snapshot_of(
         limits=limits,
         left_out=len(known) - len(limits),
         top=tuple(KeyUse(each.limit, hashed(each.key), each.used, each.capacity) for each in top)[:KEYS_MAX],
-        denials=tuple(_with_hashes(each, hashed) for each in denials[-DENIALS_MAX:]),
+        denials=tuple(
+            replace(each, keys=tuple(map(hashed, each.keys[:KEYS_OF_DENIAL_MAX]))) for each in denials[-DENIALS_MAX:]
+        ),
     )
 
 
@@ -208,10 +210,6 @@ def _declared(limit: Limit) -> dict[str, Any]:
     said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
     usual = {each.name: each.default for each in fields(limit)}
     return {name: value for name, value in said.items() if name == "quota" or value != usual[name]}
-
-
-def _with_hashes(denial: Denial, hashed: Callable[[str], str]) -> Denial:
-    return Denial(denial.at, denial.limit, denial.count, tuple(map(hashed, denial.keys[:KEYS_OF_DENIAL_MAX])))
 
 
 # ---------------------------------------------------------------- as bytes

@@ -26,8 +26,6 @@ SETTLED_MAX: Final = 2 * KEYS_MAX
 
 
 class _KeyPlace(NamedTuple):
-    """A key of a limit."""
-
     limit: str
     key: str
 

@@ -10,7 +10,6 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 import typer
 
 from reconverge.cli.shared.asking import ask_hub, secrets_as_said
-from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.contracts.store.changing import AUTHOR_LENGTH_MAX
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import minimum_as_said
@@ -31,19 +30,6 @@ AuthorOption: TypeAlias = Annotated[
 ExpectedOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--expected", help="Change nothing unless the contracts are at this version.", metavar="VERSION"),
-]
-
-__all__ = [
-    "UNKNOWN_STATUS",
-    "AuthorOption",
-    "ExpectedOption",
-    "HubOption",
-    "IdentityArgument",
-    "JsonOption",
-    "NamespaceOption",
-    "ask_book",
-    "author_as_said",
-    "tell_version",
 ]
 
 

@@ -12,9 +12,11 @@ import typer
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.assembly import hasher_of
-from reconverge.cli.contracts.at_hub import HubOption, IdentityArgument, JsonOption, NamespaceOption
+from reconverge.cli.contracts.at_hub import IdentityArgument
 from reconverge.cli.contracts.files import read_file
 from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_reported
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.tables import Row, tell_table
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.explaining import (
@@ -188,7 +190,7 @@ def _refuse_unused(facts: Iterable[str], counted: Sequence[Sequence[str]]) -> No
 
 
 def _print_limits(limits: Sequence[LimitExplained]) -> None:
-    rows = [("limit", "quota", "used", "left", "held", "refill", "go on in", "switch", "by")]
+    rows = list[Row]()
     for each in limits:
         name = f"{each.name} (former)" if each.former else each.name
         in_force = "" if each.in_force == each.at_once else f" ({each.in_force} of {each.at_once} in force)"
@@ -197,6 +199,4 @@ def _print_limits(limits: Sequence[LimitExplained]) -> None:
         quota = f"{each.quota} {per}{in_force}"
         refill, by = written_wait(each.refill_s) if each.refill_s else "none", ", ".join(each.by)
         rows.append((name, quota, str(each.used), str(each.remaining), str(each.lines), refill, wait, each.switch, by))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows if limits else ():
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    tell_table(("limit", "quota", "used", "left", "held", "refill", "go on in", "switch", "by"), rows)

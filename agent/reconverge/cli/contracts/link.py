@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from reconverge.cli.contracts.at_hub import IdentityArgument, JsonOption
+from reconverge.cli.contracts.at_hub import IdentityArgument
+from reconverge.cli.shared.options import JsonOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.integrations.customer_links import PAGE, VARIABLE, customer_token

@@ -8,14 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reconverge.cli.contracts.at_hub import (
-    UNKNOWN_STATUS,
-    HubOption,
-    IdentityArgument,
-    JsonOption,
-    NamespaceOption,
-    ask_book,
-)
+from reconverge.cli.contracts.at_hub import UNKNOWN_STATUS, IdentityArgument, ask_book
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.contracts.store.index import HISTORY_MAX
 from reconverge.contracts.writing import table_of, table_of_customer, written_moment
 

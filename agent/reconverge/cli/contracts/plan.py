@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 from rich.console import Console
 
+from reconverge.cli.contracts.files import read_file
 from reconverge.cli.contracts.plan_figures import (
     Shown,
     effects_table,
@@ -118,8 +119,8 @@ def plan(
         customer, facts_in(fact or ()), of_limits("cost", cost), of_limits("settle", settle), kind
     )
     takes_ns = settle_after_ns(settle_after, columns)
-    candidate = _read(file)
-    now = None if current is None else _read(current)
+    candidate = read_file(file)
+    now = None if current is None else read_file(current)
     documents = [candidate] if now is None else [now, candidate]
     check_used(columns, documents)
     span = span_of(trace, columns)
@@ -190,10 +191,3 @@ def _on_slots(document: Document) -> Iterator[str]:
         for name, said in customer.limits.items():
             if (Limit.parse(said) if isinstance(said, str) else said).slots:
                 yield name
-
-
-def _read(path: Path) -> Document:
-    """Returns the contracts read from a file. Raises InvalidConfiguration, with line and field."""
-    from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
-
-    return read_contracts(path)

@@ -102,7 +102,6 @@ def check_used(columns: RecordingColumns, documents: Sequence[Document]) -> None
 
 
 def _limits_of(document: Document) -> Iterator[tuple[str, Limit]]:
-    """Yields all limits in a document, each with its name."""
     for plan in document.plans.values():
         yield from ((name, each.limit) for name, each in plan.limits.items())
     for customer in document.customers.values():
@@ -111,7 +110,6 @@ def _limits_of(document: Document) -> Iterator[tuple[str, Limit]]:
 
 
 def _facts_of(document: Document) -> Iterator[str]:
-    """Yields all facts by which limits in a document count."""
     for plan in document.plans.values():
         for each in plan.limits.values():
             yield from each.by

@@ -7,16 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reconverge.cli.contracts.at_hub import (
-    AuthorOption,
-    ExpectedOption,
-    HubOption,
-    JsonOption,
-    NamespaceOption,
-    ask_book,
-    author_as_said,
-    tell_version,
-)
+from reconverge.cli.contracts.at_hub import AuthorOption, ExpectedOption, ask_book, author_as_said, tell_version
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.index import HISTORY_MAX

@@ -9,14 +9,12 @@ import typer
 from reconverge.cli.contracts.at_hub import (
     AuthorOption,
     ExpectedOption,
-    HubOption,
     IdentityArgument,
-    JsonOption,
-    NamespaceOption,
     ask_book,
     author_as_said,
     tell_version,
 )
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.errors import InvalidSetting
 
 

@@ -128,7 +128,6 @@ async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: s
 
 
 def _sentence(key: str, standings: list[KeyStanding], refusing: list[KeyStanding]) -> str:
-    """Returns a sentence that says why the key is refused, or that it is not."""
     if not refusing:
         tightest = min(standings, key=lambda each: each.usage.left)
         return f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."

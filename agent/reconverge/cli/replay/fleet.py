@@ -149,7 +149,6 @@ class _ReplayNode:
         )
 
     def end(self) -> None:
-        """Ends the worker process."""
         self.pipe.close()
         if self._process.is_alive():
             self._process.terminate()

@@ -185,7 +185,6 @@ def _judge_policy(outcome: ReplayOutcome, policy_number: int, policy: Policy) ->
 
 
 def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement:
-    """Returns the judgement with the figures about requests that asked, and how long they waited."""
     waited_ns = [each for each in _joined(history.waited_ns for history in histories) if each != NOT_ASKED]
     median_ms, p99_ms, max_ms = waits_ms(waited_ns)
     return replace(

@@ -21,7 +21,6 @@ from reconverge.cli.shared import picture
 from reconverge.cli.shared.picture import Chart, Series
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.explaining import printable
-from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import CLOCK, FIXED_WINDOW
 from reconverge.policies import POLICIES
 from reconverge.simulation.truth import DecidedRequest
@@ -34,17 +33,9 @@ WINDOWS_MAX: Final = 5000
 
 def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
     """Draws into FILE.png, or into FILE.html with the figures. Raises InvalidSetting if the file cannot be written."""
-    chart = chart_of(outcome)
-    try:
-        if path.suffix == ".png":
-            picture.save_png(chart, path)
-        else:
-            head = ["", *(judgement.policy for judgement in judgements)]
-            table = [head, *figures_rows(judgements)]
-            sentences = [verdict_on(judgement) for judgement in judgements]
-            picture.save_page(chart, path, heading="reconverge replay", sentences=sentences, table=table)
-    except OSError as error:
-        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
+    table = [["", *(judgement.policy for judgement in judgements)], *figures_rows(judgements)]
+    sentences = [verdict_on(judgement) for judgement in judgements]
+    picture.save(chart_of(outcome), path, heading="reconverge replay", sentences=sentences, table=table)
 
 
 def chart_of(outcome: ReplayOutcome) -> Chart:

@@ -218,7 +218,6 @@ def _check_positive(name: str, value: float, most: float) -> None:
 
 @contextmanager
 def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
-    """Shows the progress of the fleet in a bar. Yields the function that updates it."""
     what = f"replaying {len(setup.requests)} requests on {setup.nodes} processes takes about {setup.duration_s():.0f} s"
     with progress_shown(what, TextColumn("{task.percentage:>3.0f} %")) as show:
 
@@ -230,7 +229,6 @@ def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
 
 
 def _show(console: Console, trace: Path, limit: str, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
-    """Prints the figures as a table, and a sentence that explains them for each policy."""
     setup = outcome.setup
     console.print(
         f"{trace.name}: {limit} ({setup.limit.algorithm}) on {setup.nodes} nodes, {setup.speed:g} times as fast, "

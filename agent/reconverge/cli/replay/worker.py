@@ -244,7 +244,6 @@ class _Pace:
         self._parent = parent
 
     def passed_ns(self) -> int:
-        """Returns the nanoseconds since the start."""
         return SystemClock.monotonic_ns() - self._start_ns
 
     def left_s(self, moment_ns: int) -> float:

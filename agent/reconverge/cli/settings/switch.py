@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -146,7 +146,8 @@ def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
 
 
 def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: bool) -> None:
-    switches: Mapping[str, Word] = {} if found is None else _switches_of(found)
+    limits = {} if found is None else found.limits
+    switches = {name: each.switch for name, each in limits.items() if each.switch is not None}
     if as_json:
         said: dict[str, Any] = {"namespace": namespace, "switch": None, "limits": switches}
         if found is not None:
@@ -160,7 +161,3 @@ def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: b
     typer.echo(f"all limits of {namespace}: {found.switch or 'as each node says'} ({until})")
     for name, each in switches.items():
         typer.echo(f"{name}: {each}")
-
-
-def _switches_of(settings: FleetSettings) -> dict[str, Word]:
-    return {name: each.switch for name, each in settings.limits.items() if each.switch is not None}

@@ -91,6 +91,19 @@ def check_available(path: Path | None = None) -> None:
         raise MissingExtra("a picture", "matplotlib", "plot")
 
 
+def save(
+    picture: Picture, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
+) -> None:
+    """Draws into FILE.png, or into FILE.html with the rest. Raises InvalidSetting if the file cannot be written."""
+    try:
+        if path.suffix == ".png":
+            save_png(picture, path)
+        else:
+            save_page(picture, path, heading=heading, sentences=sentences, table=table)
+    except OSError as error:
+        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}; choose another path") from None
+
+
 def save_png(picture: Picture, path: Path) -> None:
     """Draws the picture into a PNG file. Raises OSError."""
     path.write_bytes(_drawn(picture, "png"))

@@ -188,7 +188,6 @@ def _left_s(run: ExportRun) -> float:
 
 
 def _sentence_of(run: ExportRun) -> str:
-    """Returns a sentence about one run."""
     if not run.leads and run.lease is not None:
         until = datetime.fromtimestamp(run.lease.until_us / 1_000_000, UTC)
         return f"another exporter, {run.lease.exporter}, is at work until {until:%Y-%m-%dT%H:%M:%SZ}"

@@ -17,7 +17,7 @@ from reconverge.cli.watch.top import MOST, MOST_MAX
 from reconverge.clock import SystemClock
 from reconverge.hub.adopting import HubData
 from reconverge.hub.checking.probe import scratch_namespace
-from reconverge.hub.diagnosis import Diagnosable, Finding, Level
+from reconverge.hub.diagnosis import Diagnosable, Level
 from reconverge.hub.port import Adoptable, Hub
 from reconverge.hub.registry import HubSettings, open_hub, redacted
 
@@ -97,8 +97,9 @@ def _show(found: FleetStatus, shown: str, namespace: str) -> None:
     verdict = "healthy" if not problems and not warnings else f"problems: {problems}, warnings: {warnings}"
     advice = "" if verdict == "healthy" else "; `reconverge doctor` has the remedies"
     typer.echo(f"hub     {shown}: {verdict}{advice}")
-    for each in _worth_telling(found.checkup.findings):
-        typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
+    for each in found.checkup.findings:
+        if each.level is not Level.OK or each.check in ALWAYS_SHOWN:
+            typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
     nodes = "the hub does not tell" if found.limits.nodes is None else str(found.limits.nodes)
     typer.echo(f"nodes   {nodes}")
     if found.waits:
@@ -110,11 +111,6 @@ def _show(found: FleetStatus, shown: str, namespace: str) -> None:
     tell_table(tuple(heads), rows)
     if found.limits.left_out:
         typer.echo(f"and {found.limits.left_out} more")
-
-
-def _worth_telling(findings: Any) -> list[Finding]:
-    """Returns the findings that are not OK, and those about memory and persistence."""
-    return [each for each in findings if each.level is not Level.OK or each.check in ALWAYS_SHOWN]
 
 
 def _as_json(found: FleetStatus, shown: str, namespace: str) -> dict[str, Any]:

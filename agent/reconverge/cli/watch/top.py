@@ -98,7 +98,6 @@ def _screen(*, live: bool) -> Generator[Tell]:
 
 
 def _lines(seen: WatchLook, namespace: str) -> list[str]:
-    """Returns a look as lines of text."""
     nodes = "" if seen.nodes is None else f", {seen.nodes} live nodes"
     heads, rows = seen.table()
     lines = [f"{namespace} by {seen.by}{nodes}", *(table_lines(heads, rows) if rows else ())]

@@ -22,9 +22,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from reconverge.contracts.document import checked_customer
-from reconverge.contracts.model import Customer, InvalidContracts, Plan, check_identity
-from reconverge.contracts.store.pages import page_number, tables_of
+from reconverge.contracts.model import Customer, Plan, is_plain
+from reconverge.contracts.store.pages import customers_in, tables_of
 
 SEPARATOR: Final = b"\xff"
 CONTRACT_BYTES: Final = 600
@@ -58,7 +57,7 @@ class PackedPage(Mapping[str, Customer]):
             which.append(number)
         self._names, self._starts, self._which = bytes(names + SEPARATOR), starts, which
         self._contracts = tuple(contracts)
-        own = sum(1 for each in contracts if not _is_plain(each))
+        own = sum(1 for each in contracts if not is_plain(each))
         self.weight = PAGE_BYTES + len(self._names) + 2 * starts.itemsize * len(starts) + CONTRACT_BYTES * own
         """About how many bytes of memory the page takes."""
 
@@ -99,32 +98,7 @@ def this_moment() -> int:
 
 def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int, pages: int) -> PackedPage:
     """Returns a page of customers from its table. Raises InvalidContracts, also for a customer of another page."""
-    if not isinstance(said, dict):
-        raise InvalidContracts(
-            f"page {number} of {pages} is {type(said).__name__}, not a table of customers; publish the contracts again",
-            "customers",
-        )
-    same: dict[str, Customer] = {}
-    customers: dict[str, Customer] = {}
-    for identity, each in said.items():
-        key = repr(each)
-        known = same.get(key)
-        if known is None:
-            known = same[key] = checked_customer(identity, each, plans)
-        check_identity(identity, "customers")
-        if page_number(identity, pages) != number:
-            raise InvalidContracts(
-                f"is on page {number} of {pages}, where it does not belong; publish the contracts again",
-                "customers",
-                identity,
-            )
-        customers[identity] = known
-    return PackedPage(digest, customers)
-
-
-def _is_plain(customer: Customer) -> bool:
-    """Whether a contract has nothing but a plan, so that all customers of the page on that plan share it."""
-    return customer == Customer(customer.plan)
+    return PackedPage(digest, customers_in(said, plans, number=number, pages=pages))
 
 
 def _bytes(identity: str) -> bytes:

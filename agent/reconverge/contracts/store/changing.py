@@ -31,6 +31,7 @@ from reconverge.contracts.model import (
     InvalidContracts,
     check_identity,
     counts_for_s,
+    is_plain,
 )
 from reconverge.contracts.store.book import Change
 from reconverge.contracts.terms import still_apart, terms_of
@@ -66,7 +67,7 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
         if customer is None:
             continue
         known = before.customers.get(identity)
-        if _is_plain(customer) and (known is None or _is_plain(known)):
+        if is_plain(customer) and (known is None or is_plain(known)):
             plans = None if known is None else known.plan, customer.plan
             if plans not in by_plans:
                 by_plans[plans] = formers_of(before, after, identity, customer, now_s)
@@ -76,10 +77,6 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
         if formers != customer.former:
             changed[identity] = replace(customer, former=formers)
     return replace(after, customers={**after.customers, **changed}) if changed else after
-
-
-def _is_plain(customer: Customer) -> bool:
-    return customer == Customer(customer.plan)
 
 
 def change_note(before: Document, after: Document, identity: str | None) -> ChangeNote:

@@ -158,7 +158,6 @@ class HubBook(ChangingBook):
         raise VersionConflict(found, 0 if index is None else index.version)
 
     async def _rewritten(self, index: Index, identity: str) -> Rewritten:
-        """Returns the history of the contracts, rewritten without a customer."""
         done = Rewritten([], {}, set(index.history) | set(index.outline.digests))
         for said in await self._history(index):
             outline = _outline_in(said)

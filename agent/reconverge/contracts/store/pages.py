@@ -28,7 +28,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from reconverge.contracts.document import checked, checked_customer
-from reconverge.contracts.model import CUSTOMERS_MAX, Customer, Document, InvalidContracts, Plan
+from reconverge.contracts.model import CUSTOMERS_MAX, Customer, Document, InvalidContracts, Plan, check_identity
 from reconverge.contracts.writing import table_of, table_of_customer
 
 PAGES_MAX: Final = 256
@@ -123,21 +123,29 @@ def plans_in(said: object) -> Document:
 
 
 def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages: int) -> dict[str, Customer]:
-    """Returns the customers of a page. Raises InvalidContracts, also for a customer that belongs on another page."""
+    """Returns the customers of a page, of which those with equal tables share one contract.
+
+    Raises InvalidContracts, also for a customer that belongs on another page.
+    """
     if not isinstance(said, dict):
         raise InvalidContracts(
             f"page {number} of {pages} is {type(said).__name__}, not a table of customers; publish the contracts again",
             "customers",
         )
+    same: dict[str, Customer] = {}
     customers: dict[str, Customer] = {}
     for identity, each in said.items():
-        customers[identity] = checked_customer(identity, each, plans)
+        key = repr(each)
+        if key not in same:
+            same[key] = checked_customer(identity, each, plans)
+        check_identity(identity, "customers")
         if page_number(identity, pages) != number:
             raise InvalidContracts(
                 f"is on page {number} of {pages}, where it does not belong; publish the contracts again",
                 "customers",
                 identity,
             )
+        customers[identity] = same[key]
     return customers
 
 

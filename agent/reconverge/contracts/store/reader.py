@@ -286,7 +286,6 @@ class ContractsReader(Reader[Index, ContractStore]):
 
 
 def _page_rejection(digest: str, error: Exception) -> Rejection:
-    """Returns the rejection of an index for an error of one of its pages."""
     if isinstance(error, MissingPage):
         return Rejection(MISSING, f"names the page {digest[:16]}..., which the hub does not have")
     if isinstance(error, DamagedPage):

@@ -54,11 +54,9 @@ class _Windows:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
 
     def charge(self, one: DecidedRequest) -> None:
-        """Adds the cost of an admitted request to its window."""
         self._used[one.key, one.epoch] += one.cost
 
     def used(self, one: CalledFree) -> float:
-        """Returns the use in the window of an answer."""
         return self._used[one.key, one.epoch]
 
 
@@ -70,11 +68,9 @@ class _CalledBucket:
         self._levels: dict[str, tuple[float, int]] = {}
 
     def charge(self, one: DecidedRequest) -> None:
-        """Adds the cost of an admitted request to the bucket of its key."""
         self._levels[one.key] = self._level(one.key, one.hub_ns) + one.cost, one.hub_ns
 
     def used(self, one: CalledFree) -> float:
-        """Returns the level of the bucket at the moment of an answer."""
         return self._level(one.key, one.hub_ns)
 
     def _level(self, key: str, hub_ns: int) -> float:

@@ -184,15 +184,11 @@ def _groups(outcomes: Sequence[CellOutcome]) -> Iterable[tuple[str, list[CellOut
     """Returns the groups of cells that have a row: all, sizes, sizes with algorithms, patterns."""
     groups: defaultdict[str, list[CellOutcome]] = defaultdict(list)
     for each in outcomes:
-        size = _size_of(each.cell)
+        size = SIZES[each.cell.quota > SMALL_MAX]
         for name in (ALL, size, f"{size}, {each.cell.algorithm}", each.cell.pattern):
             groups[name].append(each)
     of_sizes = [f"{size}, {algorithm}" for size in SIZES for algorithm in ALGORITHMS]
     return ((name, groups[name]) for name in (ALL, *SIZES, *of_sizes, *PATTERNS) if name in groups)
-
-
-def _size_of(cell: GridCell) -> str:
-    return SIZES[cell.quota > SMALL_MAX]
 
 
 def _row(way: str, name: str, group: Sequence[CellOutcome], before: Before) -> Row:

@@ -176,7 +176,6 @@ def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Exper
 
 
 def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iterable[list[RunFigures]]) -> Option:
-    """Sums up the runs of every pattern into one option."""
     figures = [summed_up(of_pattern) for of_pattern in runs]
     limit = deployment.limit
     busiest = max(each.messages_per_node_window for each in figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, TypedDict, Unpack
 from unittest import SkipTest
 
 from reconverge.clock import SECOND_NS, Clock, ManualClock
@@ -60,6 +60,21 @@ class Allowances(NamedTuple):
     base: int = 0
     overdraft: int = 0
     at_hub: bool = False
+
+
+class ArgumentsOfCell(TypedDict, total=False):
+    """The arguments of `Voice.cell` beside the key."""
+
+    of: LimitReport
+    current: int
+    previous: int
+    need: int
+    ask: int
+    asked: int | None
+    allowance: int | None
+    epoch: int | None
+    demand: int
+    reset_us: int
 
 
 class Voice:
@@ -158,36 +173,9 @@ class Voice:
                 )
         return answer
 
-    async def reports(
-        self,
-        key: str = "ada",
-        *,
-        of: LimitReport = LIMIT,
-        current: int = 0,
-        previous: int = 0,
-        need: int = 0,
-        ask: int = 0,
-        asked: int | None = None,
-        allowance: int | None = None,
-        epoch: int | None = None,
-        demand: int = 0,
-        reset_us: int = 0,
-    ) -> CellAnswer:
+    async def reports(self, key: str = "ada", **of_cell: Unpack[ArgumentsOfCell]) -> CellAnswer:
         """Exchanges a report about one key; see `cell` for the arguments. Returns the hub's answer about that key."""
-        said = self.cell(
-            key,
-            of=of,
-            current=current,
-            previous=previous,
-            need=need,
-            ask=ask,
-            asked=asked,
-            allowance=allowance,
-            epoch=epoch,
-            demand=demand,
-            reset_us=reset_us,
-        )
-        answer = await self.exchanges(self.batch(said))
+        answer = await self.exchanges(self.batch(self.cell(key, **of_cell)))
 
         assert Status.MERGED == answer.status
         assert 1 == len(answer.cells)
@@ -273,7 +261,7 @@ class Scene:
     def pass_time(self, seconds: float) -> None:
         """Lets time pass for the hub. Skips the test if the hub uses a clock of its own."""
         if not isinstance(self.clock, ManualClock):
-            _skip("the hub has a clock of its own, and this claim needs time to pass")
+            raise SkipTest("the hub has a clock of its own, and this claim needs time to pass")
         self.clock.advance(seconds)
 
     def voice(
@@ -304,7 +292,3 @@ class Scene:
         """Closes every hub object."""
         for hub in self._hubs:
             await hub.close()
-
-
-def _skip(reason: str) -> NoReturn:
-    raise SkipTest(reason)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from unittest import SkipTest
 
 from reconverge.clock import Clock, ManualClock, SystemClock
 from reconverge.hub.port import Hub
 from reconverge.testing.claims.scenes.scene import START_S, Scene
+
+Tried: TypeAlias = Callable[..., Awaitable[None]]
 
 
 class Trial:
@@ -47,23 +49,44 @@ class Trial:
     def on_a_scene(self, tried: Callable[[Scene], Awaitable[None]]) -> None:
         """Runs a coroutine function with a new scene, and closes the scene."""
         scene = self.scene()
-
-        async def run() -> None:
-            try:
-                await tried(scene)
-            finally:
-                await scene.close()
-
-        asyncio.run(run())
+        run_and_close(tried(scene), [scene])
 
 
-def claim(tried: Callable[[Any, Scene], Awaitable[None]]) -> Callable[[Any], None]:
-    """Turns a coroutine function that takes a scene into an ordinary test, so that no plugin is needed to run it."""
+class Closable(Protocol):
+    """Something to close after a claim."""
 
-    def test(self: Trial) -> None:
-        self.on_a_scene(partial(tried, self))
+    async def close(self) -> None: ...
 
-    # Not `functools.wraps`: pytest would look through it, and take the scene for a fixture.
-    test.__name__, test.__qualname__, test.__doc__ = tried.__name__, tried.__qualname__, tried.__doc__
-    test.__module__ = tried.__module__
-    return test
+
+def run_and_close(claim: Awaitable[None], opened: Sequence[Closable]) -> None:
+    """Runs a claim in an event loop of its own, and closes what is in `opened` by then."""
+
+    async def run() -> None:
+        try:
+            await claim
+        finally:
+            for each in opened:
+                await each.close()
+
+    asyncio.run(run())
+
+
+def claims_by(run: Callable[[Any, Tried], None]) -> Callable[[Tried], Callable[[Any], None]]:
+    """Makes a decorator of a suite's claims, which turns a coroutine function into an ordinary test.
+
+    So no plugin is needed to run it. `run` gets the suite and the claim, and calls the claim with what it needs.
+    """
+
+    def claim(tried: Tried) -> Callable[[Any], None]:
+        def test(self: Any) -> None:
+            run(self, partial(tried, self))
+
+        # Not `functools.wraps`: pytest would look through it, and take the scene for a fixture.
+        test.__name__, test.__qualname__, test.__doc__ = tried.__name__, tried.__qualname__, tried.__doc__
+        test.__module__ = tried.__module__
+        return test
+
+    return claim
+
+
+claim: Final = claims_by(Trial.on_a_scene)
