@@ -193,7 +193,7 @@ def test_a_refusal_tells_what_the_page_says(clone: Clone, redis_server: RedisSer
     with clone.served(blocks(QUICKSTART, "python")[0], redis_server) as address:
         clone.types(loop.replace(f"localhost:{PORT}", address))
         told = clone.types(command("curl").replace(f"localhost:{PORT}", address)).lower()
-    (named,) = re.findall(r"^It has (.*?), and problem", QUICKSTART, re.MULTILINE)
+    (named,) = re.findall(r"^The refusal has the fields (.*?), and problem", QUICKSTART, re.MULTILINE)
 
     assert " 429 " in told.splitlines()[0]
     assert ["ratelimit", "ratelimit-policy", "retry-after"] == [name.lower() for name in re.findall(r"`(.*?)`", named)]
@@ -204,7 +204,7 @@ def test_a_refusal_tells_what_the_page_says(clone: Clone, redis_server: RedisSer
 def test_the_fault_is_survived(clone: Clone) -> None:
     """The scenario of the page ends as the page says: its promises are kept."""
     (name, verdict) = re.findall(
-        r"last line\nbegins with `(\S+)`, and says that the promises were `(\w+)`", QUICKSTART
+        r"last\s+line\s+begins with `(\S+)`, and says that the promises were `(\w+)`", QUICKSTART
     )[0]
     (clone.place / ".venv" / ".with-chaos").touch()  # what `make chaos` installs is there
 
