@@ -1,4 +1,4 @@
-"""What an operator does to contracts of the namespace `shop` that are kept at a Redis."""
+"""Steps by which an operator changes the contracts of the namespace `shop` at a Redis."""
 
 from __future__ import annotations
 

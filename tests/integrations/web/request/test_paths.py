@@ -459,7 +459,7 @@ print(*(client.get(f"/{part}/{name}").status_code for part in ["rest", "any"] fo
 
 
 def served_by_django(*paths: str) -> subprocess.CompletedProcess[str]:
-    """What Django answers and tells, in a process of its own, with a rule about these paths."""
+    """Returns the answers of Django, in a process of its own, with a rule about these paths."""
     script = DJANGO.replace("PATHS,", f"{paths!r},")
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
