@@ -431,7 +431,8 @@ class Agent:
 
         All limits of one `limit_name` that are counted alike share their keys: a key moves to the limit that decides
         its next request, and takes its use along. `name` is the name of this limit in `stats()`. Published settings
-        switch all of them together, under `limit_name` or the name `called`, except a limit that `has_cap`.
+        switch all of them on or off together, by `limit_name`, or by `called` if that is given. A limit with `has_cap`
+        has a setting of its own, and is left out.
 
         Raises:
             InvalidLimit, LimitConflict: as `limit` does; LimitConflict also for a policy that the others do not have.

@@ -42,7 +42,7 @@ class Deferred(NamedTuple):
     """The last paragraph of the command's help; a group has none."""
 
     def load(self, name: str) -> Any:
-        """Imports the command, and returns it under `name`."""
+        """Imports the module of this command. Returns the command, named `name`."""
         module, _, attribute = self.place.partition(":")
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):

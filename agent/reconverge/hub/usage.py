@@ -126,7 +126,7 @@ class NodeLoad(NamedTuple):
 
 
 class UsageBatch(NamedTuple):
-    """The message of one account to one shard; it has at most about BATCH_ROWS_MAX rows."""
+    """The counts of one node's account that it reports to one shard at once, at most about BATCH_ROWS_MAX rows."""
 
     account: str
     """New for every start of a process and every fork."""

@@ -47,7 +47,10 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 
 
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
-    """Whether the value of an option is a word for on, in upper or lower case. Raises the exception of `refuse`."""
+    """Whether the value of an option is a word for on, in upper or lower case; a word for off is False.
+
+    Raises the exception that `refuse` makes for any other word.
+    """
     if value.lower() not in SWITCHES:
         raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}; write one of these")
     return SWITCHES[value.lower()]

@@ -258,7 +258,10 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
     for key, fields in zip(keys, row.iter_unpack(rows), strict=True):
         report = report_of_row(key, fields)
         if not 0 <= report.limit < known:
-            raise MalformedMessage("cells", f"a cell is of limit {report.limit}, where {known} limits are in the batch")
+            raise MalformedMessage(
+                "cells",
+                f"a cell names the limit at place {report.limit}, counted from 0, of a batch with {known} limits",
+            )
         epoch, reset_us, current = report.epoch, report.reset_us, report.current
         if max(epoch, -epoch, reset_us, current, -current) > WHOLE_MAX or reset_us < 0:
             raise MalformedMessage("cells", f"a cell has epoch {epoch}, reset {reset_us} or use {current} out of range")

@@ -29,7 +29,7 @@ View = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Streams:
-    """Counts and serves the streams of one console."""
+    """Serves the event streams of one console to its browsers, and bounds how many are open."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -102,7 +102,7 @@ InQuery = Annotated[written.Identity | None, Query()]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Checks which requests are let in."""
+    """Lets in requests to the API of contracts that have a token, within bounds on how many run at once."""
 
     tokens: TokenTable
     work: LongWork

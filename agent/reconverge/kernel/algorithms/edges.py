@@ -99,7 +99,7 @@ class Edges:
         self.set_until(cell, now_ns)
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Lets the fast path decide until the window ends, the lease ends or the bucket runs dry."""
+        """Lets the fast path decide until the window ends, the lease ends, or all use of the bucket has drained."""
         table = self._table
         until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
         leased_until_ns = lease_until_ns(cell)

@@ -103,7 +103,7 @@ class AllQuotas:
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether all quotas have room."""
+        """Returns whether this node can decide about each quota for certain, without the hub. Charges nothing."""
         costs = self.costs_of(cost, kind)
         plain = self.check_key(key)
         pairs = zip(self.tables, costs, strict=True)
