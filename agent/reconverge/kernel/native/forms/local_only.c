@@ -176,7 +176,7 @@ leaves_in_python(Cell *cell, i64 now_ns, bool keep, i64 *used)
     i64 left = answer == NULL ? -1 : PyLong_AsLongLong(answer);
     int gone = left >= 0 ? 0 : PyErr_Occurred() ? -1 : 1;
     if (place_of(cell) == NULL) {
-        gone = at_most(gone, 0); /* another call has seen to it meanwhile */
+        gone = gone < 0 ? gone : 0; /* another call has seen to it meanwhile */
     } else if (left >= 0) {
         *used = left;
     }
