@@ -90,6 +90,7 @@ check: $(with_dev) ## run every checker
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/interrogate tests
 	.venv/bin/python -m bench.house --words
+	@.ci/check-native --warnings
 
 check-native: $(with_test) ## build the compiled kernel with sanitizers, and run its tests under them; ARGS='...' for pytest
 	@.ci/check-native $(ARGS)
