@@ -199,9 +199,11 @@ class Erasing:
             return
         self._hubs, was_brief = len(hubs), self.brief
         for number, each in enumerate(hubs):
-            # Exchanges log a hub that does not answer, and the next look is soon.
+            # Exchanges log a hub that does not answer, and the next look is soon. The look has no task of its own, as
+            # `wait_for` would make one, which the end of a loop may leave before it has begun.
             with contextlib.suppress(HubUnavailable, TimeoutError):
-                await asyncio.wait_for(self._look(number, each), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._look(number, each)
         if was_brief and not self.brief:
             self._next_ns = now_ns  # longer work is done beside exchanges
             return
@@ -211,7 +213,8 @@ class Erasing:
             self._marks -= marks
         self._let_leave()
         with contextlib.suppress(HubUnavailable, TimeoutError):
-            await asyncio.wait_for(self._drop(hubs), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._drop(hubs)
         if self.leaving or self._to_drop:
             self._next_ns = self._clock.monotonic_ns() + min(LOOK_NS, self._interval_ns())
 

@@ -210,7 +210,8 @@ class Reader(ABC, Generic[Doc, Store]):
 
     async def _look(self, store: Store, timeout_s: float) -> None:
         try:
-            payload = await asyncio.wait_for(self._read(store), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                payload = await self._read(store)
             check_posted(payload)
             await self._judge(store, payload, timeout_s)
             await self._restore_if_lost(store, payload, timeout_s)

@@ -127,7 +127,8 @@ class Publishing:
         for board in boards:
             # Exchanges log a hub that does not answer, and the next look is soon.
             with contextlib.suppress(HubUnavailable, TimeoutError):
-                opened |= await asyncio.wait_for(self._look(board), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    opened |= await self._look(board)
         if not opened:
             self._close()
 
