@@ -365,3 +365,17 @@ def _decide_on_another_thread(decide: Callable[[], bool]) -> None:
 def _forget_the_closed_loop() -> None:
     """Closing a loop under its tasks leaves them to the garbage collector; here and not in some other test."""
     gc.collect()
+
+
+@pytest.mark.parametrize("follower", ["_erasing", "_publishing"])
+async def test_a_follower_looks_at_the_hub_in_its_own_task(follower: str) -> None:
+    """Another task might not have begun when the loop ends, and Python would warn of a coroutine never awaited."""
+    hub = MemoryHub()
+    node = Agent(hub)
+    node.limit("login", NEVER_FULL).allow("ada")
+
+    looks = asyncio.create_task(getattr(node, follower).follow(hub, cut_off=False, timeout_s=HOUR_S))
+    await asyncio.sleep(0)
+
+    assert set() == asyncio.all_tasks() - {looks, asyncio.current_task()}
+    await looks
