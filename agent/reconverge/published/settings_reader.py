@@ -105,5 +105,6 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         keep_s: float,
         timeout_s: float,
     ) -> bool:
-        await asyncio.wait_for(store.post(payload, keep_s=keep_s), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await store.post(payload, keep_s=keep_s)
         return True

@@ -156,7 +156,8 @@ class Pages(PagesOfHub):
 
 async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
     """Returns one page, whose digest was checked. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
-    payload = await asyncio.wait_for(store.get_page(digest, bytes_max=PAGE_BYTES_MAX), timeout_s)
+    async with asyncio.timeout(timeout_s):
+        payload = await store.get_page(digest, bytes_max=PAGE_BYTES_MAX)
     if payload is None:
         raise MissingPage(digest)
     if type(payload) is not bytes:
@@ -181,8 +182,10 @@ async def put_pages(
 
     Returns the digests that neither the hub nor `pages` has. Raises HubUnavailable and TimeoutError.
     """
-    lacking = await asyncio.wait_for(store.keep_pages(list(dict.fromkeys(digests)), keep_s=keep_s), timeout_s)
+    async with asyncio.timeout(timeout_s):
+        lacking = await store.keep_pages(list(dict.fromkeys(digests)), keep_s=keep_s)
     for digest in lacking:
         if digest in pages:
-            await asyncio.wait_for(store.put_page(digest, pages[digest], keep_s=keep_s), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await store.put_page(digest, pages[digest], keep_s=keep_s)
     return [digest for digest in lacking if digest not in pages]

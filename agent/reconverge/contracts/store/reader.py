@@ -247,7 +247,8 @@ class ContractsReader(Reader[Index, ContractStore]):
             self._fail(FILE, f"contracts that another version of reconverge has published are not kept in {file.path}")
             return
         try:
-            await asyncio.wait_for(asyncio.to_thread(file.write, known, pages.values()), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await asyncio.to_thread(file.write, known, pages.values())
         except OSError as error:  # TimeoutError, too
             self._fail(FILE, f"contracts cannot be written to {file.path}: {error}")
 
@@ -281,8 +282,8 @@ class ContractsReader(Reader[Index, ContractStore]):
             what = f"the hub has lost {len(unheld)} pages of contracts that this node does not hold"
             self._fail("restoring", f"{what}; if no other node restores them, publish the contracts again")
             return False
-        swap = store.swap_index(payload, over=over, bytes_max=INDEX_BYTES_MAX, keep_s=keep_s)
-        return await asyncio.wait_for(swap, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await store.swap_index(payload, over=over, bytes_max=INDEX_BYTES_MAX, keep_s=keep_s)
 
 
 def _page_rejection(digest: str, error: Exception) -> Rejection:
