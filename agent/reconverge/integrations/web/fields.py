@@ -207,7 +207,7 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
 
 def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
     policies = {name: limit for _, quotas in decided_on for name, limit in quotas.items()}
-    policy = ", ".join(_policy_06(limit) for limit in policies.values())
+    policy = ", ".join(_policy_numbers(limit) for limit in policies.values())
     return [*_numbers("RateLimit", decided_on[0].decision, since_s=0), (POLICY, policy)]
 
 
@@ -224,11 +224,11 @@ def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
     """Writes the policy of a quota for `ietf-11`; slots have no window."""
-    return f"{sf_string(name)};q={_policy_06(limit)}"
+    return f"{sf_string(name)};q={_policy_numbers(limit)}"
 
 
 @lru_cache(maxsize=1024)
-def _policy_06(limit: Limit) -> str:
+def _policy_numbers(limit: Limit) -> str:
     if limit.slots:
         return f"{_integer(limit.nominal)};qu={SLOTS_UNIT}"
     return f"{_integer(limit.nominal)};w={_window_s(limit)}"
