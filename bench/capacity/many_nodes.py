@@ -18,7 +18,7 @@ from redis import Redis
 
 from bench.capacity.exchange_cost import redis_server
 from reconverge.hub.report import SCHEMA_VERSION
-from reconverge_sync.redis.hub import SCRIPT
+from reconverge_sync.redis.hub import EXCHANGE
 from reconverge_sync.redis.scripts import filled
 
 START_US: Final = 1_750_000_000_000_000
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=256)
     parser.add_argument("--script", type=Path, help="another version of exchange.lua, measured as well")
     options = parser.parse_args()
-    scripts = {"this version": SCRIPT}
+    scripts = {"this version": EXCHANGE.text}
     if options.script is not None:
         other = filled(options.script.read_text(encoding="utf-8"))
         scripts = {"the other version": other.encode(), **scripts}

@@ -38,7 +38,7 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import rule
 from reconverge_sync.redis import hub as redis_hub
 from reconverge_sync.redis.hub import RedisHub, _keys
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.scripts import Script, script
 from tests.support.aligned import ToyCalendar
 from tests.support.effort import tried
 from tests.support.servers import RedisServer
@@ -307,8 +307,8 @@ def _reading_at_most(entries: int) -> Iterator[None]:
         patched.setattr(rule, "SCANNED_MAX", entries)
         keeping, expiries = re.subn(rb"(call\('PEXPIRE', [^,\n]+, )", rb"\g<1>3600000 + ", script("exchange"))
         assert expiries
-        patched.setattr(redis_hub, "SCRIPT_SHA", sha1(keeping, usedforsecurity=False).hexdigest())
-        patched.setattr(redis_hub, "SCRIPT", keeping)
+        sha = sha1(keeping, usedforsecurity=False).hexdigest()
+        patched.setattr(redis_hub, "EXCHANGE", Script(keeping, sha))
         yield
 
 

@@ -25,7 +25,7 @@ from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.testing.claims.scenes.scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.merge.rule import SCANNED_MAX
-from reconverge_sync.redis.hub import SCRIPT, RedisHub
+from reconverge_sync.redis.hub import EXCHANGE, RedisHub
 from tests.support.servers import RedisServer
 
 SETTINGS = HubSettings("shop", 5.0)
@@ -98,7 +98,7 @@ def test_a_refusal_says_what_is_wrong(redis_server: RedisServer) -> None:
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
         for shared, what in ((older, f"is not {SCHEMA_VERSION}"), (long_lease, "interval or lease")):
             with pytest.raises(redis.ResponseError, match=what):
-                admin.execute_command("EVAL", SCRIPT, len(keys), *keys, shared, ROWS)
+                admin.execute_command("EVAL", EXCHANGE.text, len(keys), *keys, shared, ROWS)
 
 
 @pytest.mark.parametrize("name", MALFORMED)
@@ -173,7 +173,7 @@ def test_bytes_that_no_node_would_send_change_nothing(redis_server: RedisServer,
         redis.Redis(unix_socket_path=str(redis_server.socket)) as admin,
         pytest.raises(redis.ResponseError, match=r"^RCINVALID "),
     ):
-        admin.execute_command("EVAL", SCRIPT, len(keys), *keys, shared, rows)
+        admin.execute_command("EVAL", EXCHANGE.text, len(keys), *keys, shared, rows)
 
     assert ":0" == redis_server.command("DBSIZE")
 
@@ -183,7 +183,7 @@ def test_the_same_bytes_are_merged_when_nothing_is_wrong_with_them(redis_server:
     keys = ["shop:{0}:meta", "shop:{0}:nodes", "shop:{0}:accounts", "shop:{0}:one", "shop:{0}:two"]
 
     with redis.Redis(unix_socket_path=str(redis_server.socket)) as admin:
-        admin.execute_command("EVAL", SCRIPT, len(keys), *keys, SHARED, ROWS)
+        admin.execute_command("EVAL", EXCHANGE.text, len(keys), *keys, SHARED, ROWS)
 
     assert ":5" == redis_server.command("DBSIZE")
 
@@ -407,7 +407,9 @@ def test_whatever_a_node_says_every_key_expires(redis_server: RedisServer) -> No
             before = {key: admin.dump(key) for key in admin.scan_iter()}
             problem = ""
             try:
-                admin.execute_command("EVAL", SCRIPT, len(keys), *keys, msgpack.packb(shared), row, str(hub_us + seed))
+                admin.execute_command(
+                    "EVAL", EXCHANGE.text, len(keys), *keys, msgpack.packb(shared), row, str(hub_us + seed)
+                )
             except redis.ResponseError as error:
                 problem = str(error)
             after = {key: admin.dump(key) for key in admin.scan_iter()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from hashlib import sha1
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -56,13 +55,12 @@ from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, r
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
-from reconverge_sync.redis.scripts import Script, run, script
+from reconverge_sync.redis.scripts import run, script, script_of
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage
 
-SCRIPT: Final = script("exchange")
-SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
+EXCHANGE: Final = script_of("exchange")
 MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
@@ -331,7 +329,7 @@ class RedisHub:
             client=client,
             address=self._connection.address if place is None else self._connection.address_of(place),
             namespace=namespace,
-            script=SCRIPT,
+            script=EXCHANGE.text,
             keys=[key.decode() for key in _keys(namespace, trial)],
             scratch_keys=[key.decode() for key in _keys(scratch, trial)],
             exchange=exchange,
@@ -345,7 +343,7 @@ class RedisHub:
 
     async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
         """Returns the reply of the merge rule's script. `keys` is the number of keys, before the arguments."""
-        return await run(self._asking(shard), Script(SCRIPT, SCRIPT_SHA), keys, *keys_and_arguments)
+        return await run(self._asking(shard), EXCHANGE, keys, *keys_and_arguments)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
         problem: HubUnavailable | None = None

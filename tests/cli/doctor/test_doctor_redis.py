@@ -22,7 +22,7 @@ from reconverge_sync.redis.diagnosis.advice import Address
 from reconverge_sync.redis.diagnosis.checks import RedisServer as Introduced
 from reconverge_sync.redis.diagnosis.checks import judge_load, judge_server
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
-from reconverge_sync.redis.hub import SCRIPT, RedisHub
+from reconverge_sync.redis.hub import EXCHANGE, RedisHub
 from tests.support.commands.checked import ALL_RIGHTS, NEEDED, allow, check
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
@@ -92,7 +92,7 @@ async def diagnose(server: RedisServer, exchange: Callable[[Batch], Awaitable[An
     client = AsyncRedis(port=server.port, retry=Retry(NoBackoff(), 0))
     address = Address(f"127.0.0.1:{server.port}", "127.0.0.1", encrypted=False, database=0, has_password=False)
     scratch = ["scratch:meta", "scratch:cell"]
-    patient = RedisTarget(client, address, "shop", SCRIPT, ["shop:{0}:meta"], scratch, exchange)
+    patient = RedisTarget(client, address, "shop", EXCHANGE.text, ["shop:{0}:meta"], scratch, exchange)
     diagnosis = await RedisDiagnosis(patient).run()
     await client.aclose()
     return list(diagnosis.findings)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from reconverge_sync.redis.diagnosis.checks import COMMANDS, acl_line
-from reconverge_sync.redis.hub import SCRIPT, RedisHub
+from reconverge_sync.redis.hub import EXCHANGE, RedisHub
 from tests.support.commands.checked import ALL_RIGHTS, NEEDED, PASSWORD, allow, check
 from tests.support.servers import RedisServer
 
@@ -52,7 +52,7 @@ def test_the_line_that_the_doctor_gives_makes_a_user_who_may_do_everything(
 
 def test_the_rights_that_are_asked_for_are_those_of_the_script_and_of_the_hub() -> None:
     """A command that the script begins to use must be asked for, and a command that is not used must not."""
-    script = set(re.findall(r"\bcall\('(\w+)'", SCRIPT.decode()))
+    script = set(re.findall(r"\bcall\('(\w+)'", EXCHANGE.text.decode()))
     documented = re.search(r"ACL SETUSER (.*?)\n\n", RedisHub.__doc__ or "", re.DOTALL)
 
     assert script | {"EVAL", "EVALSHA"} == set(COMMANDS)
