@@ -122,7 +122,7 @@ class TestContractsEmbedded(_ByUrl):
 
     @pytest.fixture(autouse=True)
     def at(self) -> None:
-        """At one that nobody has used."""
+        """Sets the URL of a server that no other test uses."""
         self.url = f"embedded://contracts-{free_port()}"
 
 

@@ -95,7 +95,7 @@ async def test_nor_does_it_in_a_loop_of_the_applications() -> None:
 
 
 def test_a_decision_that_calls_for_an_exchange_does_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even to the pipe that wakes a loop: the loop looks by itself whether somebody has called.
+    """Not even to the pipe that wakes a loop: the loop checks by itself for such a call.
 
     The exchange begins at once, also beside a shard that does not answer, though the next regular one is far off.
     """

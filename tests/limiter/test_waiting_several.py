@@ -149,7 +149,7 @@ WINDOW = Limit(1, 10, algorithm="fixed-window")
 
 @pytest.mark.parametrize("quotas", [[WINDOW], [WINDOW, Limit(9, 3600, algorithm="fixed-window")]], ids=["one", "two"])
 async def test_whose_time_is_up_is_told_which_quota_it_was_and_the_others_move_up(quotas: list[Limit]) -> None:
-    """A timeout that could have been met, but for somebody who overtook, gives the place back; nothing is charged."""
+    """A timeout that could have been met, but for a request that overtook, gives the place back; nothing is charged."""
     scene = scene_of(*quotas)
     await scene.waits("now")
     first = asyncio.create_task(scene.waits("first", timeout=10.5))

@@ -87,7 +87,7 @@ class TestSettingsEmbedded(_SettingsByUrl):
 
     @pytest.fixture(autouse=True)
     def at(self) -> None:
-        """At one that nobody has used."""
+        """Sets the URL of a server that no other test uses."""
         self.url = f"embedded://settings-{free_port()}"
 
 

@@ -68,7 +68,7 @@ def test_a_clock_set_forward_begins_the_window_that_it_names() -> None:
 @pytest.mark.parametrize("jump_s", [-3600.0, -40.0, 40.0, 3600.0])
 @pytest.mark.parametrize("algorithm", ["sliding-log", *BUCKETS])
 def test_a_log_or_a_bucket_does_not_care_what_time_it_is(algorithm: str, jump_s: float) -> None:
-    """Only how long ago it was, whatever an operator does to the clock on the wall."""
+    """Only the time that has passed counts, also when an operator sets the wall clock."""
     node = Lone(Limit(10, 60, algorithm=algorithm))
     node.admitted_of(10)
     node.clock.jump(jump_s)

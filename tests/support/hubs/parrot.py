@@ -8,7 +8,7 @@ from tests.support.hubs.listener import Listener
 
 
 class Parrot(Listener):
-    """Says `reply` to whatever it hears, or hangs up if empty."""
+    """Answers each message with `reply`, or closes the connection if that is empty."""
 
     def __init__(self, reply: bytes = b"") -> None:
         super().__init__()
