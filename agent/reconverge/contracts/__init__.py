@@ -1,1 +1,1 @@
-"""The limits of each customer: plans, contracts, how they change while the fleet runs, and what was used."""
+"""Contracts with customers: their plans and limits, changes of these while the fleet runs, and customers' use."""

@@ -1,4 +1,4 @@
-"""The decision on a request by all limits of a contract, a customer's limiters, and keys made of facts."""
+"""The decision of a whole contract on a request, and its parts: a customer's limits, and keys made of request facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEPARATOR: Final = "|"
 
 
 class UsageMeter(Protocol):
-    """Counts what customers use; `reconverge.usage.Meter` is one."""
+    """Counts what customers use; `reconverge.usage.Meter` implements this interface."""
 
     def add_request(
         self,
@@ -40,7 +40,7 @@ class UsageMeter(Protocol):
 
 @runtime_checkable
 class ErasableMeter(Protocol):
-    """A meter that can forget identities; `reconverge.usage.Meter` is one."""
+    """A usage meter that can forget the counts of identities; `reconverge.usage.Meter` implements this interface."""
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
         """Forgets all identities for which `is_named` returns True."""
@@ -66,14 +66,15 @@ class ContractDecision:
 
     @property
     def known(self) -> bool:
-        """Whether the customer has a contract, or unknown customers have a plan."""
+        """Returns whether a plan applies to the customer: that of its contract, or the plan for unknown customers."""
         return self.plan != REFUSED
 
     @property
     def retry_after(self) -> float:
-        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer.
+        """Returns the seconds until the same request may be admitted; 0.0 if it is allowed, infinite if it never may.
 
-        It is a second at most while `pending`, as the customer's page has come by then.
+        An unknown customer without a plan is never admitted. While `pending`, the wait is one second at most: by then
+        the page with the customer's contract should have come.
         """
         if self.allowed:
             return 0.0
@@ -88,7 +89,7 @@ class ContractDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One limit of a contract, with its limiter, the key of one request, and its switch for that key."""
+    """One limit that decides a request: its limiter, the request's key, and the key's switch (on, shadow or off)."""
 
     term: Term
     limiter: Limiter
@@ -106,9 +107,9 @@ class Asked:
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
-        """Returns the cost and the kind to charge to this limit: the kind only if the limit has costs by kind.
+        """Returns the cost and the kind of request to charge to this limit; no kind if the limit has no costs by kind.
 
-        If the cost exceeds a former limit, the whole of that limit is charged.
+        A cost above the largest that a former limit can admit is reduced to that, unless the limit has costs by kind.
         """
         if self.limiter.control.has_costs:
             return cost, kind
@@ -117,7 +118,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A customer's terms, with the limiter of each."""
+    """The limits that are in force for a customer (its terms), each with its limiter."""
 
     plan: str
     parts: tuple[tuple[Term, Limiter], ...]
@@ -128,7 +129,7 @@ class Standing:
     """Whether these terms are provisional, until the customer's page has come."""
 
     def kind(self, kind: str | None) -> str | None:
-        """Returns the kind to pass to the contract's only limiter; None if that has no costs by kind."""
+        """Returns the kind of request to pass to the contract's only limiter; None if it has no costs by kind."""
         return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
@@ -140,12 +141,12 @@ def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
 
 
 def missing_fact(term: Term, facts: Mapping[str, str]) -> str | None:
-    """Returns the name of the first fact by which the limit counts and that `facts` lacks; None if it lacks none."""
+    """Returns the name of the first fact that the limit counts by and `facts` lacks; None if no fact is missing."""
     return next((fact for fact in term.by if fact != CUSTOMER and fact not in facts), None)
 
 
 def check_facts(term: Term, facts: Mapping[str, object]) -> None:
-    """Raises InvalidKey if a fact by which the limit counts is no text, or is empty: it cannot be part of a key."""
+    """Raises InvalidKey if a fact by which the limit counts is empty or not text, so that no key can contain it."""
     for fact in term.by:
         value = facts[fact] if fact != CUSTOMER else fact
         if not isinstance(value, str):
@@ -159,7 +160,10 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
 
 
 def hub_name(term: Term) -> str:
-    """Returns the limit's name at the hub. It contains the facts by which the limit counts, as they define its keys."""
+    """Returns the limit's name at the hub. A limit that counts by more than the customer has the facts' names in it.
+
+    A name that would be too long has a hash in place of the facts' names.
+    """
     if term.by == (CUSTOMER,):
         return term.name
     name = f"{term.name}/{'.'.join(term.by)}"
@@ -174,7 +178,7 @@ def cells_name(term: Term) -> tuple[object, ...]:
 
 
 def identity_in(by: Sequence[str], key: str) -> str:
-    """Returns the customer that a key names; an empty string if the key does not name one."""
+    """Returns the customer that a key names if the key was made of the facts `by`; an empty string if it names none."""
     if CUSTOMER not in by:
         return ""
     parts = key.split(SEPARATOR) if len(by) > 1 else [key]
@@ -190,17 +194,17 @@ def written(fact: str) -> str:
 
 
 def unwritten(text: str) -> str:
-    """Returns the fact that `written` has escaped."""
+    """Returns the original text of a fact that `written` has escaped for use in a key."""
     return text.replace("%7C", SEPARATOR).replace("%25", "%")
 
 
 def label_of(term: Term) -> str:
-    """Returns the limit's name in a decision; that of a former limit contains "(former" and its quota."""
+    """Returns the limit's name in a decision; the name of a former contract's limit has "(former" and its quota."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 
 def tier_name(limit: Limit) -> str:
-    """Returns a name that distinguishes limits of one name: the limit string, and a hash of further fields if set."""
+    """Returns a name made of a limit's settings: its limit string, and a hash of settings that a string lacks."""
     said = said_of_limit(limit)
     if isinstance(said, str):
         return said.replace(" ", "_")

@@ -47,7 +47,7 @@ INTERVAL_NS: Final = SECOND_NS
 
 
 class CustomerRequest(NamedTuple):
-    """One request of a recording. The recording's `Shape` names the entries of the tuples."""
+    """One recorded request. `Shape` has the names of the facts and limits to which the entries of the tuples belong."""
 
     moment_ns: int
     """Nanoseconds since 1970; never earlier than the moment of the previous request."""
@@ -114,7 +114,7 @@ class _Contract:
 
 
 class _CentralClaim(NamedTuple):
-    """The key and the cost that one request charges to one limit, and the cost that is added later."""
+    """The key and the cost that one request charges to one limit, and the cost to charge when the request ends."""
 
     asked: _CentralAsk
     key: str
@@ -124,7 +124,7 @@ class _CentralClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Settlement:
-    """The cost that is added when a request is over."""
+    """A cost that is charged to one key of a limit when a request ends."""
 
     due_ns: int
     table: Table
@@ -183,14 +183,14 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans at the recording's beginning, from when on paced limits store permits."""
+        """Declares the limits of all plans as the recording begins: from that moment on paced limits store permits."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Sets the clock to a moment, and charges the later costs of all requests that are over by then."""
+        """Sets the clock to a moment, and charges the costs that were due at the ends of requests before that."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
@@ -238,9 +238,9 @@ class CentralLimiter:
         )
 
     def _places_of(self, term: Term) -> tuple[int, ...] | None:
-        """Returns, for each fact by which a limit counts, its place in `CustomerRequest.facts`; -1 is the customer.
+        """Returns the index in `CustomerRequest.facts` of each fact that a limit counts by; -1 stands for the customer.
 
-        None if the limit counts by customer alone. Raises MissingFact for a fact that requests do not state.
+        Returns None if the limit counts by customer alone. Raises MissingFact if the recording lacks a fact.
         """
         if term.by == (CUSTOMER,):
             return None
@@ -250,9 +250,9 @@ class CentralLimiter:
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
-        """Returns the kernel's table of a limit. It is shared by all customers with that quota if `customer` is None.
+        """Returns the kernel's table that counts a limit: for `customer` alone, or for all with the same quota if None.
 
-        Else it is the customer's own, and is changed to the present quota where that is possible.
+        A table for one customer is changed to the limit's present quota if possible, and otherwise replaced.
         """
         if customer is None:
             return self._table((term.name, term.limit), term.name, term.limit)
@@ -265,7 +265,7 @@ class CentralLimiter:
         return table
 
     def _table(self, place: tuple[object, ...], name: str, limit: Limit) -> Table:
-        """Returns the table in that place; declares the limit if there is no table yet."""
+        """Returns the table that is stored under `place`; declares the limit to make the table if there is none yet."""
         table = self._tables.get(place)
         if table is None:
             table = self._tables[place] = self._kernel.table(f"{name}#{len(self._tables)}", limit, STRICT)
@@ -325,9 +325,10 @@ def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
 
 
 def _has_room(claim: Claimed, refusing: Claimed) -> bool:
-    """Whether a limit has room for a request that is refused by `refusing`, which may be the same; charges nothing.
+    """Returns whether the limit of `claim` has room for a request that `refusing` refuses. Charges nothing.
 
-    The compiled kernel detects a refusal in a fraction of the time that the full test takes, so it is asked first.
+    `claim` and `refusing` may be the same. The compiled kernel is asked first, as it detects a refusal in a fraction of
+    the time that the full test takes.
     """
     if claim is refusing or hit_at_once([claim, refusing], certain=False) == 0:
         return False
@@ -335,7 +336,7 @@ def _has_room(claim: Claimed, refusing: Claimed) -> bool:
 
 
 def _would_admit(table: Table, key: str, cost: int) -> bool:
-    """Whether a table would admit a cost now. Faster than `Table.test`, as it makes no decision with its grounds."""
+    """Returns whether a table would admit a cost now. Faster than `Table.test`, which also makes a whole `Decision`."""
     try:
         return table.lock.run(_foreseen, table, key, cost * table.unit, table.now_ns())
     except CostExceedsQuota:
@@ -348,5 +349,8 @@ def _foreseen(table: Table, key: str, cost: int, now_ns: int) -> bool:
 
 
 def _names(claims: Sequence[_CentralClaim], admitted: Sequence[bool]) -> tuple[str, ...]:
-    """Returns the names of the limits that do not admit; each once, as a limit and its former limit share a name."""
+    """Returns the names of the limits that have False in `admitted`, without duplicates.
+
+    A limit and the former limit that it has replaced have the same name.
+    """
     return tuple(dict.fromkeys(claim.asked.term.name for claim, fits in zip(claims, admitted, strict=True) if not fits))

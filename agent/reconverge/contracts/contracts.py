@@ -149,14 +149,14 @@ class Contracts:
 
     @property
     def document(self) -> Document:
-        """The document in force."""
+        """Returns the contracts document that is in force."""
         return self._document
 
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
-        """Puts another document in force from the next decision on. The use of customers stays.
+        """Puts another document in force from the next decision on. Customers keep their use.
 
-        A limit that is counted otherwise begins anew, unless the document names the former limit. Documents of a book
-        do.
+        A limit that the new document counts in another way, such as over another window, begins without use, unless the
+        document also lists the former limit. Documents from a `Book` do list it.
 
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
@@ -185,11 +185,11 @@ class Contracts:
         `facts` are further facts by which limits count, such as `user="ada"`.
 
         Raises:
-            MissingFact: a limit counts by a fact that is not named.
+            MissingFact: a limit counts by a fact that `facts` lacks.
             InvalidContracts: the customer is no text, is empty or too long, or holds NUL.
             InvalidKey: a fact is no text, or is empty.
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
-            NeedsSlot: the contract limits what is in progress, so a guard has to decide, which sees when a request
+            NeedsSlot: the contract limits requests in progress; a guard has to decide, because it sees when a request
                 ends: `Rule(limits=contracts)`.
         """
         standing = self.standing(customer)
@@ -232,7 +232,10 @@ class Contracts:
     def ask_blocking(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """Decides as `ask` does, but blocks the calling thread. Where that must not wait, decides from memory."""
+        """Decides as `ask` does, but blocks the calling thread. Decides from memory where blocking is not allowed.
+
+        Blocking is not allowed on an event loop, for instance.
+        """
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -257,9 +260,9 @@ class Contracts:
         }
 
     async def meet(self, customer: str, *, within: Seconds = MEETING_S) -> bool:
-        """Waits until the contract of a customer is on this node. Returns whether it is.
+        """Waits until this node has the contract of a customer. Returns whether the node has it.
 
-        It waits only for a customer whose page is fetched on demand and is not there yet.
+        There is a wait only if pages of customers are fetched on demand and the customer's page has not come yet.
         """
         if self.standing(customer).pending:
             await wait_for_page(self._document, customer, in_seconds(within))
@@ -268,11 +271,11 @@ class Contracts:
     def reset(self, customer: str, **facts: str) -> None:
         """Resets the use of the customer: on this node at once, on all other nodes with their next exchange.
 
-        For a limit that counts by further facts, only the use under the named `facts` is reset. Limits on what is in
-        progress stay as they are. Raises NeedsSlot if the contract has no other limit.
+        For a limit that counts by further facts, only the use under the named `facts` is reset. Limits on work in
+        progress are not reset; raises NeedsSlot if the contract has only such limits.
 
-        Raises HubUnavailable if the customer's limits are unknown because its page has not come within MEETING_S. On an
-        event loop, which must not wait, `await meet(customer)` before.
+        Raises HubUnavailable if the page with the customer's limits has not come within MEETING_S. On an event loop,
+        where this method must not wait, call `await meet(customer)` first.
         """
         standing = self.standing(customer)
         if standing.pending:
@@ -290,17 +293,18 @@ class Contracts:
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erases all counts and usage of a customer, on all nodes and at the hub, as `Agent.forget` does.
 
-        The customer's contract is not erased: `Book.forget` does that. Without it the customer may go on as before,
-        with no use.
+        The customer's contract is not erased: `Book.forget` does that. While the contract stays, the customer is
+        admitted as before, with no use.
 
         Raises InvalidContracts, and InvalidKey and HubUnavailable as `Agent.forget` does.
         """
         return await self.agent.forget(check_identity(customer, "customer"), wait=wait)
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """Explains whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
+        """Explains whether the customer is admitted now, and if not, why and until when. Charges nothing.
 
-        The explanation is from this node's memory; `explain_fleet` asks the hub. Raises MissingFact.
+        The explanation has a sentence for people. It is from this node's memory; `explain_fleet` asks the hub. Raises
+        MissingFact.
         """
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
@@ -326,7 +330,7 @@ class Contracts:
         return explained(customer, standing.plan, standings, fleetwide=True)
 
     def standing(self, customer: str) -> Standing:
-        """Returns the present terms of a customer with their limiters, from the cache if they are still valid."""
+        """Returns the limits in force for a customer with their limiters, from a cache if the entry is still valid."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
         if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
@@ -371,9 +375,10 @@ class Contracts:
         cost: int,
         kind: str | None,
     ) -> ContractDecision:
-        """Makes the decision of a contract from the `answers` of the `joined` limits; only they can refuse.
+        """Makes the decision of a contract from `answers`, the decisions and reservations of the `joined` limits.
 
-        All other limits of `asked`, such as those in shadow, are charged here if the request is admitted, else tested.
+        Only the `joined` limits can refuse. All other limits of `asked`, such as those in shadow, are charged here if
+        the request is admitted, and only tested if it is refused.
         """
         decisions = {each.label: decision for each, (decision, _) in zip(joined, answers, strict=True)}
         allowed = all(decision.allowed for decision, _ in answers)
@@ -407,7 +412,7 @@ class Contracts:
         return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
-        """Wraps the decision of a contract's only limit as the decision of the contract."""
+        """Returns the decision of a contract that has one limit, made from the decision of that limit."""
         return self._answer(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
@@ -445,7 +450,7 @@ class Contracts:
         )
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the standings, on-demand entries and metered usage of all customers for which `is_named` is true."""
+        """Drops the cached terms, on-demand entries and metered usage of all customers for which `is_named` is true."""
         for customer in [each for each in self._names_of_standings() if is_named(each)]:
             self._let_go_of(customer)
         customers = self._document.customers
@@ -456,7 +461,7 @@ class Contracts:
             meter.erase(is_named)
 
     def _stand(self, customer: str) -> Standing:
-        """Makes the standing of a customer, which is its terms with their limiters, and caches it."""
+        """Returns a new `Standing` of a customer, that is, its limits in force with their limiters, and caches it."""
         check_identity(customer, "customer")
         while True:
             with self._lock:
@@ -481,7 +486,10 @@ class Contracts:
         *,
         was_pending: bool,
     ) -> Standing:
-        """Makes the standing of a customer from a document and the limiters of the document's plans."""
+        """Returns the limits in force for a customer with their limiters, by a document and its plans' limiters.
+
+        `was_pending`: whether the customer's previous limits were provisional, as its page had not come yet.
+        """
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())
         if [term for term, _ in parts] != list(terms.terms):
@@ -494,12 +502,12 @@ class Contracts:
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
-        """Drops all standings, so that each is made again with its customer's next request. The lock is held."""
+        """Empties the cache of customers' limits in force; entries move to `_formerly`. The caller holds the lock."""
         self._formerly = (self._standings, *self._formerly)
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops all former standings except the provisional ones, which are needed when their page comes."""
+        """Drops the entries of `_formerly` but provisional ones, which are needed when the customer's page comes."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):
@@ -509,7 +517,7 @@ class Contracts:
                 self._formerly = (kept,) if kept else ()
 
     def _let_go_of(self, customer: str) -> None:
-        """Drops the standings of a customer, so that they are made again."""
+        """Drops the cached limits in force of a customer, so that its next request looks them up again."""
         for standings in (self._standings, *self._formerly):
             standings.pop(customer, None)
 
@@ -530,7 +538,7 @@ class Contracts:
         return tuple((term, self._limiter(term)) for term in terms)
 
     def _limiter(self, term: Term) -> Limiter:
-        """Declares the limiter of a term, within this node's cap. Raises InvalidContracts if the agent rejects it."""
+        """Declares a limit's limiter, within this node's cap. Raises InvalidContracts if the agent rejects it."""
         limit = term.limit
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
@@ -546,7 +554,11 @@ class Contracts:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """Moves the use of customers to their real limits when their page has come, as when a plan changes."""
+        """Moves the use of customers from provisional limits to their own limits, after their page has come.
+
+        `hold` stores the page, and returns the customers that were decided without it. Their use moves as when a plan
+        changes.
+        """
         with self._changing:
             identities = hold()
             if self._document.customers is not customers:
@@ -593,7 +605,10 @@ class Contracts:
         self.agent.drop_tiers(past)
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
-        """Returns one limiter for each limit that counts by other facts; it finds all keys of its shared cells."""
+        """Returns one limiter for each limit that counts by other facts than the customer alone.
+
+        One limiter is enough, because it finds the keys of all limiters that count together with it.
+        """
         found = {hub_name(term): (term, limiter) for term, limiter in self._all_parts()}
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
@@ -626,12 +641,12 @@ class Contracts:
 
 
 def _joined(asked: Sequence[Asked]) -> list[Asked]:
-    """Returns the limits that are decided and charged in one moment: those that are on, without slots and bans."""
+    """Returns the limits that are decided and charged together: those that are on and have neither slots nor bans."""
     return [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
 
 
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
-    """Returns the limits unchanged. Raises NeedsSlot, before any charge, if one limits what is in progress."""
+    """Returns the limits unchanged. Raises NeedsSlot, before any charge, if a limit counts requests in progress."""
     for each in asked:
         if isinstance(each.limiter, SlotLimiter):
             raise NeedsSlot(each.label, method, IN_A_GUARD)
@@ -639,7 +654,7 @@ def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
 
 
 def _decision_of(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:
-    """Returns the decision of a limit that is in shadow, off or only tested; a cost beyond its quota is refused."""
+    """Returns the decision that `ask` makes for one limit; a cost above the limit's quota counts as refused."""
     try:
         return ask(each.key, *each.price(cost, kind))
     except CostExceedsQuota:

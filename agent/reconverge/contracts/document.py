@@ -1,4 +1,4 @@
-"""Reads a contracts document: makes plans and customers of its tables, and checks rules about several fields."""
+"""Reads a contracts document: makes plans and customers of its tables, and checks rules that concern several fields."""
 
 # Theory of operation.
 #
@@ -178,7 +178,10 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
 
 
 def _at_fault(text: str, given: Mapping[str, Any]) -> Iterable[str]:
-    """Returns the path to the first invalid field of a limit, found by adding one field after the other."""
+    """Returns the path to the first invalid field of a limit.
+
+    The fields `given` are added one after the other to the limit string `text`, until one makes the limit invalid.
+    """
     said: dict[str, Any] = {}
     if not _makes_sense(text, said):
         return ("limit",)
@@ -201,7 +204,10 @@ def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
 
 
 def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
-    """Returns a customer's own limit. Text over the window of the plan's limit changes only quota and burst."""
+    """Returns a customer's own limit, which replaces the plan's limit: as a `Limit`, or as a limit string.
+
+    A limit string over the same window as the plan's limit is returned as it is; it changes only quota and burst.
+    """
     if CUSTOMER not in plan_limit.by:
         raise InvalidContracts(
             f"counts by {', '.join(plan_limit.by)}, which other customers share; remove it, as one customer cannot "
@@ -239,7 +245,10 @@ def _check_ends(plans: Mapping[str, Plan]) -> None:
 
 
 def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
-    """Raises InvalidContracts if limits of one name count by other facts, or share counts with another quota."""
+    """Raises InvalidContracts if two plans count a limit of the same name by different facts.
+
+    Also raises it if such a limit counts several customers together, and the plans give it different quotas.
+    """
     first: dict[str, tuple[str, PlanLimit]] = {}
     for plan_name, plan in plans.items():
         for name, each in plan.limits.items():

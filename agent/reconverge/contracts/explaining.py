@@ -1,4 +1,4 @@
-"""Explains whether a customer may go on, why not, and when: as values, and in a sentence of plain English."""
+"""Explains whether a customer is admitted now, and if not, why and until when: as an object and as a plain sentence."""
 
 # Theory of operation.
 #
@@ -43,7 +43,7 @@ _TENTHS_BELOW_S: Final = 10
 class MissingFact(ReconvergeError, ValueError):
     """Raised when a request does not name a fact by which one of the customer's limits counts.
 
-    `advice` ends the message: where the fact is missing, and how to add it; by default, as an argument of a call.
+    `advice` is the end of the message, with the remedy; by default the remedy is to pass the fact as an argument.
     """
 
     def __init__(self, limit: str, fact: str, advice: str = "") -> None:
@@ -121,7 +121,7 @@ class LimitExplained:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Whether a customer may go on now, why not, and when."""
+    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse, how long."""
 
     customer: str
     plan: str
@@ -235,9 +235,9 @@ def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def refill_s(limit: Limit) -> float:
-    """Returns the seconds between two moments at which a part of the quota comes back: for a log, on average.
+    """Returns the seconds between two moments at which a part of the quota becomes free again; 0 for slots.
 
-    For slots it is 0.
+    For a sliding log, which frees single requests, this is the average.
     """
     if limit.slots:
         return 0.0
@@ -315,7 +315,11 @@ def _in_force(standing: LimitStanding) -> int:
 
 
 def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding], *, doubts: bool) -> str:
-    """Writes when a customer can go on. `doubts`: whether this part of the sentence has to mention uncertainty."""
+    """Returns the end of an explaining sentence: when the customer is admitted again.
+
+    `refusing` has the limits that refuse, `in_force` all that are not off. `doubts`: whether this part of the sentence
+    mentions uncertainty, if there is any.
+    """
     if not refusing:
         if any(each.would_refuse for each in in_force):
             return "the limit is only tried out (in shadow), so it can go on now"
@@ -334,7 +338,7 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
 
 
 def _wait_s(standing: LimitStanding) -> float:
-    """Returns the seconds until a limit that refuses admits again; infinite for slots, whose work has no known end."""
+    """Returns the seconds until a refusing limit admits again; infinite for slots, as the end of work is unknown."""
     return inf if standing.term.limit.slots else standing.decision.retry_after
 
 
@@ -364,5 +368,5 @@ def _listed(facts: Sequence[str]) -> str:
 
 
 def _up(number: float) -> int:
-    """Returns `number` rounded up, where a floating-point error beyond six digits does not count."""
+    """Returns `number` rounded up to a whole number, after rounding to six decimals to remove floating-point errors."""
     return ceil(round(number, 6))

@@ -1,4 +1,4 @@
-"""The state of customers' limits in the whole fleet, for a node and for a program that is no node, as a command."""
+"""Explains customers' limits by the use of the whole fleet, on a node or in a program that is no node."""
 
 # Theory of operation.
 #
@@ -46,16 +46,16 @@ def in_memory(asked: Asked) -> LimitStanding:
 
 
 def by_hub(asked: Asked, usage: FleetUsage) -> LimitStanding:
-    """Returns the state of one limit for a customer, from the hub's use and this node's switch."""
+    """Returns the state of one limit for a customer: its use as the hub has it, and its switch as on this node."""
     switched = asked.limiter.switched
     shadow, off = asked.shadow or switched == "shadow", "off" in (asked.switch, switched)
     return replace(standing_with(asked.term, asked.limiter.limit, usage), shadow=shadow, off=off)
 
 
 def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
-    """Returns the state of a term from the hub's use.
+    """Returns the state of one limit for a customer from `usage`, the use that the hub has returned.
 
-    `limit` is the limit that the hub was asked about, maybe capped.
+    `limit` is the limit that the hub was asked about; it is lower than the limit of `term` if this node has a cap.
     """
     in_force = limit.nominal * min(usage.limit, limit.capacity) // limit.capacity
     allowed, certain = usage.left > 0, usage.learning <= 0
@@ -66,9 +66,9 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Returns the fleet's use under a new limit that is not in force on all nodes yet, from the use under the former.
+    """Returns the use that the fleet will have under a new limit, from `usage`, the use under the limit before it.
 
-    If the former limit has room and the new one has none, the time until one is free is unknown: a window is assumed.
+    If the limit before it has room and the new one has none, the wait is unknown, and a whole window is assumed.
     """
     left = max(0, limit.capacity - usage.used)
     later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS

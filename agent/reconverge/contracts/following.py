@@ -1,4 +1,4 @@
-"""Puts the contracts that the hub keeps in force on a node."""
+"""Makes a node decide by the contracts that are stored at its hub, and follow their changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def follow_hub(
     page_bytes: int | None = None,
     hints: bool = True,
 ) -> ContractsReader:
-    """Puts the contracts in force that the agent's hub keeps, from the next exchange on.
+    """Makes the node decide by the contracts that are stored at the agent's hub, from the next exchange on.
 
     Until the hub has been read, the document in `file` is in force, or else the one that `contracts` was made with.
 
@@ -87,7 +87,7 @@ def follow_hub(
 
 
 def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes: int | None) -> PagesOnDemand | None:
-    """Returns the fetcher of pages on demand; None if all pages are held."""
+    """Returns the object that fetches pages of customers on demand; None if all pages are held in memory."""
     for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
         if word not in words:
             raise InvalidSetting(name, word, f"is none of {', '.join(words)}; write one of these")

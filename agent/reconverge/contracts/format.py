@@ -169,7 +169,7 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """Returns a function that expands a short value to a table in which it stands for the field."""
+    """Returns a function that expands a value of one of `kinds` to a table that has the value in `field`."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 
@@ -218,7 +218,7 @@ Kind = Annotated[str, Field(min_length=1)]
 
 
 class Table(BaseModel):
-    """The base of all tables: unknown fields are errors, and types are strict."""
+    """The base class of all tables of a contracts document: unknown fields are errors, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -339,7 +339,7 @@ T = TypeVar("T", bound=Table)
 
 
 def read(table: type[T], said: object, *path: str) -> T:
-    """Returns a value as a table of that kind.
+    """Reads the value `said` as a table of the class `table`, and returns that table.
 
     Raises InvalidContracts for the first mistake; `path` leads to the value.
     """
@@ -389,7 +389,7 @@ def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
 
 
 def _table_in(annotation: Any) -> tuple[type[Table], bool]:
-    """Returns the class of table in an annotation, and whether it is that of a dictionary's or list's entries."""
+    """Returns the class of table in a type annotation, and whether this is a dictionary or list of such tables."""
     if isinstance(annotation, TypeAliasType):
         return _table_in(annotation.__value__)
     if isinstance(annotation, type) and issubclass(annotation, Table):

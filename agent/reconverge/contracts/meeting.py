@@ -1,4 +1,4 @@
-"""The provisional terms of a customer whose page is not fetched yet, and the change to its real terms."""
+"""Provisional limits for a customer whose page of contracts is not fetched yet, and the change to its own limits."""
 
 # Theory of operation.
 #
@@ -27,9 +27,10 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
-    """Returns the terms of a customer, and whether they are provisional because its page is not fetched yet.
+    """Returns a customer's limits in force, and whether they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether the customer's last terms were provisional; then limits that were charged by them are kept.
+    `was_pending`: whether the customer's previous limits were provisional; these then stay in force beside limits of
+    the page that count in another way.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
@@ -46,7 +47,7 @@ def terms_met(document: Document, customer: str, now_s: float, *, was_pending: b
 
 
 async def wait_for_page(document: Document, customer: str, within_s: float) -> float:
-    """Waits for the page of a customer, for at most `within_s` seconds. Returns the seconds that are left of them."""
+    """Waits at most `within_s` seconds for the page of a customer. Returns the part of these seconds that is left."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers):
         arrival = customers.arrival(customer)
@@ -73,7 +74,7 @@ def wait_for_page_blocking(document: Document, customer: str, within_s: float) -
 
 
 def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
-    """Keeps limits in force that were charged before a customer's page came, if the page's limits count otherwise.
+    """Keeps the provisional limits of a customer in force beside the limits of its page if these count in another way.
 
     Returns whether the page has the customer.
     """
@@ -88,16 +89,16 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 
 
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
-    """Whether the standing of a customer is out of date: its time is over, or the customer's page has come."""
+    """Returns whether a customer's cached limits are out of date: their time is over, or its page has come."""
     customers = document.customers
     came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
     return came or now_s >= standing.until
 
 
 def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
-    """Returns those standings that were made without the customer's page.
+    """Returns the cached entries with provisional limits, which were made without the customer's page.
 
-    They are needed when the page comes, to keep their limits in force; all other standings can be made again quickly.
+    These entries are needed when the page comes, to keep their limits in force; all others can be made again quickly.
     """
     return {identity: each for identity, each in list(standings.items()) if each.pending}
 

@@ -44,7 +44,7 @@ class InvalidContracts(ReconvergeError, ValueError):
 
 
 def field_at(path: Sequence[str]) -> str:
-    """Returns the path to a field as one word. Names in it can neither break the line nor control the terminal."""
+    """Returns the path to a field as text with dots; names that are long or not printable are quoted and shortened."""
     return ".".join(part if part.isprintable() and len(part) <= SHOWN_MAX else shown(part) for part in path)
 
 
@@ -151,7 +151,10 @@ def counts_for_s(limit: Limit) -> float:
 
 
 def overridden(limit: Limit, override: str | Limit) -> Limit:
-    """Returns the limit with a customer's own quota and burst; text over another window replaces the whole limit."""
+    """Returns the limit with a customer's own quota and burst from `override`.
+
+    A `Limit`, or a limit string over another window, replaces the whole limit.
+    """
     if isinstance(override, Limit):
         return override
     quota = parse_quotas(override)[0]
@@ -161,10 +164,10 @@ def overridden(limit: Limit, override: str | Limit) -> Limit:
 
 
 def says_how_much(quota: Quota, limit: Limit) -> bool:
-    """Whether a parsed limit string changes only how much the limit admits, and not how requests are counted.
+    """Returns whether a limit string changes only how much the limit admits, and not how requests are counted.
 
-    So it does if both have the same window and warmup; or if both limit what is in progress, and the string has the
-    same lease or none.
+    This is so if both have the same window and warmup. For two limits on work in progress it is so if the string has
+    the same lease as the limit, or none.
     """
     if quota.slots or limit.slots:
         lease_ns = limit.window_ns if quota.lease_s is None else _in_ns(quota.lease_s)
@@ -173,7 +176,7 @@ def says_how_much(quota: Quota, limit: Limit) -> bool:
 
 
 def _in_ns(seconds: float) -> int:
-    """Returns a time from a limit string in nanoseconds, rounded to microseconds as a limit rounds it."""
+    """Converts seconds from a limit string to nanoseconds, rounded to whole microseconds, as `Limit` does it."""
     return round(seconds * 1_000_000) * MICROSECOND_NS
 
 

@@ -28,7 +28,7 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a change on those requests of one customer that the same set of limits refuses."""
+    """The effect of a change of contracts on one customer's requests, as far as the same set of limits refuses them."""
 
     customer: str
     limits: tuple[str, ...]

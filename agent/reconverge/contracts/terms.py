@@ -99,9 +99,9 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 
 
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
-    """Returns the former limits to keep: those with a present limit of the same name that is counted otherwise.
+    """Returns the former limits to keep: those beside a present limit of the same name that counts in another way.
 
-    Of two former limits that are counted alike, one is left out if it admits no less than the other and ends no later.
+    A former limit is left out if another one that counts alike admits no more and ends no earlier.
     """
     apart: list[Former] = []
     for each in formers:
@@ -122,7 +122,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns, of former limits that are counted alike, only the one that admits the least: they share their counts."""
+    """Returns the former limits; of those that share counts, as they count alike, only the one that admits least."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):
@@ -141,9 +141,9 @@ def switch_at(term: Term, key: str, now_s: float) -> Word:
 
 
 def is_among(key: str, limit_name: str, percent: float) -> bool:
-    """Whether a key is among `percent` of all keys, by its hash: the same on all nodes.
+    """Returns whether a key is among the `percent` of a limit's keys with the lowest hashes, alike on all nodes.
 
-    A larger percentage has all keys of a smaller one.
+    A larger percentage includes all keys of a smaller percentage.
     """
     if percent >= 100:  # all of them
         return True

@@ -57,7 +57,10 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
 
 
 def _whole(limit: Limit) -> dict[str, Any]:
-    """Writes a customer's limit that replaces the plan's as a whole: as a table, as text sets only quota and burst."""
+    """Returns a customer's limit as a table, which replaces the whole limit of the plan.
+
+    A limit string over the same window would change only quota and burst.
+    """
     said = said_of_limit(limit)
     return {"limit": said} if isinstance(said, str) else said
 

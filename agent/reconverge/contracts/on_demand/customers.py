@@ -1,4 +1,4 @@
-"""The customers of one version of the contracts: those whose pages are held, and requests for the other pages."""
+"""The customers of one version of the contracts on a node that holds only some pages, and requests for other pages."""
 
 # Theory of operation.
 #
@@ -47,23 +47,24 @@ class ContractsDecider(Protocol):
         ...
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """Puts a page that has come in force. Calls `hold`, which stores the page and returns customers met without it.
+        """Puts a fetched page in force: calls `hold`, and moves the use of the customers that `hold` returns.
 
-        The use of these customers moves to their real limits before any of them is decided by the page.
+        `hold` stores the page, and returns the customers that were decided without it. Their use moves to their own
+        limits before any of them is decided by the page.
         """
         ...
 
     def forget_standings(self) -> None:
-        """Drops the cached terms, so that the next request of each customer looks it up and marks its page as used."""
+        """Drops the cached limits of all customers, so that their next requests mark their pages as used."""
         ...
 
     def met(self) -> list[str]:
-        """Returns the customers that were met lately, or have use that still counts."""
+        """Returns the customers that have sent requests lately, or have use that still counts."""
         ...
 
 
 class OnDemandCustomers(Mapping[str, Customer]):
-    """The customers whose pages are held, with their contracts. To look one up marks its page as used.
+    """The customers whose pages are held, with their contracts. Looking up a customer marks its page as used.
 
     Args:
         digests: the digests of all pages, by page number.
@@ -103,7 +104,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
-        """Returns the same as `knows`; if it is False, requests the customer's page."""
+        """Returns the result of `knows`, and requests the customer's page if that is False."""
         if self.knows(identity):
             return True
         number = self.number_of(identity)
@@ -117,7 +118,10 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return False
 
     def arrival(self, identity: str) -> Future[None] | None:
-        """Returns a future that is done when the customer's page, or another version, has come; None: do not wait."""
+        """Returns a future that completes when the customer's page, or a new version, has come.
+
+        Returns None if the page has come already, or if too many requests wait for it.
+        """
         number = self.number_of(identity)
         waiting = self._waiting.setdefault(number, {})
         if len(waiting) >= WAITING_MAX:
@@ -146,7 +150,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
                 yield identity, self._with_formers(identity, customer) or customer
 
     def hold_on(self, identity: str, formers: Iterable[Former]) -> None:
-        """Keeps these limits in force for a customer as former ones, beside the limits of its page."""
+        """Keeps the limits `formers` in force for a customer, beside the limits that its page has."""
         page = self.held.get(self.number_of(identity))
         customer = None if page is None else page.peek(identity)
         own = () if customer is None else customer.former
@@ -155,17 +159,20 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers[identity] = added
 
     def pending_of(self, number: int) -> list[str]:
-        """Removes and returns the customers that were met while their page, of that number, was not there."""
+        """Removes and returns the customers of page `number` that have sent requests while the page was not held."""
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
-        """Stores that these customers have no contract, though the page that would have them is not held."""
+        """Stores that these customers have no contract. Their page was fetched, lacks them, and is not held."""
         if len(self._absent) >= ABSENT_MAX:
             self._absent = {}
         self._absent |= dict.fromkeys(identities)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the names for which `is_named` is true, except on pages: these are replaced with the next version."""
+        """Drops the stored names for which `is_named` is true, except names on pages.
+
+        The pages are replaced when the next version comes.
+        """
         tables: list[dict[str, None]] = [self._absent, *list(self._pending.values())]
         for table in tables:
             for identity in filter(is_named, list(table)):

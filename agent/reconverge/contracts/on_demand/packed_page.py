@@ -1,4 +1,4 @@
-"""The customers of one page in little memory, each of which can be looked up by itself."""
+"""The customers of one page in a compact form, in which each customer can be looked up by itself."""
 
 # Theory of operation.
 #
@@ -92,7 +92,7 @@ class PackedPage(Mapping[str, Customer]):
 
 
 def this_moment() -> int:
-    """Returns the next number of the counter; pages that were used before this call have a lower `last`."""
+    """Returns the next number of a counter. The `last` of a page that was used before this call is lower."""
     return next(_moments)
 
 

@@ -64,7 +64,7 @@ _Version = tuple[Document, tuple[str, Document], PageTable]
 
 
 class PagesOnDemand(PagesOfHub):
-    """The pages of the contracts on a node that holds only pages of customers that were met.
+    """The pages of the contracts on a node that fetches only pages of customers that have sent requests.
 
     Args:
         decider: the object that decides requests by these contracts.
@@ -139,7 +139,9 @@ class PagesOnDemand(PagesOfHub):
     # ------------------------------------------------------------ a version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """Returns the next version: its plans, and the pages that have the customers of the pages held now.
+        """Fetches the plans and the needed pages of the next version, and returns its document.
+
+        The needed pages are those with the customers of the pages that are held now.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -151,7 +153,7 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """Makes the document from those of its pages that `payloads` has, by digest.
+        """Makes the document of `outline` from `payloads`, pages by digest, of which customers' pages may be missing.
 
         Raises MissingPage if `payloads` lacks the plans, DamagedPage, and InvalidContracts.
         """
@@ -162,7 +164,7 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def be_in_force(self, document: Document) -> None:
-        """Adopts the pages of a document that was just put in force; it must be the one that was read last."""
+        """Adopts the pages of a document that was just put in force, which must be the document that was read last."""
         before = self.customers
         if self._next is None or self._next[0] is not document:
             raise AssertionError(
@@ -176,14 +178,18 @@ class PagesOnDemand(PagesOfHub):
             before.release()
 
     def give_way(self) -> None:
-        """Drops all pages here, because a version is in force of which all pages are held elsewhere."""
+        """Drops all pages, because a version is in force whose pages are all held by another object (`Pages`)."""
         before, self.version, self._plans = self.customers, None, None
         self._table = PageTable(self._bytes_max)
         if before is not None:
             before.release()
 
     def payloads(self, outline: Outline) -> dict[str, bytes]:
-        """Returns the plans and the held pages as bytes, by digest; leaves out those whose digest would differ."""
+        """Returns the plans and the held pages as bytes, by digest.
+
+        A page is left out if these bytes have another digest than in `outline`: another version of the program wrote
+        it.
+        """
         if self._plans is None:
             return {}
         said = table_of(self._plans[1])
@@ -284,12 +290,12 @@ class PagesOnDemand(PagesOfHub):
         return problems
 
     def pause(self, interval_ns: int) -> None:
-        """Stops fetching for a while, because the hub does not answer; each time in a row for longer."""
+        """Stops fetching for a while, because the hub does not answer; the pause grows with each failure in a row."""
         self._failures_in_a_row += 1
         self._pause_until_ns = self._clock.monotonic_ns() + backoff_ns(interval_ns, self._failures_in_a_row)
 
     def sweep(self) -> None:
-        """Drops the pages that were not used for IDLE_S, and former limits that have ended. Acts once in IDLE_S."""
+        """Drops pages that were not used for IDLE_S, and former limits that have ended; at most once per IDLE_S."""
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._swept_ns < IDLE_S * SECOND_NS:
             return
@@ -340,9 +346,9 @@ class PagesOnDemand(PagesOfHub):
         return None
 
     def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
-        """Stores a page if there is room, or if one of its customers was met.
+        """Stores a page if there is room, or if one of its customers has sent requests.
 
-        Returns the names met without the page.
+        Returns the customers that have sent requests before the page came.
         """
         pending = customers.pending_of(number)
         if self._table.has_room(page) or any(page.peek(identity) is not None for identity in pending):

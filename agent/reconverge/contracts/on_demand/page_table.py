@@ -1,4 +1,4 @@
-"""A bounded table of the pages that a node holds; a page of which no customer was met is evicted first."""
+"""A bounded table of the pages that a node holds. It first evicts pages of which no customer was ever looked up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PageTable(Cache[int, PackedPage]):
         self.held.pop(number, None)
 
     def popitem(self) -> tuple[int, PackedPage]:
-        """Evicts a page of which no customer was met, if there is one; else the one that was used longest ago."""
+        """Evicts the least recently used page, but first pages of which no customer was ever looked up."""
         number = min(self.held, key=lambda each: (self.held[each].met, self.held[each].last))
         page = self.held[number]
         del self[number]

@@ -1,1 +1,1 @@
-"""Stores contracts: the interface of a book, a book in memory and one at a hub, their pages, and the nodes' reader."""
+"""Stores contracts in books: the interface `Book`, a book in memory, a book at a hub, and the reader on each node."""

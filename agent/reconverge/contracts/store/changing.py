@@ -80,7 +80,10 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
 
 
 def change_note(before: Document, after: Document, identity: str | None) -> ChangeNote:
-    """Writes a change for the history: of one customer its entry, of a replaced document the differences."""
+    """Returns a change for the history: one customer's entries, or else the differences of two documents.
+
+    `identity` is the customer, or None if the whole document was replaced.
+    """
     if identity is not None:
         was, is_ = (
             None if customer is None else table_of_customer(customer)
@@ -197,7 +200,7 @@ Make: TypeAlias = Callable[[Document, float], Document]
 
 
 class ChangingBook:
-    """The common part of all books: each change makes a new document of the one before it."""
+    """The base class of all books, which store contracts: each change makes a new document from the present one."""
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
         return await self._change(
@@ -222,8 +225,11 @@ class ChangingBook:
 
     @abstractmethod
     async def _recorded_changes(self) -> Sequence[Change]:
-        """All changes that are known, the newest first."""
+        """Returns all changes that the book has recorded, the newest first."""
 
     @abstractmethod
     async def _change(self, make: Make, author: str, expected: int | None = None, identity: str | None = None) -> int:
-        """Makes a change and returns the new version. Raises VersionConflict."""
+        """Makes a change by calling `make` with the present document. Returns the new version.
+
+        With `expected`, raises VersionConflict unless the contracts are at that version.
+        """

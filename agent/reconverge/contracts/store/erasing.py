@@ -43,7 +43,7 @@ def without_customer(document: Document, identity: str) -> Document:
 
 
 def change_without(change: Change, identity: str) -> Change:
-    """Returns the entry of a change without the customer; the same object if it does not name it."""
+    """Returns the entry of a change without the customer; the same object if the entry does not name the customer."""
     if change.identity == identity:
         return replace(change, identity=ERASED, before=None, after=None)
     before, after = (_without(said, identity) for said in (change.before, change.after))

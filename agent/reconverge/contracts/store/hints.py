@@ -1,4 +1,4 @@
-"""Listens for a hub's hints that contracts have changed, so that a node need not look in every interval."""
+"""Listens for a hub's hints that contracts have changed, so that a node need not read the hub in every interval."""
 
 # Theory of operation.
 #
@@ -64,12 +64,12 @@ FORBIDDEN: Final = ("permission", "denied")
 
 
 class HintListener:
-    """Listens for hints of changed contracts, and schedules a reader's looks at the hub by them.
+    """Listens for hints of changed contracts, which decide when a reader looks at the hub.
 
     Args:
         clock: the reader's clock.
         interval_ns: returns the nanoseconds between two looks without hints.
-        wake: wakes the reader's loop so that it checks `due_ns`; called from the thread that listens.
+        wake: wakes the reader's loop so that the loop checks `due_ns`; called from the thread that listens.
         random: the source of random delays; for tests.
     """
 
@@ -126,25 +126,25 @@ class HintListener:
                 )
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
-        """Returns when to look next, in nanoseconds, if it were at `next_ns` without hints."""
+        """Returns when to look at the hub, in nanoseconds: at `next_ns`, or earlier because of a hint."""
         hinted_ns = self._hinted_ns
         if hinted_ns is None:
             return next_ns
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """Returns the nanoseconds until the next look, unless a hint comes."""
+        """Returns the nanoseconds to the next look at the hub without a hint: `interval_ns`, or more if hints work."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
 
     def take(self) -> bool:
-        """Whether a hint, or the loss of hints, was the reason for the look that begins now. Resets the reason."""
+        """Returns whether a hint, or the loss of hints, has caused the present look at the hub; forgets that cause."""
         hinted, self._hinted_ns = self._hinted_ns is not None, None
         return hinted
 
     def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
-        """Processes the result of a look: a change that was found without a hint means that a hint was lost.
+        """Processes the result of a look at the hub: a change that is found without a hint means that a hint was lost.
 
         `new`: whether a change was found; `hinted`: the result of `take`; `looked_ns`: when the previous look was.
         """
@@ -180,7 +180,7 @@ class HintListener:
     # ------------------------------------------------------------ in the thread that listens
 
     def hear(self, thread: _Listening, *, first: bool) -> bool:
-        """Processes a hint that the index may have changed; with `first`, the start of listening instead.
+        """Processes a hint that contracts may have changed. With `first` there is no hint: listening has just begun.
 
         Returns whether to go on listening: False if too many hints have come within a second.
         """
@@ -211,7 +211,7 @@ class HintListener:
         return self._in_second > HEARD_MAX
 
     def _flooded(self, now_ns: int) -> None:
-        """Counts and logs a flood of hints, and makes the node look now and then in every interval."""
+        """Counts and logs a flood of hints. From now on the node looks at the hub in every interval, first at once."""
         self.floods += 1
         if self._flooded_ns is None or now_ns - self._flooded_ns >= RENEWED_S * SECOND_NS:
             logger.warning(
@@ -226,7 +226,7 @@ class HintListener:
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
-        """Logs that listening has failed with that error, and makes the node look now and then in every interval."""
+        """Logs that listening has failed with `error`. From now on the node looks at the hub in every interval."""
         if thread is not self._thread:
             return
         was_listening, self._listened_ns = self.listening, None

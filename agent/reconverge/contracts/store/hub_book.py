@@ -211,9 +211,10 @@ class HubBook(ChangingBook):
         *,
         rewritten: Rewritten | None = None,
     ) -> bool:
-        """Stores the pages of a change, then its index. Returns whether the change came in time to be made.
+        """Stores the pages of a change, then its index. Returns whether the index was stored.
 
-        With a `rewritten` history, pages that belong only to the former history are deleted at once.
+        The index is not stored if another change came first. With a `rewritten` history, pages that belong only to the
+        former history are deleted at once.
         """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
         entry = _entry_page(change, parts.outline)
@@ -316,7 +317,7 @@ class HubBook(ChangingBook):
 
 
 def _entry_page(change: Change, outline: Outline) -> bytes:
-    """Returns a change as a page of the history; of one that is too long, only that it was made."""
+    """Returns a change as a page of the history; a page that would be too long omits the contents of the change."""
     said = {
         "version": change.version,
         "author": change.author,

@@ -54,7 +54,7 @@ class Outline(NamedTuple):
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """The digests of all pages."""
+        """Returns the digests of all pages: of the page of plans, and of the pages of customers."""
         return (self.plans, *self.customers)
 
 
@@ -78,7 +78,9 @@ def page_number(identity: str, pages: int) -> int:
 
 
 def divided(document: Document, *, pages: int | None = None) -> Divided:
-    """Divides a document into as few pages as possible, or into `pages` as before if these are not far too many.
+    """Divides a document into as few pages as possible, or into `pages` pages if these are not far too many.
+
+    `pages` is the number of pages of customers before a change; with the same number, most pages stay the same.
 
     Raises InvalidContracts if the plans, or the customers of one of PAGES_MAX pages, are longer than a page may be.
     """

@@ -56,9 +56,9 @@ class ContractsReader(Reader[Index, ContractStore]):
         clock: the node's clock.
         interval_ns: returns the nanoseconds between two looks.
         apply: is called in the exchange loop with each new version and its contracts, to put them in force. If it
-            raises, the contracts before stay in force.
+            raises, the previous contracts stay in force.
         file: the file of the last contracts, for a start while the hub is away; None: no file.
-        on_demand: fetches pages of customers when one of them is met; None: all pages are held.
+        on_demand: fetches a page when one of its customers sends a request; None: all pages are held.
         on_demand_from: the number of pages of customers from which on `on_demand` is used.
         hints: listens for hints of changes at the hub; None: the reader only looks.
         random: the source of random delays; for tests.
@@ -149,7 +149,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return self._look_ns if self._hints is None else self._hints.due_ns(self._look_ns, looked_ns=self._looked_ns)
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Looks at the hub and processes what is due, as `Reader.follow` does; starts to listen for hints before."""
+        """Starts to listen for hints, then looks at the hub if a look is due, as `Reader.follow` does."""
         if self._hints is not None and isinstance(hub, ContractStore):
             self._hints.listen(hub)
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
@@ -203,7 +203,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return payload
 
     def _pages_of(self, outline: Outline) -> Pages | PagesOnDemand:
-        """Returns the holder of the pages of that version: of all pages, or on demand if there are many."""
+        """Returns the object that holds the pages of `outline`: all pages, or, if there are many, pages on demand."""
         if self._on_demand is None or len(outline.customers) < self._on_demand_from:
             return self._pages
         return self._on_demand
@@ -255,7 +255,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     def _payloads(self) -> dict[str, bytes] | None:
         """Returns the held pages of the contracts in force, in bytes by digest.
 
-        Returns None if this program would write other bytes, as the pages come from another version of it.
+        Returns None if the pages were written by another version of this program, and these bytes would differ.
         """
         index = self.in_force
         if index is None:
