@@ -1,1 +1,1 @@
-"""Contracts: an API over HTTP, files, and imports from other formats."""
+"""Contracts outside of the core: an API over HTTP, contract files, and imports from formats of other rate limiters."""

@@ -265,7 +265,10 @@ class _Api:
     async def _read(
         self, conditions: Conditions, identity: str | None = None, *, reads: bool = True
     ) -> tuple[int, Document]:
-        """Returns the contracts and their version. Raises Problem (412) if the request asks for another version."""
+        """Returns the version and the contracts. Raises Problem (412) if the request is meant for another version.
+
+        `reads`: whether the request only reads, so that If-None-Match may name the present version.
+        """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers
         conditions.check_match(version, exists=exists, reads=reads)
@@ -278,7 +281,7 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Contract], Body(examples=[parts.EXAMPLES["Contract"]])],
     ) -> Response:
-        """Gives a customer this contract, or the plan of this name."""
+        """Gives a customer the contract in the body, or puts it on the plan that the body names."""
         version, document = await self._read(conditions, identity, reads=False)
         expected = version if conditions.are_there else None
         after = await self._book.set_customer(identity, said, author=author, expected=expected)
@@ -298,7 +301,7 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Document], Body(examples=[parts.EXAMPLES["Document"]])],
     ) -> Response:
-        """Replaces the whole document by this one."""
+        """Replaces the whole document by the document in the body."""
         expected = None
         if conditions.are_there:
             expected, _ = await self._read(conditions, reads=False)
@@ -339,7 +342,10 @@ class _Api:
         identity: InPath,
         said: Annotated[parts.Reset | None, Body(examples=[parts.EXAMPLES["Reset"]])] = None,
     ) -> Response:
-        """Erases the use of a customer's own limits."""
+        """Resets the use of a customer.
+
+        Of a limit that counts by further facts, only the use under the facts in the body is reset.
+        """
         contracts = self._contracts
         assert contracts is not None  # the route does not exist otherwise
         try:
@@ -368,7 +374,7 @@ class _Api:
         return json_response({"version": version, "complete": done.complete, **asdict(done)}, version)
 
     async def read_status(self) -> Response:
-        """Returns the version of the contracts in force on this node, and how many it has accepted and rejected."""
+        """Returns the version of the contracts in force on this node, and counts of accepted and rejected versions."""
         contracts = self._contracts
         reader = contracts.reader if isinstance(contracts, Contracts) else None
         stats = ContractsStats() if reader is None else reader.stats()

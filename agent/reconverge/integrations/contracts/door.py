@@ -83,7 +83,10 @@ def _conditions(
     if_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
     if_none_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
 ) -> Conditions:
-    """Returns the versions that a request is meant for, from all fields; FastAPI would read one of each name."""
+    """Returns the conditions about the version from all If-Match and If-None-Match fields of a request.
+
+    FastAPI would read only one field of each name.
+    """
     del if_match, if_none_match
     return conditions_of(request)
 
@@ -196,7 +199,7 @@ class _Read(Request):
         self._said = said
 
     async def body(self) -> bytes:
-        """Returns some bytes if the request has a body, and none if not: FastAPI only tests that."""
+        """Returns some bytes if the request has a body, else none. FastAPI only tests whether there are bytes."""
         return b"" if self._said is None else b"{}"
 
     async def json(self) -> Any:

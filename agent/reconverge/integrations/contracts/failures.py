@@ -63,7 +63,7 @@ class ApiFailures:
         return Problem(405, f"this path only accepts {allowed}", fields={"Allow": allowed})
 
     async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
-        """Returns the problem of a failed hub: only the kind of failure, because the rest may name hosts and users."""
+        """Returns the problem (503) of a failed hub. It shows only the kind of failure: the rest may name hosts."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)

@@ -38,7 +38,7 @@ class LongWork:
         return await self.alone(lambda: asyncio.to_thread(work))
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does the same as `do`, for an awaitable that starts a thread itself."""
+        """Runs `work` in its turn, as `do` does, but without a thread, because `work` starts a thread itself."""
         if self._waiting >= WAITING_MAX:
             retry = {"Retry-After": str(RETRY_AFTER_S)}
             raise Problem(503, f"{WAITING_MAX} requests are waiting for long work already; retry later", fields=retry)
@@ -50,7 +50,7 @@ class LongWork:
             self._waiting -= 1
 
     async def written(self, name: str, version: int, write: Callable[[], bytes]) -> bytes:
-        """Returns a thing's serialized bytes at a version. They are cached until another version is asked for."""
+        """Returns the bytes that `write` makes for `name` at a version, cached until another version is asked for."""
         known = self._written.get(name)
         if known is None or known[0] != version:
             # A request that has waited for another one finds the bytes cached.

@@ -56,7 +56,7 @@ def of_contracts(error: InvalidContracts, identity: str | None = None) -> Proble
 
 
 def response_of(problem: Problem) -> Response:
-    """Returns the response for a problem. It is ASCII, so it is valid for any text of the client."""
+    """Returns the response for a problem. It is ASCII, so it can repeat any text that the client has sent."""
     said: dict[str, Any] = {
         "type": UNSPECIFIC,
         "title": HTTPStatus(problem.status).phrase,

@@ -102,9 +102,10 @@ class Conditions:
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
-        """Raises Problem (412) if a request is meant for another version than this.
+        """Raises Problem (412) if the conditions of a request exclude `version`, the present version.
 
-        If the request reads, If-None-Match names the version that the client has already; see `is_known`.
+        `exists`: whether the contracts that the path names exist. `reads`: whether the request only reads; then
+        If-None-Match names the version that the client has already (see `is_known`), and raises nothing.
         """
         if self.any_match and not exists:
             raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
@@ -131,7 +132,10 @@ def tag_of(version: int) -> str:
 
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
-    """Returns the versions in a field, None if it is absent, and whether it is `*`; `weak` counts weak tags, too."""
+    """Returns the versions that a field names, and whether the field is `*`. `weak` includes weak tags.
+
+    The versions are None if the field is absent or `*`.
+    """
     said = request.headers.getlist(field)
     if not said:
         return None, False
@@ -158,7 +162,10 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
-    """Returns a request's JSON; None if it is empty and need not be. Raises Problem. `do` may parse it in a thread."""
+    """Returns a request's body, parsed as JSON; None if the body is empty and not `required`. Raises Problem.
+
+    `do` runs the parsing of a long body, as in a thread.
+    """
     raw = await _body(request, bytes_max)
     if not raw and not required:
         return None
@@ -234,7 +241,7 @@ def _finite(text: str) -> float:
 
 
 def _check_nesting(said: Any) -> None:
-    """Raises Problem if a body is nested too deeply. It goes level by level, to need no stack itself."""
+    """Raises Problem if a body is nested too deeply. The check goes level by level, without recursion."""
     level = [said] if isinstance(said, dict | list) else []
     for _ in range(NESTING_MAX):
         level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]

@@ -66,7 +66,7 @@ def _yaml_text(table: Mapping[str, Any], *, unicode: bool) -> str:
 
 
 def _encodable(text: str, language: str) -> str:
-    """Returns the text. Raises InvalidSetting if a name in it is not valid Unicode, which only JSON can express."""
+    """Returns the text unchanged. Raises InvalidSetting if it is not valid Unicode, which only JSON can express."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -99,5 +99,5 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    """Returns a quoted string as both TOML and JSON write it, with one control character escaped for TOML."""
+    """Returns the text as a quoted string of TOML; unlike in JSON, the character DEL is escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

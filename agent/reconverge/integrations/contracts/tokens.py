@@ -66,7 +66,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Returns the token in `name: token, role`. Raises InvalidSetting, which does not show the secret."""
+        """Reads a token from text like `name: token, role`. Raises InvalidSetting, which does not show the secret."""
         name, colon, rest = text.partition(":")
         secret, comma, role = rest.rpartition(",")
         if not colon or not comma:

@@ -1,1 +1,1 @@
-"""Contracts from the formats of others: Envoy's descriptors, and XML with refill policies."""
+"""Imports contracts from the formats of other rate limiters: Envoy's descriptors, and XML with refill policies."""

@@ -73,7 +73,10 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
 
 
 def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
-    """Returns the paths to all rules; a leaf without a rate limit is a rule, too, which admits what matches it."""
+    """Returns the paths to all rules. A rule is a descriptor with a rate limit, or one without any nested descriptors.
+
+    A rule without a rate limit admits all requests that match it.
+    """
     ways: list[Way] = []
     for each in descriptors:
         way = (*above, each)
@@ -153,7 +156,7 @@ class _Mapping:
                         self.file.remark(f"the key {each.key!r} becomes the fact {fact}", each.path)
 
     def _others(self, way: Way) -> Values:
-        """Returns the values on a path that define a plan: those of other keys, and patterns of customers."""
+        """Returns the values on a path that choose a plan: of keys beside the customer, and patterns of customers."""
         return {
             each.key: each.value
             for each in way
@@ -257,7 +260,7 @@ class _Mapping:
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """Returns a customer on the plan with limits of its own, or on a plan of its own if only that is equivalent."""
+        """Returns a customer's entry: on `plan` with limits of its own, or on a new plan if that is not equivalent."""
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():
