@@ -22,10 +22,10 @@ Quotas: TypeAlias = "dict[str, Limit]"
 
 
 def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None) -> Layered[Quotas]:
-    """Returns a layered value: a node's own quotas, and those of a published limit string; no published layer for None.
+    """Returns a limit's quotas in two layers: the node's own, and those of a published limit string, unless it is None.
 
-    Without caps, the own quotas are the caps, so published ones can only be lower. Raises InvalidLimit as
-    `quotas_as_said`.
+    `caps` bound the published quotas. Without caps the node's own quotas do, so published ones can only be lower.
+    Raises InvalidLimit as `quotas_as_said` does.
     """
     published = None if text is None else quotas_as_said(name, own, text)
     return Layered(own, published, own if caps is None else caps, leave=_all_capped)
@@ -77,7 +77,7 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """Returns a layered value: a policy's own overshoot, and the published one or None, which can only lower it."""
+    """Returns a policy's overshoot in two layers: the policy's own, and the published one, which can only lower it."""
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 
 

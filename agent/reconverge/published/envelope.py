@@ -76,7 +76,7 @@ Doc = TypeVar("Doc", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The reason why a document is rejected: one of `REASONS`, or another of its reader's, and a sentence."""
+    """The reason why a document is rejected: a word, from `REASONS` or defined by a reader, and a sentence."""
 
     reason: str
     problem: str
@@ -195,7 +195,7 @@ class Format(Generic[Doc]):
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
         """Returns the document if it was signed with one of the secrets for that namespace, even if it has expired.
 
-        A publisher calls this first, to not build on a document that no node of the namespace accepts.
+        A publisher calls this first, because it must build only on documents that nodes of the namespace accept.
         """
         said = opened_table(payload, secrets, magic=self.magic)
         if isinstance(said, Rejection):
@@ -212,7 +212,7 @@ class Format(Generic[Doc]):
 class Verifier(Generic[Doc]):
     """Decides which documents one node accepts.
 
-    `minimum` is the lowest accepted version, also for a node that knew an older one.
+    `minimum` is the lowest version that the node accepts, also while it knows no version yet.
 
     Raises InvalidSetting if `minimum` is not a valid version.
     """

@@ -22,7 +22,10 @@ from reconverge.published.switch_log import record, turned_between
 
 
 def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
-    """Returns the valid known settings, or empty ones, issued now and with a new end; the version is the time in ms."""
+    """Returns the settings `known`, or empty ones if these are missing or expired, with new times and a new version.
+
+    They are issued now and expire at `expires`, in seconds since 1970; the version is the present time in milliseconds.
+    """
     now_s, version = now_ns // SECOND_NS, now_ns // MILLISECOND_NS
     if known is None or known.expires <= now_s:
         return FleetSettings(namespace, version, issued=now_s, expires=expires)
@@ -30,7 +33,10 @@ def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """Returns the settings with another switch, of all limits or of the named ones; None leaves it to each node."""
+    """Returns the settings with the switch `word` for the named limits, or for all limits.
+
+    None removes the switch from the settings, so that each node's own switch applies.
+    """
     if not names:
         return replace(settings, switch=word)
     limits: dict[str, LimitOverride] = dict(settings.limits)
@@ -42,7 +48,7 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
 def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
     """Returns the names that match no limit of the nodes, whose quotas `reported` lists.
 
-    A switch of them would have no effect.
+    A published switch for such a name would have no effect.
 
     A limit of contracts that counts by further facts is named `api/customer.user` at the hub, and also matches `api`.
     """
@@ -55,7 +61,7 @@ async def published(
 ) -> FleetSettings | None:
     """Returns the settings at the hub, expired or not.
 
-    Returns None if there are none, or, with `force`, none that can be verified.
+    Returns None if the hub has no settings; with `force`, also if they cannot be verified.
 
     Raises UnverifiedDocument for a document that these secrets have not signed, that is for another namespace, or that
     cannot be read; and HubUnavailable.

@@ -154,7 +154,7 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @abstractmethod
     def _store_in(self, hub: Hub) -> Store | None:
-        """Returns the hub as a store of such documents; None if it is none."""
+        """Returns the hub as a store of documents of this kind; None if the hub cannot store them."""
 
     @abstractmethod
     async def _read(self, store: Store) -> bytes | None:
@@ -162,20 +162,20 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @abstractmethod
     async def _prepared(self, store: Store, document: Doc, timeout_s: float) -> Callable[[], object] | Rejection:
-        """Fetches the further parts of a document. Returns a function that applies it, or a rejection.
+        """Fetches the further parts of a document. Returns a function that applies the document, or a rejection.
 
-        Raises HubUnavailable and TimeoutError; then it is tried again.
+        Raises HubUnavailable and TimeoutError; then the reader tries again at a later look.
         """
 
     @abstractmethod
     async def _post(self, store: Store, payload: bytes, *, over: bytes | None, keep_s: float, timeout_s: float) -> bool:
-        """Posts a lost document again, if the hub still has `over`. Returns whether it was posted.
+        """Posts a document again that the hub has lost. Returns whether it was posted.
 
-        Raises HubUnavailable and TimeoutError.
+        It is posted only if the hub still has `over` in its place. Raises HubUnavailable and TimeoutError.
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does further work at the hub, after an answered look, or when no look is due."""
+        """Does a subclass's further work at the hub, after a look that the hub has answered, or when no look is due."""
 
     def _due_look_ns(self) -> int:
         """Returns when to look next, by the monotonic clock."""
@@ -194,7 +194,7 @@ class Reader(ABC, Generic[Doc, Store]):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Looks at the hub if a look is due.
 
-        While exchanges fail, it does not look, because they report the failure.
+        `cut_off`: whether exchanges fail; then it does not look, because the exchanges report the failure.
         """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
@@ -310,7 +310,7 @@ class Reader(ABC, Generic[Doc, Store]):
         self._say(kind, problem)
 
     def _say(self, fact: str, problem: str, *, level: int = logging.WARNING, bug: Exception | None = None) -> None:
-        """Logs a fact once until a document is accepted, with the traceback of an unexpected error."""
+        """Logs `problem`, once for each `fact` until a document is accepted, with the traceback of the error `bug`."""
         if self._logged.is_new(fact):
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.log(level, "reconverge: %s", visible, extra={"kind": fact}, exc_info=bug)
@@ -320,7 +320,7 @@ class Reader(ABC, Generic[Doc, Store]):
 
 
 def kind_of(error: Exception) -> str:
-    """Returns the class of a failure: the hub's kind, "timeout", or that of a bug."""
+    """Returns the class of a failure: the kind of a HubUnavailable, "timeout", or "bug:" with the name of the error."""
     if isinstance(error, HubUnavailable):
         return error.kind
     return "timeout" if isinstance(error, TimeoutError) else f"bug:{type(error).__name__}"

@@ -34,7 +34,7 @@ class FleetSettingsStats(ReaderStats):
 class SettingsReader(Reader[FleetSettings, SettingsStore]):
     """The reader of published settings.
 
-    `apply` is called with the settings whenever others come into force; with None if there are none.
+    `apply` is called with published settings when they come into force, and with None when they have expired.
     """
 
     what = "settings"

@@ -141,6 +141,6 @@ def _visible(author: str) -> str:
 def _place(namespace: str) -> str:
     """Returns the digest under which the log is stored.
 
-    No page of contracts has it, as SHA-256 has no known collisions.
+    No page of contracts has the same digest, as SHA-256 has no known collisions.
     """
     return sha256(MAGIC + namespace.encode()).hexdigest()
