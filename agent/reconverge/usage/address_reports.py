@@ -45,14 +45,14 @@ class AddressReports:
 
     @property
     def unwatched(self) -> int:
-        """Returns how many times an identity was left out, for lack of room on this node or at the hub."""
+        """Returns how many times an address was not counted for its identity, as this node or the hub had no room."""
         return self._left_out + self._meter.addresses.unwatched
 
     async def tell(self, ask: Ask, *, losses: int) -> None:
-        """Reports the registers that have risen since the last report to the hub.
+        """Reports to the hub the registers of the addresses' sketches that have risen since the last report.
 
         `losses` is how often the hub has lost its data so far; if that has grown, all registers are reported again.
-        Raises what `ask` raises; registers that were not reported stay for the next call.
+        Raises the errors that `ask` raises; registers that were not reported are reported with the next call.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:

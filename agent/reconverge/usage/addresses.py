@@ -93,7 +93,7 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """Returns the registers that have risen since the last call, by identity, in the form of an `AddressReport`."""
+        """Returns the sketches' registers that have risen since the last call, by identity, for an `AddressReport`."""
         with self._lock:
             risen, self._risen = self._risen, {}
             return {
@@ -104,13 +104,13 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """Marks all registers as risen, so that they are reported again after the hub has lost its data."""
+        """Marks all registers of the sketches as risen, to be reported again after the hub has lost its data."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """Marks registers as risen again, because they could not be reported."""
+        """Marks registers of the sketches as risen again, because they could not be reported."""
         with self._lock:
             for identity, pairs in risen.items():
                 if identity in self._registers:  # only if the identity is in the book of this hour

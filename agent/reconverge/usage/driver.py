@@ -71,7 +71,7 @@ class UsageDriver:
         self.addresses.start_over()
 
     def tell_where_it_is_counted(self) -> None:
-        """Logs a warning, once, if the hub does not add usage up, so that it is counted on this node only."""
+        """Logs a warning, once, if the hub cannot add up usage, so that usage is counted on this node only."""
         if self.ledger is None and self._logged.is_new("no ledger"):
             logger.warning(
                 "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
@@ -80,9 +80,9 @@ class UsageDriver:
             )
 
     async def report(self) -> bool:
-        """Sends all new counts to the hub. Returns whether the hub has answered all of it.
+        """Sends all new counts to the hub. Returns whether the hub has answered each report.
 
-        Raises nothing but cancellation.
+        Raises no error except for cancellation.
         """
         load = self._gather()
         erased = await self._erase()
@@ -100,7 +100,7 @@ class UsageDriver:
         return all(reported)
 
     async def leave(self) -> bool:
-        """Sends all new counts, and then the end of the account. Returns whether the hub has answered all of it."""
+        """Sends all new counts, then ends the node's account at the hub. Returns whether the hub has all counts."""
         if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
@@ -112,7 +112,10 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Report again to a shard that has lost its data since the report, which the last word has brought to light."""
+        """Reports again to a shard that has lost its data, as its answer to the end of the account has shown.
+
+        Returns whether the shard has received all counts.
+        """
         if not await self._report(shard, None):
             return False
         await self._say(self.reports.last_word(shard))
@@ -160,7 +163,7 @@ class UsageDriver:
         self.reports.recorded(batch, answer, self._clock.monotonic_ns())
 
     async def _answered(self, asked: Awaitable[None]) -> bool:
-        """Awaits what was asked of the hub. Returns whether it has answered; if not, complains of it."""
+        """Awaits a call of the hub. Returns whether the hub has answered; if not, counts and logs the failure."""
         try:
             await asked
         except HubUnavailable as error:

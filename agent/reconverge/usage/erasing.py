@@ -1,7 +1,8 @@
-"""Forgets what a node has counted of identities that are to be erased. See `hub/erasing.py`.
+"""Erases a node's usage counts of identities that are to be erased. See `hub/erasing.py`.
 
 A node reads the erasure orders before each report, so after an outage it reports nothing of an identity that was erased
-meanwhile. Counts that the node reported just before, while the hub was searched, are retracted: only the node's own.
+during the outage. If a node has reported counts of the identity while the hub was being searched, it retracts these
+counts, and only its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from reconverge.usage.reports import UsageReports
 
 
 class UsageErasing:
-    """The erasure orders that this node's usage has read. Raises InvalidSetting if the key secret is invalid."""
+    """Applies a hub's erasure orders to this node's usage. Raises InvalidSetting if the key secret is invalid."""
 
     def __init__(self, hub: Hub | None, clock: Clock, *, namespace: str, key_secret: str | bytes | None) -> None:
         self._hub: object = hub

@@ -74,8 +74,8 @@ def stripe_meter_event(
 ) -> dict[str, Any]:
     """Returns the parameters with which a program creates Stripe's `billing.meter_events` for an event.
 
-    Stripe keeps identifiers apart for at least 24 hours, and takes no event older than 35 days: deliver again within
-    one day, and do not export months later than four days after they end.
+    Stripe recognizes repeated identifiers for at least 24 hours, and takes no event older than 35 days: repeat a
+    delivery within one day, and export months at most four days after they end.
 
     Args:
         namespace: the namespace of the fleet.

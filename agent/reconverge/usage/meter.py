@@ -141,9 +141,9 @@ class Meter:
             self.addresses.note(identity, address)
 
     def join_requests(self, count: int = 1) -> None:
-        """Notes that `count` of the counted requests belong to a request that was counted already.
+        """Notes that `count` of the counted requests were further limits of one request, which was counted already.
 
-        The load of the node becomes smaller by that number. For callers that count the limits of a request one by one.
+        The node's load becomes smaller by `count`. For callers that call `add` for each limit of a request.
         """
         with self._lock:
             self._companions += count
@@ -186,7 +186,7 @@ class Meter:
         self.addresses.erase(is_named)
 
     def take_companions(self) -> int:
-        """Returns how often a request was counted for a further limit after its first, since the last call."""
+        """Returns how many counts since the last call belong to a further limit of an already counted request."""
         with self._lock:
             companions, self._companions = self._companions, 0
         return companions

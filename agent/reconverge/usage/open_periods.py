@@ -1,6 +1,7 @@
-"""Keeps track of the periods in which an account may still begin rows.
+"""Keeps track of the periods in which a node may still begin rows of usage under its account at the hub.
 
-A node that has dropped a row never begins it again under the same account: a smaller count would lower the hub's.
+A node that has dropped a row never begins the row again under the same account: its new count would be smaller, and
+lower the count at the hub.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ closed, too."""
 
 
 class OpenPeriods:
-    """The periods that are still open.
+    """The periods in which a node may still begin rows of usage.
 
-    A period is closed when its rows were dropped; so are all before the earliest few.
+    A period is closed when its rows were dropped. Only the latest GONE_MAX closed periods of a kind are stored; all
+    periods before these are closed, too.
     """
 
     def __init__(self) -> None:
@@ -43,7 +45,10 @@ class OpenPeriods:
         return Period(kind, number)
 
     def nearest_at_hub(self, kind: str, hub_us: int, kept: Retention) -> Period | None:
-        """Returns the open period nearest to the hub's present that the hub counts; None if there is none."""
+        """Returns the open period nearest to the hub's time among those that the hub counts; None if there is none.
+
+        `hub_us` is the hub's time in microseconds; `kept` is how many periods the hub keeps.
+        """
         present = period_at(kind, hub_us / 1_000_000)
         ahead = self.first_from(present)
         if counted_us(ahead, kept)[0] <= hub_us:

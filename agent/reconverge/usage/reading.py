@@ -29,12 +29,12 @@ async def totals(
     Args:
         ledger: the usage ledger of a hub: `hub.usage`.
         period: the period to read; see `period_at`.
-        by: any of identity, limit and route; rows that differ in nothing else are added up, with "" for the rest.
+        by: any of identity, limit and route; rows that are equal in these are added up, with "" for the others.
         identity: only the use of this customer.
         limit: only the charges to this limit.
 
     Raises:
-        InvalidSetting: `by` names something else.
+        InvalidSetting: `by` names another field.
         HubUnavailable: the hub does not answer.
     """
     fields = set(by)

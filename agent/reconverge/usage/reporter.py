@@ -102,7 +102,7 @@ class UsageReporter:
 
     Args:
         meter: the meter whose counts are reported.
-        hub: a URL, or a hub of its own: no agent may use the same object, unless it is a `MemoryHub`.
+        hub: a URL, or a hub object that no agent uses; a `MemoryHub` may be shared.
         namespace: the namespace of the fleet.
         interval: seconds between two reports.
         timeout: seconds that the hub may take for one batch.
@@ -110,7 +110,8 @@ class UsageReporter:
         node: the name of this node where the load of the fleet is shown; by default host and process.
         key_secret: the key secret of the fleet's agents, if they have one, so that the node understands orders to erase
             an identity; by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
-        sigterm: see `Agent`.
+        sigterm: whether SIGTERM ends the main thread as `sys.exit` would, so that the last report is sent; as for
+            `Agent`.
         clock: a clock for tests; by default the machine's.
 
     Raises:
@@ -171,7 +172,7 @@ class UsageReporter:
         return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
-        """Starts the thread that reports, unless it runs; a thread that has not ended yet since `stop` goes on.
+        """Starts the thread that reports, unless it runs. If a stopped thread is still ending, that thread goes on.
 
         Does not wait. Raises RuntimeError when no thread can be started.
         """
@@ -182,7 +183,7 @@ class UsageReporter:
         self._section.run(self._begin)
 
     def _begin(self) -> None:
-        """Makes sure that exactly one thread reports. Must be called in the section."""
+        """Makes sure that exactly one thread reports. The caller is in the critical section `_section`."""
         if self._thread is None or self._thread.ended.open:
             thread = _ReportThread()
             self._wanted = True  # before the thread begins, which looks at it
@@ -297,9 +298,9 @@ class UsageReporter:
                 self._carry_out(loop, self._driver.report)
 
     def _is_over(self, thread: _ReportThread) -> bool:
-        """Whether the thread ends; if so, marks it as ended, so that the next `start` begins another.
+        """Returns whether the thread has to end; if so, marks it as ended, so that the next `start` begins another one.
 
-        Called in the section.
+        The caller is in the critical section `_section`.
         """
         if self._wanted:
             return False
@@ -312,7 +313,7 @@ class UsageReporter:
         return isinstance(hub, Working) and hub.at_work
 
     async def _rest(self) -> None:
-        """Runs the event loop for one interval, because the hub has work to do in it; ends soon after a stop."""
+        """Runs the event loop for one interval, because the hub has work to do in the loop; ends soon after `stop`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._interval_s
         while self._wanted and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread

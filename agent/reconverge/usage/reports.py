@@ -82,8 +82,8 @@ class _Row:
 class UsageReports:
     """The usage rows of one node, and the batches that report them.
 
-    `new_name` returns a name for an account; `kept` is the hub's retention; `alone` says that there is no hub. One
-    thread reports at a time; others may read `totals`.
+    `new_name` returns a name for an account; `kept` is how many periods the hub keeps; `alone`: whether there is no
+    hub. Only one thread may report at a time; other threads may read `totals`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class UsageReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """Begins a new account without rows: in a forked child, and after the last word."""
+        """Begins a new account without rows: in a forked child, and after the account has ended at the hub."""
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0
@@ -154,9 +154,9 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch for a shard.
+        """Returns the next batch of unreported rows for a shard; None if there are none.
 
-        If there is nothing to report, returns None, or with `speak` an empty batch.
+        With `speak`, returns an empty batch in place of None. `load` is the node's load, which the batch carries.
         """
         with self.lock:
             state = self._shards[shard]
@@ -275,7 +275,7 @@ class UsageReports:
                 self._add(present, key, new, now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
-        """Drops the rows of periods that no hub will be sent again."""
+        """Drops the rows of periods that this node will not report any more."""
         for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
