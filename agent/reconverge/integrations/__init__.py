@@ -1,4 +1,8 @@
-"""Limits in web applications. The parts that need no framework are here; each framework has a module of its own."""
+"""Rate limits in web applications.
+
+This package exports the parts that need no framework, such as `Guard` and `Rule`; each framework has a module of its
+own.
+"""
 
 from reconverge.integrations.web.guard import Guard, GuardStats
 from reconverge.integrations.web.options import GuardSettings

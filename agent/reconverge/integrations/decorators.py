@@ -65,8 +65,8 @@ def limited(
         cost: the cost of a call, or a function of the call's arguments; a text names a kind in the limit's `costs`.
         wait: True to wait without end, or the time (seconds, `timedelta`) after which `RateLimited` is raised.
         max_queue: the most calls that may wait for a key on this node; see `RateLimiter.wait`.
-        in_doubt: for calls that memory cannot decide: ask the hub for at most so long ("ask:25ms", the default), or let
-            memory decide ("refuse"). A call that waits for its turn does not ask.
+        in_doubt: how to decide a call if memory is not certain: "ask:25ms" asks the hub for at most 25 ms, and "refuse"
+            lets memory decide; by default as in the agent. A call that waits for its turn does not ask.
         meter: counts the charges and the refusals of each key; a `reconverge.usage.Meter`.
 
     Raises:
@@ -138,7 +138,10 @@ def _check_agent(agent: object, *, needed: bool) -> None:
 
 
 def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
-    """Returns for how many seconds a call in doubt asks the hub. Raises InvalidSetting."""
+    """Returns for how many seconds a call asks the hub if memory is not certain. Raises InvalidSetting.
+
+    `waits` is True for calls that wait for their turn, on which `in_doubt` has no effect.
+    """
     if in_doubt is None:
         return within_s(ASK if agent is None else agent.in_doubt)
     if waits:

@@ -45,7 +45,10 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a finder of a key in an environment, with `user_in` for users; None if the function must be called."""
+    """Returns a function that finds the key of `function` in a WSGI environment; None if `function` must be called.
+
+    `user_in` finds the user in an environment.
+    """
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(name_in_environment(source.name))
@@ -90,10 +93,9 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """Returns two finders, which read an environment: of a rule's key, and of the part that its scope adds.
+    """Returns two functions that read a WSGI environment: for a rule's key, and for the part that its scope adds.
 
-    Returns None if the rule needs a `Request`. `user_in` returns the request's user. Only for rules that apply to all
-    requests.
+    Returns None if the rule needs a `Request`. The rule must apply to all requests. `user_in` finds the request's user.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key

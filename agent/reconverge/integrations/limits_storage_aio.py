@@ -30,7 +30,7 @@ else:
 class AsyncReconvergeStorage(
     library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
 ):
-    """An asyncio version of `ReconvergeStorage`. Storages with the same URI share their counts, whichever the class."""
+    """An asyncio version of `ReconvergeStorage`. Storages of both classes share counts if their URI is the same."""
 
     STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
 

@@ -88,9 +88,9 @@ class Reading:
 
 
 class Readings:
-    """Returns all series of an agent but the histogram, by metric name: always the same series in the same order.
+    """Makes series of an agent's metrics, by metric name: always the same series in the same order.
 
-    Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
+    The histogram is not among them. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
     """
 
     def __init__(self, limits_max: int = LIMITS_MAX) -> None:
@@ -147,7 +147,10 @@ class Readings:
         }
 
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
-        """Yields the limits by name, those beyond the bound as one; none is ever removed, so each keeps its place."""
+        """Yields each limit with its name; the limits beyond `limits_max` come together, as "(other)".
+
+        No limit is ever removed, so each keeps its place.
+        """
         names = list(stats.limits)
         for name in names[: self._limits_max]:
             yield name, stats.limits[name]

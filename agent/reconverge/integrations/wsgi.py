@@ -35,7 +35,7 @@ RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 
 
 class WsgiRequest(Located):
-    """A `Request` made of a WSGI environment, which is `raw`."""
+    """Adapts a WSGI environment, kept as `raw`, to the interface `Request` that limits read."""
 
     __slots__ = ("_environment",)
 
@@ -82,7 +82,7 @@ class WsgiRequest(Located):
         return self._environment
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError, which lists the attributes of a request."""
+        """Raises AttributeError for an unknown attribute; the error lists the attributes of a request."""
         raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the environment of WSGI")
 
     def header(self, name: str) -> str | None:
@@ -157,9 +157,9 @@ class RateLimitMiddleware:
 
 
 def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
-    """Wraps `start_response` to add the fields of an outcome that has nothing to settle.
+    """Wraps `start_response` to add the response fields of an outcome that has no costs to settle.
 
-    It is a function because an object takes twice the time to make and to call, for each request.
+    This is a function, because making and calling an object would take twice the time, for each request.
     """
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
@@ -197,7 +197,7 @@ class Starting:
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
 
     def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
-        """Settles the outcome when the body has been closed."""
+        """Settles the costs of the outcome when the body has been closed."""
         headers = {name.lower(): value for name, value in self._headers}
         self.outcome.finish(Response(self._status, headers, bytes_sent, complete))
 
@@ -302,8 +302,9 @@ def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str
 
 
 def added_to(there: Container[str], fields: Fields) -> Fields:
-    """Returns those of `fields` to add to a response; `there` are the lower-case names of its own fields.
+    """Returns those of the limits' fields that are to be added to a response.
 
-    If both have a field, list fields are both sent, and of any other the application's own alone.
+    `there` are the lower-case names of the response's own fields. If both have a field, it is added only if it is a
+    list; otherwise only the application's own field is sent.
     """
     return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

@@ -1,4 +1,4 @@
-"""Limits in an aiohttp server."""
+"""Exports the rate limits for aiohttp servers."""
 
 from reconverge.integrations.aiohttp.middleware import Limits, outcome_of
 from reconverge.integrations.aiohttp.request import AiohttpRequest

@@ -91,7 +91,11 @@ class Limits:
         app.on_response_prepare.append(self.add_fields)
 
     async def _look(self, app: web.Application) -> None:
-        """Checks rules' paths at startup; below a mount, whose prefix only a request shows, again at the first one."""
+        """Compares the rules' paths with the application's routes at startup.
+
+        The check is repeated at the first request, because only a request shows the prefix at which a sub-application
+        is mounted.
+        """
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
@@ -168,7 +172,7 @@ class Limits:
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that decides from aiohttp's own request; None if the rules need a `Request`."""
+        """Returns a function that checks aiohttp's own request by the rules; None if they need a `Request`."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -179,7 +183,10 @@ class Limits:
         decide: Decide | None,
         handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Checks a request and runs the handler; an outer middleware that serves it already settles and adds fields."""
+        """Checks a request and runs its handler, then settles the costs and adds the response fields.
+
+        If an outer middleware or limit serves the request already, that one settles the costs and adds the fields.
+        """
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             return await self._check(serving, request, rules, decide) or await handle()
@@ -236,7 +243,10 @@ class Messages:
             yield message
 
     async def check(self, request: web.Request) -> Outcome:
-        """Counts one message, for handlers that receive and close by themselves; a false outcome refuses it."""
+        """Counts one message, for handlers that receive messages and close the websocket themselves.
+
+        The returned outcome is false if the message is refused.
+        """
         each = request.get(MESSAGING)
         if not isinstance(each, AiohttpRequest):
             each = request[MESSAGING] = AiohttpRequest(request, self._guard.addresses)
@@ -263,7 +273,7 @@ class _Serving:
         self._has_fields: web.StreamResponse | None = None
 
     def failed(self, request: web.Request, error: BaseException) -> None:
-        """Settles a request whose handler has raised an error. The error may be a response: aiohttp's HTTPException."""
+        """Settles the costs of a request whose handler raised an error, or a response as aiohttp's HTTPException."""
         if isinstance(error, web.HTTPException):
             if self.unsettled:
                 self._settle_by(error)
@@ -286,7 +296,10 @@ class _Serving:
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
 
     async def settle(self, response: web.StreamResponse) -> None:
-        """Settles by a response; a stream is ended first, as aiohttp would do next, and others before they are sent."""
+        """Settles the costs of the request by its response.
+
+        A streamed response is ended first, as aiohttp would do next. Any other response has not been sent yet.
+        """
         if response.prepared and not isinstance(response, web.WebSocketResponse):
             try:
                 await response.write_eof()

@@ -13,7 +13,7 @@ from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_M
 
 
 class AiohttpRequest(Located):
-    """A `Request` made of aiohttp's own request, which is `raw`."""
+    """Adapts aiohttp's own request, kept as `raw`, to the interface `Request` that limits read."""
 
     __slots__ = ("_mount", "raw")
 
@@ -33,7 +33,7 @@ class AiohttpRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the sub-application that limits, as a sequence; empty if it has no prefix."""
+        """Returns the path without the prefix of the limited sub-application, in a sequence; empty without a prefix."""
         return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
 
     @property
@@ -70,7 +70,7 @@ class AiohttpRequest(Located):
         return self.raw.match_info
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of aiohttp's own request. Raises AttributeError, which lists those of a request."""
+        """Returns an attribute of aiohttp's own request. Raises AttributeError, which lists the known attributes."""
         if not name.startswith("_") and hasattr(self.raw, name):
             return getattr(self.raw, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of aiohttp's own request")

@@ -1,6 +1,6 @@
-"""Finds a key directly in aiohttp's own request, for key functions that read a header field or an address.
+"""Finds the key of a request in aiohttp's own request, if the key function only reads a header field or an address.
 
-The same is done for ASGI in `asgi/scope_keys.py`, which explains why.
+A comment in `asgi/scope_keys.py`, which does the same for ASGI, explains why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Finder: TypeAlias = Callable[[web.Request], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds the key in aiohttp's request; None if the key function itself must be called."""
+    """Returns a function that finds the key of `function` in aiohttp's request; None if `function` must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(source.name)
@@ -60,7 +60,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns finders of a key and of its scope's part, for rules about all requests; None if a `Request` decides."""
+    """Returns two functions that read aiohttp's request: for a rule's key, and for the part that its scope adds.
+
+    Returns None if the rule needs a `Request`. The rule must apply to all requests.
+    """
     find = finder_for(declared.key_function, addresses)
     part: Any = declared.part_of_key
     if find is None or (part is not None and declared.fixed_scope is None):  # only the rule can find a route

@@ -1,4 +1,4 @@
-"""Limits in any ASGI application."""
+"""Exports the rate limits for ASGI applications."""
 
 from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION, AsgiRequest, RateLimitMiddleware
 

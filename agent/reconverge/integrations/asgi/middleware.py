@@ -1,4 +1,6 @@
-"""Limits in any ASGI application. Each response still has one `http.response.start`; other messages pass unchanged.
+"""Rate limits for any ASGI application, as a middleware that wraps it.
+
+A response keeps its only `http.response.start` message, to which fields are added. Other messages pass unchanged.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -45,7 +47,7 @@ CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 
 
 class AsgiRequest(Located):
-    """A `Request` made of an ASGI scope, which is `raw`.
+    """Adapts an ASGI scope, kept as `raw`, to the interface `Request` that limits read.
 
     `router` is the application inside the middlewares that has routes, or None. `root` is the `root_path` that this
     application declares, as FastAPI's do. If Starlette is imported, the attributes of its connection (`headers`,
@@ -65,7 +67,7 @@ class AsgiRequest(Located):
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Starlette's connection. Raises AttributeError, which lists those of a request."""
+        """Returns an attribute of Starlette's connection. Raises AttributeError, which lists the known attributes."""
         starlette: Any = sys.modules.get("starlette.requests")
         if starlette is not None and not name.startswith("_"):
             if self._connection is None:
@@ -216,7 +218,11 @@ class RateLimitMiddleware:
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[FoundKey] | None
     ) -> None:
-        """Serves an HTTP request. `outcome` is the decision, if there is one, or the keys that were found, or None."""
+        """Serves an HTTP request.
+
+        `outcome` is the decision if it is made already, the keys found so far if the guard must still decide, and None
+        otherwise.
+        """
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
             if outcome is None:
@@ -236,7 +242,10 @@ class RateLimitMiddleware:
             await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
-        """Checks paths against routes, at startup and, for a mount's prefix, at the first request. Returns `send`."""
+        """Compares the rules' paths with the routes, at startup and at the first request; returns the `send` to use.
+
+        Only a request shows the prefix at which the application is mounted.
+        """
         if self._router is None:
             self._find_router()
         router, root = self._router, self._root

@@ -47,9 +47,9 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 class _KnownRoutes(NamedTuple):
-    """The pattern of a route without a mount, cached by the route's address in memory.
+    """The pattern of one route, cached under the route's address in memory (`id`).
 
-    The record keeps the route alive, so that no other object can get its address.
+    Only routes without a mount are cached. `kept` refers to the route, so that no other object can get its address.
     """
 
     regex: re.Pattern[str]
@@ -64,9 +64,10 @@ _known: dict[int | tuple[int, int], _KnownRoutes] = {}
 
 
 def _remember(route: Any, context: Any) -> None:
-    """Caches a route's pattern, if the route has a path and a regular expression.
+    """Caches the pattern of a route, if it has a path and a regular expression.
 
-    One route may have several patterns, so each later request is compared with the cached one.
+    `context` is the context in which FastAPI has included the route, or None. One route may have several patterns, so
+    the path of each later request is compared with the cached pattern.
     """
     for holder in (getattr(context, "starlette_route", None), context, route):
         path, regex = _path_of(holder), getattr(holder, "path_regex", None)
@@ -153,7 +154,10 @@ def _listed(route: object) -> str | None:
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
-    """Lists the patterns of matching routes, each without and with the mount's prefix; `own` is the own `root_path`."""
+    """Lists the patterns of the routes that match a request, each without and with the prefix of the mount.
+
+    `own` is the `root_path` that the application declares itself.
+    """
     if router is None:
         found = route_of(scope)
         return [found] if found else []
@@ -163,10 +167,10 @@ def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
 
 
 def _prefix(scope: Mapping[str, Any], found: str) -> str:
-    """Returns the prefix that the application is mounted at, with the names of parameters in place of their values.
+    """Returns the prefix at which the application is mounted, with the names of parameters in place of their values.
 
-    With the values, each of them would make a route of its own. The application itself does not know the mount's
-    pattern.
+    With the values, each value of a parameter would make a route of its own. The application itself does not know the
+    pattern of its mount. `found` is the pattern of the route below the mount.
     """
     root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
     written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
@@ -213,7 +217,10 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
-    """Whether a route matches the request; False if its `matches` raises, as for a number of thousands of digits."""
+    """Returns whether a route's method `matches` accepts a request; False if the method raises an error.
+
+    For example, it raises one for a number of thousands of digits.
+    """
     try:
         return bool(matches(scope)[0].value == FULL_MATCH)
     except Exception:  # noqa: BLE001  # the application will get this error itself; until then, no route matches
@@ -221,7 +228,7 @@ def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
 
 
 def _path_of(holder: object) -> str | None:
-    """Returns the path pattern of a route or of a similar object; of a mount, its prefix alone. None without one."""
+    """Returns the path pattern of a route, or the prefix of a mount; None if the object has no path."""
     path = getattr(holder, "path", None)
     return path if isinstance(path, str) else None
 

@@ -39,7 +39,7 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds the key in a scope; None if the key function itself must be called."""
+    """Returns a function that finds the key of `function` in an ASGI scope; None if `function` must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))
@@ -53,7 +53,7 @@ def _user(scope: Mapping[str, Any]) -> object:
 
 
 def _route(scope: Mapping[str, Any]) -> str:
-    """Returns the route as part of the key, for a rule that counts each route separately and applies to all paths."""
+    """Returns the route as a part of the key, for rules that count each route separately; `-` if no route matches."""
     return route_of(scope) or NOWHERE
 
 
@@ -74,7 +74,10 @@ def _in_header(wanted: bytes) -> Finder:
 
 
 def _kept(scope: Mapping[str, Any]) -> Sequence[Any]:
-    """Returns the header fields; an iterator is first replaced by a list in the scope, to be read again."""
+    """Returns the header fields of an ASGI scope.
+
+    Fields that come as an iterator are first replaced by a list in the scope, so that they can be read again.
+    """
     headers = scope["headers"]
     if not isinstance(headers, Sequence):
         headers = cast("dict[str, Any]", scope)["headers"] = list(headers)
@@ -98,12 +101,15 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns finders of a key and of its route's part in a scope, for rules about all requests; None if impossible."""
+    """Returns two functions that read an ASGI scope: for a rule's key, and for the key's part for the route or scope.
+
+    Returns None if the key function itself must be called. The rule must apply to all requests.
+    """
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """Returns a function that finds the key's part for the route in a scope; None if the key has no such part."""
+    """Returns a function that reads the part of a rule's key for the route or scope; None without such a part."""
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

@@ -1,4 +1,4 @@
-"""Sends the responses of an ASGI application with the fields of the limits, and settles the outcomes at their end."""
+"""Sends the responses of an ASGI application with the limits' fields, and settles costs when the responses end."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def field_name(name: str) -> bytes:
 
 
 def adding(send: Send, outcome: Admitted) -> Send:
-    """Wraps `send` to add the fields of an outcome that has nothing to settle.
+    """Wraps `send` to add the response fields of an outcome that has no costs to settle.
 
-    It is a function because an object takes twice the time to make and to call, for each request.
+    This is a function, because making and calling an object would take twice the time, for each request.
     """
 
     def add(message: Message) -> Awaitable[None]:
@@ -65,15 +65,17 @@ class Decided(list[Outcome]):
     """A list of the outcomes of one request so far.
 
     The list is in the scope, so that later limits find it. It has no reference to `send`: a server's `send` refers to
-    the scope, and such a cycle would be left to the garbage collector. It is a list because each request needs an empty
-    one, and most requests get one outcome with nothing to settle: an `Admitted` outcome may be appended directly.
+    the scope, and such a cycle would be left to the garbage collector.
+
+    A subclass of list is used, because each request needs an empty one, and most requests get one outcome without costs
+    to settle: an `Admitted` outcome may be appended directly.
     """
 
     unsettled = False
     """Whether an outcome must be settled by the response."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome. The response will carry its fields and settle it."""
+        """Appends an outcome: the response will get its fields, and will settle its costs."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # it has nothing to settle or to meter
         else:
@@ -94,7 +96,7 @@ class Decided(list[Outcome]):
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response) -> None:
-        """Settles the outcomes that are not settled yet by a response."""
+        """Settles the costs of all outcomes by the response. Costs that are settled already stay as they are."""
         for outcome in self:
             outcome.finish(response)
 
@@ -107,7 +109,7 @@ def decided_once(outcome: Outcome) -> Decided:
 
 
 class Sending:
-    """A wrapper of `send`: it sends the application's messages, adds the fields of the outcomes, and settles these."""
+    """Wraps `send`: sends the application's messages, adds the outcomes' fields to them, and settles the costs."""
 
     __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
 
@@ -123,7 +125,7 @@ class Sending:
         self._closed = False
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
-        """Runs the application, and settles the outcomes afterwards, even if the application fails."""
+        """Runs the application, and settles the outcomes' costs afterwards, even if the application fails."""
         status = FAILED
         try:
             await app(scope, receive, self)
@@ -134,7 +136,10 @@ class Sending:
             self.end(status)
 
     def end(self, status: int) -> None:
-        """Settles the remaining outcomes when the application has ended; `status` is used if no response had begun."""
+        """Settles the costs that are still open when the application has ended.
+
+        `status` counts as the status of the response if no response had begun.
+        """
         if self._decided.unsettled:
             self._settle(self._status or status, complete=False)
 
@@ -153,7 +158,7 @@ class Sending:
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Sends a message. If it ends the response, the outcomes are settled, before background tasks begin."""
+        """Sends a message. If it ends the response, settles the costs, before background tasks begin."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
@@ -175,7 +180,7 @@ class Sending:
 
 
 async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:
-    """Serves as `Sending.serve` does, faster if nothing is to be settled."""
+    """Runs the application and settles costs as `Sending.serve` does, but faster if there are none to settle."""
     # One variable for both states, as each variable that is shared with the inner function costs time.
     so_far: Sending | tuple[int, Sequence[tuple[bytes, bytes]]] = _NOT_BEGUN
 
@@ -206,7 +211,7 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def no_more() -> None:
-    """Sends nothing, because the connection is closed, or the request has a response."""
+    """Sends nothing: the connection is closed, or the request has its response. Is awaited in place of `send`."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
@@ -225,7 +230,11 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Returns the application's fields with the limits' added: lists of both, of any other the application's alone."""
+    """Returns the application's header fields with the limits' fields added.
+
+    If both have a field of the same name, both are sent if that field is a list; otherwise only the application's field
+    is.
+    """
     there = {name.lower() for name, _ in headers}
     ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]
     return [*headers, *ours]

@@ -37,7 +37,7 @@ MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
 
 
 class OutgoingSettings(TypedDict, total=False):
-    """The settings of `Outgoing` besides the limiter, for functions that pass them on."""
+    """The keyword arguments of `Outgoing` besides the limiter, for functions that accept the same ones."""
 
     timeout: Seconds | None
     max_queue: int | None
@@ -53,8 +53,9 @@ class Outgoing:
         timeout: the seconds that a call may wait for its turn; 0 refuses at once, None waits without limit.
         max_queue: the most calls of this process that may wait for one key.
         listen: whether the server's fields (Retry-After, RateLimit, X-RateLimit) lower what is left of the quota.
-        in_doubt: for calls that memory would admit in doubt, as on a key that is new to this process. "ask:25ms", the
-            default, asks the hub first, for at most so long and no longer than the timeout; "refuse" lets them go.
+        in_doubt: for calls that memory admits without certainty, as on a key that is new to this process. "ask:25ms",
+            the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" sends such
+            calls without asking.
 
     Raises:
         InvalidSetting: the timeout or the queue is negative or not a number, or the limiter is not a RateLimiter.
@@ -129,7 +130,11 @@ class Outgoing:
             return None
 
     def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
-        """Reads the limits in a response: a hold delays later calls, and a lower remaining quota is charged here."""
+        """Learns the server's limits from a response.
+
+        If the server asks for no calls for a time, later calls wait. If the server reports less remaining quota than
+        the limiter has, the difference is charged to the limiter.
+        """
         if not self._listens:
             return
         try:
@@ -154,7 +159,7 @@ class Outgoing:
     def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
         """Returns for how many seconds a call asks the hub before it waits for its turn.
 
-        Returns 0 if memory is certain, or would refuse: then the call waits anyway.
+        Returns 0 if this process is certain that the quota has room, or would refuse the call, which then waits anyway.
         """
         left_s = self._left_s(began_ns)
         ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
@@ -184,11 +189,11 @@ class Outgoing:
             held.popitem(last=False)
 
     def _lower(self, key: str, remaining: int) -> None:
-        """Charges the use of the quota by clients outside this fleet, so that all workers count it.
+        """Charges the limiter for the quota that clients outside this fleet have used, so that all workers count it.
 
-        The server's figure is a little older than the local one, so calls under way never make the difference too
-        large. Several workers may charge the same difference before they have exchanged reports: then less is sent than
-        could be, until the window ends.
+        `remaining` is the rest of the quota by the server's last response. It is a little older than the local figure,
+        so calls under way never make the difference too large. Several workers may charge the same difference before
+        they have exchanged reports: then less is sent than could be, until the window ends.
         """
         reservation = self.limiter.reserve(key, 0)
         known = reservation.decision.remaining

@@ -61,7 +61,10 @@ def _field(fields: Mapping[str, str], name: str) -> str:
 
 
 def _retry_after(text: str, now: float) -> float | None:
-    """Returns the seconds of a Retry-After field; a date is compared with the response's own, of the same clock."""
+    """Returns the seconds to wait by a Retry-After field.
+
+    A date in this field is compared with `now`, the date of the response, because both are of the server's clock.
+    """
     if text.isascii() and text.isdigit():
         return min(float(text[:10]), HELD_MAX)
     moment = _moment(text)
@@ -115,7 +118,7 @@ def _named(text: str) -> tuple[object, object]:
 
 
 def _plain(fields: Mapping[str, str], now: float) -> list[tuple[int, float | None]]:
-    """Reads draft 6 and X-RateLimit; returns at most one pair: the rest, and the seconds until it is renewed."""
+    """Reads the fields of draft 6 and X-RateLimit; returns at most one remaining quota, with its seconds to renewal."""
     for prefix in ("RateLimit-", "X-RateLimit-"):
         left = _number(_field(fields, f"{prefix}Remaining"))
         if left is None:

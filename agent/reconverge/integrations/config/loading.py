@@ -211,7 +211,7 @@ class Configuration:
         )
 
         class Said(Settings):
-            """Settings with the file as the last source."""
+            """The settings of three sources: arguments win over the environment, and the environment over the file."""
 
             @classmethod
             def settings_customise_sources(
@@ -362,7 +362,10 @@ def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Config
 
 
 def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
-    """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
+    """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration.
+
+    `instead` replaces some of the agent's settings.
+    """
     variables_are_read()
     with finding.when("hub"):
         agent = Agent(**(settings.for_agent() | instead))
@@ -386,7 +389,7 @@ def _said_by_environment() -> dict[str, Any]:
 
 
 def _read_limits_of_environment() -> dict[str, Any]:
-    """Returns the limits of the environment variable, by name. Raises InvalidConfiguration if it cannot be read."""
+    """Returns the limits in RECONVERGE_LIMITS, by name. Raises InvalidConfiguration if its value cannot be read."""
     text = os.environ.get(VARIABLES[LIMITS])
     if text is None:
         return {}

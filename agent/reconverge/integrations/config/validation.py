@@ -32,7 +32,7 @@ def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a program's settings with each `timedelta` converted to seconds, which pydantic reads."""
+    """Returns the settings with each `timedelta` converted to seconds, which pydantic can read."""
     return {name: in_numbers(each) if isinstance(each, Mapping) else in_seconds(each) for name, each in said.items()}
 
 
@@ -52,7 +52,10 @@ KINDS: Final = {
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the mistake to report: a misspelt name, due to which another setting may be missing, else the first."""
+    """Returns the mistake to report: the first misspelt name, or if there is none, the first mistake.
+
+    A misspelt name may be the reason why another setting is missing.
+    """
     return next((each for each in mistakes if each["type"] == UNKNOWN), mistakes[0])
 
 

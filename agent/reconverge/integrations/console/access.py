@@ -59,12 +59,12 @@ class Access:
     """Decides which requests may use the console.
 
     Args:
-        tokens: as `contracts_api` takes them; the role "read" allows reading, "write" changes, too.
+        tokens: the tokens, as `contracts_api` takes them; the role "read" allows reading, and "write" also changes.
         behind_authentication: whether the application lets only operators reach the console, so no tokens are needed.
         read_only: whether changes are refused for all roles.
-        clock: the time by which sessions end.
+        clock: the clock by which sessions end.
 
-    Raises InvalidSetting if both or neither of the first two are given, or a token is invalid.
+    Raises InvalidSetting if both `tokens` and `behind_authentication` are given, or neither is, or a token is invalid.
     """
 
     def __init__(self, tokens: Tokens | None, *, behind_authentication: bool, read_only: bool, clock: Clock) -> None:

@@ -202,7 +202,7 @@ class _Console:
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
-        """Lets streams continue while `going_on` returns True; a server that shuts down returns False."""
+        """Lets event streams continue while `going_on` returns True; it returns False once the server shuts down."""
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:

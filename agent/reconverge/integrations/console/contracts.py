@@ -126,7 +126,10 @@ class ContractPages:
         }
 
     async def own_limits(self, identity: str) -> dict[str, Any]:
-        """Returns the limits that count only this customer, with their present use, and the number of the others."""
+        """Returns the limits that count only this customer, with their present use.
+
+        Of the other limits in the contract, for example those that all customers share, only the number is returned.
+        """
         _, document = await self._read()
         others = terms_of(document, identity, self._now_s()).terms
 
@@ -224,7 +227,10 @@ class ContractPages:
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
-        """Returns a customer's present use by a document; or None and the reason in a sentence."""
+        """Returns a customer's present use of the limits in `document`; or None, and the reason in a sentence.
+
+        `foreseen` means that the contracts in `document` are not in force yet.
+        """
         try:
             return await self._explained(document, identity, foreseen=foreseen), ""
         except MissingFact as error:

@@ -54,7 +54,7 @@ class CustomerPage:
         """The recent readings by customer, the oldest first, each with the monotonic time at which it expires."""
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
-        """Drops all readings, because an identity is erased; see `Agent.on_forget`."""
+        """Drops the cached readings of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
@@ -65,7 +65,7 @@ class CustomerPage:
         return link
 
     async def standing(self, link: CustomerLink) -> dict[str, Any]:
-        """Returns how the customer stands. Raises Problem (503), without the reason."""
+        """Returns the customer's limits with their present use. Raises Problem (503), without the reason."""
         now_ns = self._clock.monotonic_ns()
         while self._kept and next(iter(self._kept.values()))[1] <= now_ns:
             self._kept.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The only route of an application that has its own table of paths."""
+"""Provides one route for all paths, for an application that looks paths up in a table of its own."""
 
 from __future__ import annotations
 

@@ -44,11 +44,10 @@ Node: TypeAlias = Seen[NodeSnapshot]
 
 
 def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
-    """Returns how much may be admitted beyond a limit: at this moment, and the declared bound.
+    """Returns how much may be admitted beyond a limit: the amount possible at this moment, and the declared bound.
 
-    None means without bound.
-
-    `limits` holds each node's snapshot of the limit, with whether the snapshot is current.
+    An amount of None means that there is no bound. `limits` holds each node's snapshot of the limit, with whether the
+    snapshot is current.
     """
     if any(each.switch != ON for each, _ in limits):
         return None, None
@@ -167,7 +166,7 @@ def _most_common(words: Iterable[str]) -> str:
 
 
 def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """Returns the keys that have used the most of their capacity; of each, the largest use on a node counts."""
+    """Returns the keys that have used the largest share of their capacity; a key's use is the largest on any node."""
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
         for each in node.newest.top if not node.silent_s else ():

@@ -54,8 +54,8 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
     """Returns one quota for each shared count: if several plans share a count, the quota that applies to the key.
 
-    The hub's answer has the smaller of the capacity in the question and the capacity of the key. So the key's own quota
-    is the smallest one among those with the largest answer.
+    The capacity in the hub's answer is the smaller one of two: the capacity of the quota in the question, and the
+    capacity of the key's own quota. So the key's own quota is the smallest one among those with the largest answer.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):

@@ -66,7 +66,10 @@ class Live:
         return {"at": wall_s, "scope": self.scope, "problem": self.problem, **self._view[1]}
 
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
-        """Returns the snapshots at the hub by node; if it keeps none, an empty name with None means this process."""
+        """Returns the snapshots at the hub, by node.
+
+        If the hub keeps no snapshots, returns None under an empty name, which stands for this process.
+        """
         renews = self._renewed_ns is None or now_ns - self._renewed_ns >= RENEW_NS
 
         async def read(hub: Hub) -> dict[str, bytes | None] | None:
@@ -93,7 +96,7 @@ class Live:
         return found or {}
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
-        """Returns the readable snapshots by node: those of its limits, and those of its load."""
+        """Returns two tables of the readable snapshots, by node: of the nodes' limits, and of their load shedding."""
         snapshots: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:

@@ -72,7 +72,10 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
 
 
 def _without_copies(processes: Sequence[Process]) -> list[Process]:
-    """Returns each process once, though each of its agents reports it; adds up what waits for their limits."""
+    """Returns each process once, though each agent of a process reports it.
+
+    The requests that wait for the limits of all its agents are added up.
+    """
     by_word: dict[str, Process] = {}
     for each in sorted(processes, key=lambda process: (process.silent_s, process.name)):
         known = by_word.setdefault(each.newest.process, each)
@@ -87,7 +90,7 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """Returns the same stack in the process's snapshot before; None if there is none of the same shape."""
+    """Returns the stack `number` in a process's previous snapshot; None if it is missing there or has another shape."""
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):
         return None

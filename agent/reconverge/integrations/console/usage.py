@@ -53,7 +53,7 @@ class Sums(NamedTuple):
 
 
 class _PageLinks:
-    """Reads the usage at an agent's hub; each page is a separate question. See `UsageLedger.totals`."""
+    """Reads usage at an agent's hub, each page with a request of its own. See `UsageLedger.totals`."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent
@@ -75,7 +75,7 @@ class UsagePages:
         agent.on_forget(self.forget)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
-        """Drops the cached sums, because an identity is erased; see `Agent.on_forget`."""
+        """Drops the cached sums of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
@@ -157,7 +157,10 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """Returns the usage at a hub, of a fallback's at the first, because nodes report no usage to a fallback."""
+    """Returns the usage that a hub keeps; of a hub with a fallback, the usage at the first of the two.
+
+    Nodes report no usage to a fallback. Raises HubUnavailable if the hub keeps no usage.
+    """
     first: object = hubs_in(hub)[0]
     if not isinstance(first, UsageHub):
         raise HubUnavailable("unsupported", UNSUPPORTED, applied=False)

@@ -10,9 +10,9 @@
   }
   RATELIMIT_USE_CACHE = "ratelimit"
 
-It is made for django-ratelimit, which calls `add` and `incr`. Neither passes the limit, so no node can be granted an
-allowance, as it is with a limit: see `shared_counts`. While processes cannot exchange, each counts alone, and a limit
-is exceeded by up to (N-1) times itself.
+It is made for django-ratelimit, which calls `add` and `incr`. Neither call passes the limit, so nodes cannot be granted
+allowances of it; see `shared_counts`. While N processes cannot exchange their counts, each process counts alone, and
+the limit may be exceeded by up to (N-1) times itself.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         self.counts = _counts[place]
 
     def add(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Stores a value unless the key has one, here or, as far as known, elsewhere; returns whether it had none."""
+        """Stores a value unless the key has one, and returns whether the value was stored.
+
+        A key also has a value if another process had begun to count under it by the last exchange.
+        """
         name = self._name(key, version)
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
@@ -93,7 +96,10 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
             super().set(key, value, timeout, version)
 
     def touch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Changes a value's timeout; a count restarts at its present value, and other processes keep theirs."""
+        """Changes the timeout of a value.
+
+        A count restarts at its present value for all processes, and other processes keep their own timeouts of it.
+        """
         count = self.counts.value(self._name(key, version))
         if count is None:
             return bool(super().touch(key, timeout, version))
@@ -145,7 +151,10 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         self.clear()
 
     def _counted(self, value: object, seconds: float | None) -> TypeGuard[int]:
-        """Whether a value is counted by all processes together; True and False are not."""
+        """Returns whether a value is counted by all processes together: a whole number, but not True or False.
+
+        `seconds` is the timeout of the value; None means that it never expires.
+        """
         return (
             isinstance(value, int)
             and not isinstance(value, bool)

@@ -110,7 +110,11 @@ class ServingRequest:
                 outcome.finish(Response(CANCELLED if gone else FAILED))
 
     def check_all(self) -> Any:
-        """Checks by the setting's rules; under WSGI, keys are read from the environment if possible."""
+        """Checks the request by all rules in the setting RECONVERGE.
+
+        Under WSGI, keys are read directly from the environment if possible. Returns the response to a refused request,
+        or None.
+        """
         known, request = configured(), self._request
         rules, guard, decide = _rules_for(request), known.guard, known.decide
         if decide is None or not rules or guard.filters or not guard.enabled or hasattr(request, "scope"):
@@ -146,7 +150,7 @@ class ServingRequest:
         return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)
 
     def answer(self, response: Any) -> Any:
-        """Adds the fields to a response, and settles the outcomes when it has been sent. Returns the response."""
+        """Adds the limits' fields to a response, which settles the costs once it is sent. Returns the response."""
         if not self.outcomes:
             return response
         headers = response.headers
@@ -184,7 +188,7 @@ class SettlingStream:
         return part
 
     def close(self) -> None:
-        """Settles the request. Django calls this when the response has ended, whether it was sent completely or not."""
+        """Settles the costs. Django calls this when the response has ended, whether it was sent completely or not."""
         self._ended(self._bytes, self._complete)
 
 
@@ -235,7 +239,7 @@ def outcome_of(request: HttpRequest) -> Outcome | None:
 
 
 class _LimitedView:
-    """The views that one use of `limit` limits."""
+    """One use of the decorator `limit`, with its rule, for one view or several."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -277,7 +281,10 @@ class _LimitedView:
         return limited
 
     def _of(self, name: str) -> Declared:
-        """Returns the rule as declared to the present guard, which changes if a test changes the setting."""
+        """Returns this rule as it is declared to the present guard, for the view called `name`.
+
+        If a test changes the setting RECONVERGE, another guard is in use, and the rule is declared again.
+        """
         guard = configured().guard
         known = self._declared.get(name)
         if known is None or known[0] is not guard:
@@ -305,7 +312,11 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
 
 
 def _name_of(view: Any, bound: object) -> str:
-    """Returns the name of a view's limit, of a method with the object's class, even if it is inherited."""
+    """Returns the name for the limit of a view.
+
+    If the view is a method of the object `bound`, the name begins with that object's class, even if the method is
+    inherited.
+    """
     if bound is not None:
         own = name_of(type(bound))
         return own if view.__name__ == "dispatch" else f"{own}.{view.__name__}"
@@ -313,7 +324,7 @@ def _name_of(view: Any, bound: object) -> str:
 
 
 def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
-    """Settles outcomes when the response has ended; at once if the response is complete already."""
+    """Settles the costs of outcomes when the response has ended; at once if the response is complete already."""
 
     def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
         headers = {name.lower(): value for name, value in response.items()}

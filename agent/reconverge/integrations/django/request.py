@@ -20,7 +20,7 @@ HttpRequest: TypeAlias = Any
 
 
 class DjangoRequest(WsgiRequest):
-    """A `Request` made of Django's own request, which is `raw`, under WSGI or ASGI."""
+    """Adapts Django's own request, kept as `raw`, to the interface `Request` that limits read, for WSGI and ASGI."""
 
     __slots__ = ("_match", "_request", "_user", "_waits")
 
@@ -65,7 +65,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def is_at_port(self) -> bool:
-        """Whether the address is the server's own port; False under WSGI, whose servers do not pass it."""
+        """Returns whether the server is known to listen at a TCP port; False under WSGI, where this is unknown."""
         scope: Mapping[str, object] = getattr(self._request, "scope", None) or {}
         return is_port(scope.get("server"))
 
@@ -80,7 +80,7 @@ class DjangoRequest(WsgiRequest):
         return self._user
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Django's own request. Raises AttributeError, which lists those of a request."""
+        """Returns an attribute of Django's own request. Raises AttributeError, which lists the known attributes."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Django's own request")
@@ -124,5 +124,8 @@ def _is_unloaded(user: object) -> bool:
 
 
 def _loaded(user: object) -> object:
-    """Returns a user, if it exists; reading the class of a lazy user loads it."""
+    """Returns the given user; None if it does not exist.
+
+    Django's lazy user is loaded as its class is read, which may block.
+    """
     return user if isinstance(user.__class__, type) else None

@@ -63,7 +63,7 @@ class UserNotLoaded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The guard and the rules that the setting describes."""
+    """The guard and the rules that the setting RECONVERGE describes."""
 
     guard: Guard
     rules: Sequence[Declared]
@@ -116,7 +116,7 @@ class Configured:
 
 @cache
 def configured() -> Configured:
-    """Reads the setting once and returns its guard and rules. Raises ImproperlyConfigured, which names the mistake."""
+    """Reads the setting RECONVERGE once; returns its guard and rules. Raises ImproperlyConfigured for a mistake."""
     said = _said()
     _check_names(said, OF_AGENT | OF_GUARD | OURS, SETTING)
     agent = _agent(said)
@@ -157,7 +157,10 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns finders in a request's `META` under WSGI; None if the rule needs a `Request`, as for Django's user."""
+    """Returns two functions that read a request's `META` under WSGI: for a rule's key, and for its scope's part.
+
+    Returns None if the rule needs a `Request`, for example to find Django's user.
+    """
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
 
@@ -182,7 +185,10 @@ def _agent(said: Mapping[str, Any]) -> Agent:
 
 
 def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
-    """Returns a rule, and the names of the views in its VIEWS; none without VIEWS."""
+    """Returns a rule of the setting RULES, and the names of the views in its VIEWS; no names without VIEWS.
+
+    `said` is the rule as written, a dictionary or a `Rule`, and `place` is where it is written, for error messages.
+    """
     if isinstance(said, Rule):
         return said, ()
     if not isinstance(said, Mapping):
@@ -207,7 +213,7 @@ def _rule(said: object, place: str) -> tuple[Rule, Sequence[str]]:
 
 
 def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
-    """Returns a function that exempts requests for other views, and those that `exempt_when` exempts."""
+    """Returns a function that exempts requests for views not in `views`, and those that `exempt_when` exempts."""
     names = frozenset(views)
     exempt = asks((lambda _request: False) if exempt_when is None else exempt_when, "exempt_when")
     if waits(exempt):
@@ -261,7 +267,10 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
-    """Yields the routes of all views; below its fixed beginning, a complicated regular expression is a wildcard."""
+    """Yields the routes of all views.
+
+    If a regular expression is complicated, the route has only its fixed beginning, and a wildcard for the rest.
+    """
     for pattern in patterns:
         types: Mapping[str, object] = getattr(pattern.pattern, "converters", {})
         expressions = {name: getattr(each, "regex", None) for name, each in types.items()}

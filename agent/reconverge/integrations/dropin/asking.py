@@ -1,4 +1,7 @@
-"""Asks the hub before a storage decides in doubt; the callers of a storage are used to waiting for a server."""
+"""Lets a storage of another library ask the hub about a request that memory alone cannot decide.
+
+The callers of a storage are used to waiting for a server.
+"""
 
 # Theory of operation.
 #
@@ -33,10 +36,10 @@ SMALL: Final = 32
 
 
 class StorageAsking:
-    """Asks the hub in doubt, for the limits of one storage.
+    """Decides by the limits of one storage, and asks the hub if memory alone cannot decide.
 
     Args:
-        in_doubt: see `within_s`.
+        in_doubt: the longest time to ask, such as "ask:25ms", or "refuse" to let memory decide; see `within_s`.
     """
 
     def __init__(self, in_doubt: object) -> None:
@@ -44,12 +47,15 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """Makes nodes leave a small quota of a moving window at the hub. Call it when the limit is declared."""
+        """Lets the hub keep the free part of a small quota of a moving window, so that no node holds it.
+
+        Must be called when the limit is declared.
+        """
         if self._within_s > 0 and _is_small(limiter):
             leave_spare_at_hub(limiter)
 
     def hit(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """Does the same as `limiter.hit`, but in doubt asks the hub, and blocks this thread until the answer."""
+        """Decides as `limiter.hit` does; if memory is not certain, asks the hub, and blocks this thread meanwhile."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():
@@ -74,7 +80,7 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """Returns the seconds for which a refused request may wait for allowances of other nodes; 0 if it need not."""
+        """Returns for how many seconds a refused request may wait for quota that other nodes hold; 0 for not at all."""
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)

@@ -91,11 +91,9 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
 def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
     """Returns the agent of this process for a hub and settings.
 
-    Callers with the same hub, settings and `apart` share it.
-
-    `own` lists the storage's own settings, for the error about an unknown one.
-
-    `memory://` without a name gets a new agent each time. Raises the errors of `Agent`.
+    Callers with the same hub, settings and `apart` share one agent, except that `memory://` without a name gets a new
+    agent each time. `own` lists the settings of the storage itself, for the error about a setting that is unknown.
+    Raises the errors of `Agent`.
     """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings, own)

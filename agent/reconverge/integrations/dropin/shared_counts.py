@@ -58,12 +58,12 @@ class SharedCounts(Unbreakable):
         self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:
-        """Whether counts of a lifetime can be stored; there may be 100 different lifetimes."""
+        """Returns whether a count with this lifetime can be stored: at most 100 different lifetimes are possible."""
         return _window_s(lifetime_s) in self._limiters or len(self._limiters) < WINDOWS_MAX
 
     @goes_on(answer=True)
     def begin(self, key: str, value: int, lifetime_s: float | None) -> bool:
-        """Begins a count unless it exists, here or elsewhere as far as known. Returns whether it is new."""
+        """Begins a count unless this process, or another by the last exchange, has it. Returns whether it is new."""
         self._end(key)
         known = self._new(lifetime_s)
         # If several threads begin the same count, one begins it, and the others find it. A decision that interrupts
@@ -74,7 +74,10 @@ class SharedCounts(Unbreakable):
         return new
 
     def _begin(self, key: str, value: int, known: KnownCount) -> bool:
-        """Begins a count, unless a signal handler or a finalizer did meanwhile; returns whether it is new."""
+        """Begins a count unless a signal handler or a finalizer has just begun it; returns whether it is new.
+
+        `known` becomes this process's entry for the count.
+        """
         if key in self._known:
             return False
         limiter = known.limiter
@@ -102,7 +105,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(0)
     def change(self, key: str, difference: int) -> int | None:
-        """Adds to a count, or subtracts, and returns the count; None as for `value`.
+        """Adds `difference` to a count and returns the count; None if this process has not begun it, or it has expired.
 
         A negative `difference` subtracts no more than this process has counted; the parts of other processes stay.
         """
@@ -139,7 +142,7 @@ class SharedCounts(Unbreakable):
             self.drop(key)
 
     def _end(self, key: str) -> KnownCount | None:
-        """Returns the count, or None if it is unknown or expired; an expired one is forgotten."""
+        """Returns this process's entry for a count, or None without one. An entry that has expired is dropped."""
         known = self._known.get(key)
         if known is not None and self._clock.monotonic_ns() >= known.ends_ns:
             # No lock, because of signal handlers: a count that was begun anew meanwhile is put back.

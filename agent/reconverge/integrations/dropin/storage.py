@@ -70,16 +70,16 @@ CHECK_POLL_S: Final = 0.01
 
 
 class Until(float):
-    """The seconds until a part of a sliding window's count expires, unchanged by the library's modulo operation.
+    """The seconds until a part of a sliding window's count expires, which the operator `%` does not change.
 
-    The library computes that time as the remainder by the window. A part may count for longer than a window, and then
-    the remainder would let clients come back too early.
+    The library computes the time until a reset as the remainder of these seconds divided by the window. A part may
+    count for longer than a window, and then the remainder would let clients come back too early.
     """
 
     __slots__ = ()
 
     def __mod__(self, window: float) -> float:
-        """Returns the whole number, not the remainder."""
+        """Returns all of these seconds, not the remainder."""
         return float(self)
 
 
@@ -100,14 +100,15 @@ class StorageLimits(Unbreakable):
     """The limits that one storage was asked about; each is declared at its first use.
 
     All methods take the strings that the library would write into Redis. `check` waits for the hub. The deciding
-    methods wait in doubt, for as long as `in_doubt` allows; see `reconverge.integrations.dropin.asking`.
+    methods wait for it if memory is not certain, for as long as `in_doubt` allows; see
+    `reconverge.integrations.dropin.asking`.
 
     Args:
         uri, options: see `shared_agent.settings_at`. In addition, `align` sets where fixed windows begin: at multiples
             of their length ("clock", the default), or with the first hit ("first-hit"), as in the library's own
-            storages; the latter costs about fifteen times as much for each key of an exchange. `in_doubt` sets for
-            how long a request may wait for the hub's answer if memory cannot know whether a quota has room
-            ("ask:25ms", the default), or that it does not wait ("refuse").
+            storages. Each key of an exchange costs about fifteen times as much with "first-hit". `in_doubt` sets for
+            how long a request waits for the hub's answer if memory cannot know whether a quota has room: "ask:25ms"
+            (the default) for at most 25 ms, "refuse" not at all.
     """
 
     def __init__(self, uri: str, options: Mapping[str, Any]) -> None:
@@ -134,7 +135,8 @@ class StorageLimits(Unbreakable):
     def count(self, key: str, expiry: int, cost: int) -> int:
         """Charges `cost` if the fixed window has room, and returns the count; a count above the amount means refused.
 
-        A refused cost is not charged. A key that names no limit has a count without a limit, as of the last exchange.
+        A refused cost is not charged. If the key names no limit, nothing is refused, and the count is as of the last
+        exchange.
         """
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
@@ -171,7 +173,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """Returns the known count of the fixed window on all nodes; the amount if the limit admits nothing."""
+        """Returns the known count of the fixed window on all nodes; the limit's amount if it never admits anything."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
@@ -201,7 +203,7 @@ class StorageLimits(Unbreakable):
         return self.now() - (expiry - wait_s if used else 0.0), used
 
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns two counts, each with the seconds until it expires; the whole count is returned as the second one.
+        """Returns two counts, each with the seconds until it expires: first zeros, then the whole count.
 
         The library takes the second time modulo the window as the time until some of the count expires.
         """
@@ -338,7 +340,10 @@ class StorageLimits(Unbreakable):
         return count if decision.allowed else count + cost
 
     def _whole_s(self, wait_s: float) -> float:
-        """Returns at least so many seconds, rounded up to the next whole second of the wall clock: see RESETS."""
+        """Returns `wait_s`, prolonged so that the wait ends just after a whole second of the wall clock; 0 stays 0.
+
+        The reason is in the comment RESETS of this file.
+        """
         if wait_s <= 0:
             return 0.0
         now_s = self.now()
@@ -369,7 +374,7 @@ def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
 
 
 def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
-    """Returns the rest of the quota, whether this process may use it or would have to ask the hub."""
+    """Returns the remaining quota of the key `name`, even if this process would have to ask the hub to use it."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 

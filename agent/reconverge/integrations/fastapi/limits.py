@@ -169,7 +169,7 @@ class Limits:
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """Returns a dependency, no decorator, as a call does; the name is that of other frameworks."""
+        """Returns a dependency, as calling this object does; other frameworks have a decorator of this name."""
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
@@ -237,7 +237,7 @@ class Limits:
 
 
 class _Fields:
-    """A middleware that adds the fields of all decisions to the response."""
+    """An ASGI middleware that adds the fields of all limits that decided about a request to its response."""
 
     def __init__(self, app: App, functions: Sequence[object]) -> None:
         self.app = app
@@ -272,7 +272,10 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
 
 
 def _depends(dependant: Any, on: object) -> bool:
-    """Whether a route or a dependency depends on `on`, directly or not, by FastAPI's own record of it."""
+    """Returns whether a route or a dependency depends on the function `on`, directly or not.
+
+    `dependant` is FastAPI's own record of the route or the dependency.
+    """
     below = getattr(dependant, "dependencies", None) or ()
     return any(each.call is on or _depends(each, on) for each in below)
 
@@ -299,7 +302,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
 
 
 class _DependencyAsk:
-    """Decides by one rule for each request of a dependency."""
+    """Decides about requests by one rule, for a FastAPI dependency."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard
@@ -313,7 +316,7 @@ class _DependencyAsk:
         """The dependency object that the routes have."""
 
     def _routes(self, app: object) -> list[Route] | None:
-        """Returns the routes of an application that depend on this rule; None if no route is known to."""
+        """Returns the routes of an application that depend on this rule; None if no such route is found."""
         routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
@@ -338,7 +341,11 @@ class _DependencyAsk:
     async def _check(
         self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[FoundKey] | None
     ) -> Outcome:
-        """Decides about a request. `outcome` is the decision, if there is one, or the keys that were found, or None."""
+        """Decides about a request.
+
+        `outcome` is the decision if it is made already, the keys found so far if the guard must still decide, and None
+        otherwise.
+        """
         scope: Any = connection.scope
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
@@ -352,7 +359,11 @@ class _DependencyAsk:
         return self._entered(outcome, scope, response)
 
     def _entered(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
-        """Adds an outcome to the response, or refuses the request. Raises as `check` does."""
+        """Adds an outcome to the response and returns the outcome; if it refuses, raises an error instead.
+
+        The error is TooManyRequests, or for a websocket WebSocketException. Raises InvalidSetting for costs that can
+        only be settled after `Limits.install`.
+        """
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:
             decided.add(outcome)

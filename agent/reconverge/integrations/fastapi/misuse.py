@@ -33,7 +33,10 @@ class Dependency:
         vars(self)["__call__"] = ask  # FastAPI looks here whether it must be awaited
 
     def __call__(self, connection: Any, response: Any = None, **found: Any) -> Awaitable[Outcome]:
-        """Decides about a request. Named parameters make the call twice as fast."""
+        """Decides about a request; `found` holds the value of the dependency that returns its key, if there is one.
+
+        The named parameters make the call twice as fast.
+        """
         if not hasattr(connection, "scope"):
             raise InvalidSetting("limits", connection, f"in FastAPI, a limit is a dependency, not a decorator; {WRITE}")
         return self._ask(connection, response, **found) if found else self._ask(connection, response)

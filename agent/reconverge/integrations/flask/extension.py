@@ -96,7 +96,7 @@ _ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: To
 
 @dataclass(slots=True)
 class _ViewMark:
-    """The marks that decorators have put on a view or a blueprint."""
+    """The limits and the exemption that decorators have stored at a view or a blueprint."""
 
     rules: list[Declared] = field(default_factory=list[Declared])
     exempt: bool = False
@@ -290,7 +290,10 @@ class Limits:
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
-        """Returns rules that must all admit a request: one for the fixed limits, and one for each function."""
+        """Declares rules for `limits`, which must all admit a request.
+
+        One rule has all limit strings and `Limit` objects; each function or limiter gets a rule of its own.
+        """
         each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
@@ -382,7 +385,10 @@ class Limits:
             self._go_on(self.guard.check(request, rules))
 
     def _check_further(self, rules: Sequence[Declared], found: Outcome | list[FoundKey]) -> None:
-        """Does the same as `_check`, after the environment has yielded a decision or some keys."""
+        """Checks the current request as `_check` does, with results from its WSGI environment.
+
+        `found` is the decision, or the keys that were found if the guard must still decide.
+        """
         if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
             found = self.guard.check_further_blocking(request, rules, found)
@@ -459,14 +465,17 @@ class Limits:
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Connects to the end of requests, the current one included, at first need, as few applications settle."""
+        """Connects `_teardown` to the end of the application's requests, the current request included.
+
+        This is done when costs must be settled for the first time, because most applications settle none.
+        """
         app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if app in self._apps and app not in self._settling:
             flask.request_tearing_down.connect(self._teardown, app)  # harmless if another thread has done it already
             self._settling.append(app)
 
     def _teardown(self, _app: flask.Flask, **_: Any) -> None:
-        """Settles outcomes that got no response, because something has failed. For a stream, Flask calls this twice."""
+        """Settles the costs of a request that failed and got no response. Flask calls this twice for a stream."""
         environment = current_request().environ
         unsettled = [outcome for outcome in environment.get(OUTCOMES, ()) if outcome.unsettled]
         if unsettled and ANSWERED not in environment:
@@ -480,7 +489,10 @@ def _mark_of(view: object) -> _ViewMark | None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Wraps a function of Flask's response, if callable; without a response, the result is `failed`."""
+    """Wraps a function of a response so that it gets Flask's own response; returns any other value unchanged.
+
+    `failed` is the result if the request got no response.
+    """
     if not callable(function):
         return function
     return lambda ended: failed if ended.raw is None else function(ended.raw)

@@ -1,7 +1,8 @@
 """Reads Flask-Limiter's settings, such as `RATELIMIT_DEFAULT`, from an application's configuration.
 
-Some are used, with the same meaning. Each of the others raises an error that says what to write instead: a setting
-without effect would leave an application with fewer limits than its configuration declares.
+Some of these settings are used, with the same meaning. Any other setting of Flask-Limiter raises an error, which shows
+the code to write instead: a setting without effect would leave an application with fewer limits than its configuration
+declares.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that are used. Raises InvalidSetting for any other of Flask-Limiter's, or a misspelt one."""
+    """Returns the settings of Flask-Limiter that are used. Raises InvalidSetting for its others, and misspelt ones."""
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue

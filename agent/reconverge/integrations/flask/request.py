@@ -24,7 +24,7 @@ def user_now(environment: Mapping[str, Any]) -> object:
 
 
 class FlaskRequest(WsgiRequest):
-    """A `Request` made of Flask's own request, which is `raw`."""
+    """Adapts Flask's own request, kept as `raw`, to the interface `Request` that limits read."""
 
     __slots__ = ("_request",)
 
@@ -55,7 +55,7 @@ class FlaskRequest(WsgiRequest):
         return self._request.view_args or {}
 
     def __getattr__(self, name: str) -> Any:
-        """Returns an attribute of Flask's own request. Raises AttributeError, which lists those of a request."""
+        """Returns an attribute of Flask's own request. Raises AttributeError, which lists the known attributes."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and the attributes of Flask's own request")

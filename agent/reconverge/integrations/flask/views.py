@@ -34,7 +34,7 @@ def checked_app(app: object) -> flask.Flask:
 
 
 def check_view(view: object, word: str) -> None:
-    """Raises InvalidSetting for an object that is not a view, a class of views or a blueprint."""
+    """Raises InvalidSetting unless `view` is a view, a class of views or a blueprint; `word` names the decorator."""
     if isinstance(view, flask.Flask):
         raise InvalidSetting("view", view, "is an application; use default_limits= for all of its views")
     if inspect.isclass(view) and not issubclass(view, flask.views.View):

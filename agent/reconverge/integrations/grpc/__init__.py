@@ -1,4 +1,4 @@
-"""Limits in gRPC servers."""
+"""Exports the rate limits for gRPC servers."""
 
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,

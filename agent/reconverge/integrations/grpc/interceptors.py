@@ -110,7 +110,11 @@ class Interceptor:
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler so that each call is checked first, in a function of the same kind, which gRPC depends on."""
+        """Wraps a handler so that each call is checked first.
+
+        The wrapper is the same kind of function as the handler (plain, generator, coroutine), because gRPC depends on
+        it.
+        """
         kinds = (self._stream_slowly, self._answer_slowly, self._stream, self._answer)
         return _alike(behavior, *(functools.partial(each, behavior, details) for each in kinds), streams=streams)
 
@@ -186,7 +190,10 @@ class Interceptor:
 
 
 def _alike(behavior: Any, stream_slowly: Any, answer_slowly: Any, stream: Any, answer: Any, *, streams: bool) -> Any:
-    """Returns the wrapper that is of the same kind as a handler, with the handler's name."""
+    """Returns the one of four wrappers that is the same kind of function as the handler `behavior`, with its name.
+
+    `streams` means that the handler streams its responses.
+    """
     wrapper = answer
     if inspect.isasyncgenfunction(behavior):
         wrapper = stream_slowly
@@ -238,7 +245,10 @@ class _CountedCall:
         return getattr(self._context, name)
 
     def all(self, messages: Any) -> Iterator[Any]:
-        """Yields the client's messages; _TooMany over the limit ends the call even if the handler catches it."""
+        """Yields the client's messages; raises _TooMany for a message over the limit.
+
+        The call then ends with the status of a refusal, even if the handler catches the error.
+        """
         for message in messages:
             outcome = self._guard.check(self._request, self._rules)
             outcome.finish(Response(200))
@@ -250,12 +260,12 @@ class _CountedCall:
             yield message
 
     async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
-        """Yields the client's messages. Aborts the call over the limit."""
+        """Yields the client's messages. Aborts the call at a message over the limit."""
         async for message in messages:
             yield await self._count(message)
 
     async def read(self) -> Any:
-        """Returns the client's next message, as gRPC's context does. Aborts the call over the limit."""
+        """Returns the client's next message, as gRPC's context does. Aborts the call if it is over the limit."""
         message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
         return message if message is aio.EOF else await self._count(message)
 

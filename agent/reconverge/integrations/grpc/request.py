@@ -15,7 +15,7 @@ Context: TypeAlias = Any
 
 
 class GrpcRequest(Located):
-    """A `Request` made of a gRPC call; `raw` is its context, and `user` the peer's first identity, if any."""
+    """Adapts a gRPC call to the interface `Request`; `raw` is its context, `user` the peer's first identity, if any."""
 
     __slots__ = ("_metadata", "method", "raw")
 

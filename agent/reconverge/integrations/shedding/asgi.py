@@ -168,7 +168,7 @@ class LoadSheddingMiddleware:
 
 
 class _Exchange:
-    """One request and its response, and the state of its admission meanwhile."""
+    """One request with its response, and the admission that load shedding has given it."""
 
     # Made without a constructor: every request makes one, and this takes half the time.
 
@@ -226,7 +226,7 @@ class _Exchange:
         return {"type": GONE}
 
     def _listen(self) -> None:
-        """Makes the request step aside, because more of its body has to be waited for."""
+        """Frees the slot of the request while it waits for more of its body."""
         task = asyncio.current_task()
         if self.listener is None and not self.status and (task is self.task or not self.front.works_beside):
             self.listener = task

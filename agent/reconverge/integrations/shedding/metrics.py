@@ -1,4 +1,7 @@
-"""The metrics of a stack, for any collector. Their only labels are layers, classes, results and readings, all few."""
+"""The metrics of a load-shedding stack, for any collector.
+
+Their only labels are layers, classes, results and readings, of which there are few.
+"""
 
 from __future__ import annotations
 

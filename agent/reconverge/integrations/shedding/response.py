@@ -147,7 +147,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """A stand-in for a table or for slots that do not exist."""
+    """Stands in for a table of counts or for slots if the fast path has no layer with these."""
 
     limit = 0
 
@@ -156,14 +156,14 @@ _NOTHING: Final = _Nothing()
 
 
 class Counting(Protocol):
-    """A table that counts by one quota."""
+    """A table of counts by key, for one quota."""
 
     limit: Limit
     """The quota, which may change."""
 
 
 class _Prepared:
-    """The constant part of the fields for requests on the fast path, until a limit changes."""
+    """The constant part of the response fields for the fast path; valid until the quota or the slot limit changes."""
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
@@ -210,7 +210,7 @@ def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """Returns a response without its quota: the fields, the body, and the fields as pairs of bytes.
+    """Returns the fields, the body, and the fields as pairs of bytes of a refusal, all without the refusing quota.
 
     The result is cached and must not be changed: an overloaded service sends thousands of equal refusals a second.
     """
@@ -225,7 +225,7 @@ def _said(
 
 
 def _quota_fields(refusal: ShedRefusal) -> Fields:
-    """Returns the fields of the quota that has refused; empty if another kind of layer has."""
+    """Returns the response fields of the quota that has refused; empty if the refusing layer has no quota."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
@@ -239,7 +239,7 @@ def _concurrent(name: str, limit: int) -> tuple[str, str]:
 
 
 class Deciding:
-    """Asks a stack about an application's requests; if a function of the application fails, its request goes on."""
+    """Asks a stack to admit an application's requests; if a function of the application fails, its request goes on."""
 
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):
@@ -259,7 +259,10 @@ class Deciding:
         self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
 
     def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
-        """Returns the stack's admission of a request; None if a function failed, so that the request goes on."""
+        """Returns the stack's admission of a request; None if a function failed, so that the request goes on.
+
+        `field` is the value of the header field that may name the request's class.
+        """
         try:
             rank = self.stack.classes.rank_of(request, method, field)
             if self._key_func is None:

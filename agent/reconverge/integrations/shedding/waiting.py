@@ -1,4 +1,4 @@
-"""Requests that wait without working: an await that has to wait, and waits that an application declares."""
+"""Frees the slots of requests that wait without working: for a value, or for as long as the application declares."""
 
 from __future__ import annotations
 

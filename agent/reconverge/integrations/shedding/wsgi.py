@@ -60,8 +60,7 @@ class WsgiLoadSheddingMiddleware:
         app: the application.
         stack: the layers. Give either this or `workers`.
         workers: how many requests this process serves at once; makes a stack of adaptive concurrency and a worker
-            shedder
-            that measures how many workers are busy.
+            shedder that measures how many workers are busy.
         key_func: returns the key that a `RequestRate` layer counts by, from the WSGI environment.
         fields: whether responses to admitted requests show the rest of the limits, in the fields of
             draft-ietf-httpapi-ratelimit.
@@ -139,7 +138,10 @@ class _StartingShed:
 
 
 def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begun: bool = True, **named: Any) -> Any:
-    """Calls a function that waits for the client, while the request has stepped aside; `begun` as in `step_aside`."""
+    """Calls `wait`, a function that waits for the client, and frees the request's slot meanwhile.
+
+    `begun` is False while the body of the request is being read, as in `Admission.step_aside`.
+    """
     admission.step_aside(begun=begun)
     try:
         return wait(*arguments, **named)
@@ -148,7 +150,7 @@ def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begu
 
 
 class _Input:
-    """The body of a request, which steps aside during each read; other attributes are those of the server's body."""
+    """Wraps a request's body to free the request's slot during each read; other attributes are those of the body."""
 
     def __init__(self, own: Any, admission: Admission) -> None:
         self._own = own

@@ -108,7 +108,7 @@ class TooManyTiers(ReconvergeError):
 
 
 class NoTier(ReconvergeError):
-    """Raised when the limit of a request is unknown, and the rule has returned none before that could be used."""
+    """Raised when the limit of a request is unknown, and the rule has returned no limit earlier to use instead."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the function of rule {name!r} has returned no limit for the request, nor for any before")
@@ -153,9 +153,9 @@ class Claim:
 class Declared:
     """A rule that a guard has declared, ready to decide about requests.
 
-    If a function of the application fails or returns an unusable value, the request is not unlimited for that: often
-    the client's data make the function fail, so the client could choose this. A value on the safe side replaces the
-    result, and the limit applies; see `claim`.
+    A request is limited even if a function of the application fails or returns an unusable value: often the client's
+    data make the function fail, so a client could otherwise choose to be unlimited. A value on the safe side replaces
+    the result, and the limit applies; see `claim`.
 
     Raises:
         InvalidSetting: a value is invalid, or a cost that is the same for all requests exceeds the quota.
@@ -205,9 +205,10 @@ class Declared:
 
     @property
     def only_limiter(self) -> RateLimiter | None:
-        """Returns the rule's limiter if the rule always uses this one and needs only a plain key function; else None.
+        """Returns the rule's limiter, if it is always the same, and a decision calls at most a plain key function.
 
-        Then no part of the decision depends on a response, or on a function that may have to be awaited.
+        Then no part of the decision depends on a response, or on a function that may have to be awaited. Returns None
+        otherwise.
         """
         rule = self.rule
         plain = (
@@ -252,7 +253,10 @@ class Declared:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Whether the rule applies to a request; also if its router fails. Raises the errors that `mend` raises."""
+        """Returns whether the rule applies to a request; True, too, if a router fails when it resolves the path.
+
+        `mend` is called with the router's error, and may raise it again.
+        """
         try:
             return self.is_about(request)
         except Exception as error:  # noqa: BLE001  # the error of a router
@@ -268,9 +272,8 @@ class Declared:
     def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
         """Calls the rule's functions and returns the request's claim; None if the request is not limited.
 
-        Raises NoKey, NoTier, and `mend`'s errors.
-
-        `found` is the result of the key function, if it was called already.
+        `found` is the result of the key function, if it was called already. `mend` is called with each failure of a
+        function, and may raise the error again. Raises NoKey, NoTier, and the errors of `mend`.
 
         If a function fails, its result is replaced: a key by the request's address, unless the rule refuses requests
         without a key or counts them together; a limit by the strictest one that the function has returned so far; a
@@ -339,7 +342,11 @@ class Declared:
         return claims
 
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
-        """Returns a customer's contract; while it is fetched, a request waits as for the hub in doubt."""
+        """Returns a customer's contract.
+
+        If the contract must be fetched from the hub first, the request waits for at most as long as it may ask the hub
+        in doubt.
+        """
         standing = contracts.standing(customer)
         if not standing.pending:
             return standing
@@ -371,7 +378,10 @@ class Declared:
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
-        """Returns the further facts of a request. All requests without a fact are counted together."""
+        """Returns the facts of a request by which contracts count, besides the customer, such as its user.
+
+        All requests without a certain fact are counted together.
+        """
         facts = dict[str, str]()
         for name, function in self._facts.items():
             try:
@@ -456,7 +466,10 @@ class Declared:
         return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
-        """Returns the rule, setting and function that failed, by what happens to the request, for messages."""
+        """Returns text for log messages: the name of the rule, and the setting and the function that failed.
+
+        `becomes` is the fate of the request after the failure, which shows the setting.
+        """
         what = BLAMED.get(becomes)
         if what is None:
             return self.name

@@ -36,7 +36,10 @@ def checked_cost(cost: object) -> int:
 
 
 def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
-    """Returns the price of a request. `said` is a number of requests of the method's kind, or another kind."""
+    """Returns the price of a request.
+
+    `said` is the cost by the rule: the name of a kind, or a number, which multiplies the price of the method's kind.
+    """
     tables = _tables(limiter)
     if not tables:
         if isinstance(said, str):
@@ -57,7 +60,10 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
 
 
 def check_fixed(limiter: Limiter, said: object, what: str) -> None:
-    """Raises InvalidSetting for a cost, the setting `what`, that is never admitted, or a kind without a price."""
+    """Raises InvalidSetting for a fixed cost that the limit never admits, or a kind for which it has no price.
+
+    `said` is the cost or the kind, and `what` is the name of the setting.
+    """
     tables = _tables(limiter)
     kinds = sorted({kind for table in tables for kind in table})
     if isinstance(said, str):
@@ -84,7 +90,10 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
 
 
 def check_of_call(limiter: Limiter, said: object, what: str) -> None:
-    """Checks the fixed cost of calls of a function, which have no method, as `check_fixed` does."""
+    """Raises InvalidSetting for an unusable fixed cost of a function's calls, as `check_fixed` does for requests.
+
+    Calls have no method, so a cost as a number needs a price for the kind `*` if the limit has `costs`.
+    """
     if isinstance(said, int) and _tables(limiter) and any(ANY_KIND not in table for table in _tables(limiter)):
         known = ", ".join(sorted({kind for table in _tables(limiter) for kind in table}))
         problem = (

@@ -34,7 +34,11 @@ class Failures:
         self._logged = LoggedOnce(KINDS_MAX)
 
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
-        """Counts a failure, and logs each kind once, then one a minute; `goes` replaces the usual fate in the log."""
+        """Counts a failure, and logs each kind of failure once, then one failure a minute.
+
+        `name` is the part that failed. `goes` is the fate of the request for the log message, if it is not the usual
+        one.
+        """
         now_ns = self._now_ns()
         kind = type(error).__name__
         known = kind in self._counts or len(self._counts) < KINDS_MAX
@@ -67,7 +71,7 @@ class Unbreakable:
 
     @property
     def bugs(self) -> int:
-        """Returns the number of unexpected errors in these methods, which the requests survived."""
+        """Returns the number of unexpected errors in methods with `goes_on`; the requests went on regardless."""
         return self.failures.total
 
 

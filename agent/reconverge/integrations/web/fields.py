@@ -100,7 +100,7 @@ def retry_after_of(*refusing: Decision) -> int | None:
 
 @lru_cache(maxsize=1024)
 def sf_string(text: str) -> str:
-    """Returns `text` as a String of RFC 9651; other characters are written as %XX of their UTF-8 bytes."""
+    """Returns `text` as a String of RFC 9651; characters outside of printable ASCII become %XX of their UTF-8 bytes."""
     escaped: list[str] = []
     for character in text:
         if character in '"\\':
@@ -127,7 +127,7 @@ class PolicyField:
 
 
 class Binding(PolicyField):
-    """The `ietf-11` fields for the quotas of one limit, if the quota `name` is the binding one."""
+    """The `ietf-11` fields for the quotas of one limit; the quota `name` comes first: it refuses, or has least left."""
 
     __slots__ = ("binding", "name", "service", "slots")
 
@@ -144,7 +144,7 @@ class Binding(PolicyField):
 
 @lru_cache(maxsize=1024)
 def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
-    """Returns the cached `Binding` for these quotas, if the quota `name` is the binding one."""
+    """Returns the cached `Binding` for these quotas; the quota `name` comes first: it refuses, or has least left."""
     return Binding(name, dict(quotas))
 
 

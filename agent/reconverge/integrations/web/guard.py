@@ -189,8 +189,7 @@ class Guard:
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts with
-                another
-                meter than the guard's.
+                another meter than the guard's.
         """
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
@@ -220,10 +219,10 @@ class Guard:
         return name
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
-        """Returns a pipeline for requests to which all these rules apply; None if `_steps` must decide.
+        """Returns a pipeline, the fast path for requests to which all these rules apply; None if they have none.
 
-        `finders` makes functions that find a rule's keys in a raw request instead of a `Request`. The pipeline must not
-        be used while there are request filters (`filters`), or the guard is switched off (`enabled`).
+        `finders` makes functions that find a rule's keys in a framework's own request instead of a `Request`. The
+        pipeline must not be used while there are request filters (`filters`), or the guard is switched off (`enabled`).
         """
         compiled = [self._compiled[rule] for rule in rules if rule in self._compiled]
         if not compiled or len(compiled) < len(rules) or not decide_together(compiled):
@@ -237,7 +236,7 @@ class Guard:
         return Pipeline(self, compiled, known) if len(known) == len(rules) else None
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[FoundKey]:
-        """Returns the outcome, if a pipeline can decide; else the keys that were found, for `check_further`."""
+        """Returns the outcome if the fast path can decide; else the keys that it has found, for `check_further`."""
         if self.filters or not self.enabled:
             return []
         only = rules[0] if len(rules) == 1 and rules[0].is_about_all else None
@@ -261,14 +260,14 @@ class Guard:
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decides about a request without an event loop. Charges all limits, or none if any of them refuses.
 
-        In doubt it waits on this thread, but never on a thread that runs an event loop. Raises only exceptions in
-        `passes`.
+        If memory is not certain, asks the hub and waits on this thread, but never on a thread that runs an event loop.
+        Raises only exceptions in `passes`.
         """
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
     def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Does the same as `check`, after a pipeline has found keys but no outcome."""
+        """Decides as `check` does, if the fast path cannot; `found` has the keys that the fast path has found."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
@@ -287,7 +286,7 @@ class Guard:
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
     async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Does the same as `check_async`, after a pipeline has found keys but no outcome."""
+        """Decides as `check_async` does, if the fast path cannot; `found` has the keys that the fast path has found."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
@@ -487,7 +486,7 @@ class Guard:
         return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
 
     def _looked_at(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns rulings from tests of the limits, without charges."""
+        """Tests the limits of these claims without charging anything, and returns their rulings."""
         rulings: list[Ruling] = []
         for claim in claims:
             ruling = yield from self._ruling(claim, None)
@@ -515,7 +514,10 @@ class Guard:
     def _ruled(
         cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
     ) -> Ruling:
-        """Returns a ruling from a limit's decision, adjusted for the client's response."""
+        """Returns a ruling with a limit's decision.
+
+        A refusal gets the wait and the remaining quota for a client whose next request may reach any node.
+        """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
             decision = cls.decision_for_clients(decision, limiter, key, cost, kind)
@@ -523,7 +525,7 @@ class Guard:
 
     @staticmethod
     def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal as it is sent to a client that may meet any node next."""
+        """Returns a refusal with the wait and the rest for a client whose next request may reach any node."""
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
@@ -531,7 +533,10 @@ class Guard:
 
     @staticmethod
     def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
-        """Charges one limit, after asking the hub if in doubt. Returns the decision, and what must be settled later."""
+        """Charges one limit, after asking the hub if memory is not certain.
+
+        Returns the decision, and the reservation or slot that must be settled later.
+        """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.control.borrows
         within_s = claim.declared.within_s if patience.waits else 0.0
@@ -571,7 +576,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns the rulings of rules in shadow for a request that goes on."""
+        """Returns the rulings of rules in shadow, which count but never refuse, about a request that goes on."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -627,7 +632,7 @@ class Guard:
             return []
 
     def failed(self, error: Exception, name: str) -> None:
-        """Counts an error, and logs it unless another was logged within the last minute."""
+        """Counts an error, and logs it if its kind is new or no error was logged within the last minute."""
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:

@@ -55,7 +55,7 @@ class Queueing(Protocol):
 
 
 class HeldSlot:
-    """A slot, or its refusal, with the interface of a `Reservation`."""
+    """A slot that a request holds, or the refusal of a slot, with the interface of a `Reservation`."""
 
     __slots__ = ("_slot", "_tell", "decision")
 
@@ -67,7 +67,10 @@ class HeldSlot:
         self.decision: Decision = decision
 
     def settle(self, actual: int) -> None:
-        """Returns the slot. 0 means that the request does not go on, so a meter counts nothing for it."""
+        """Returns the slot to its limit.
+
+        If `actual` is 0, the request does not go on, and a meter counts nothing for it.
+        """
         cost, tell = self._slot.cost, self._tell
         self._slot.release()
         if actual == 0 and cost > 0 and tell is not None:
@@ -96,9 +99,10 @@ def slot_for(
     blocking: bool,
     waits: bool = True,
 ) -> Generator[Any, Any, HeldSlot]:
-    """Takes a slot for a request, after waiting for one if the rule allows that. Yields the things to await.
+    """Takes a slot for a request, and first waits for one if the rule allows that.
 
-    It only waits if `waits` is True, and never on a thread that runs an event loop.
+    It only waits if `waits` is True, and never on a thread that runs an event loop. Unless `blocking` is True, this
+    generator yields the awaitable of the slot.
 
     Raises:
         CostExceedsQuota: the cost is more slots than the limit has.

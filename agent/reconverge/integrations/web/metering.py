@@ -82,7 +82,7 @@ class Metering:
         self._failed = failed
 
     def counted(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> Outcome:
-        """Counts an outcome and returns it. Never raises an error."""
+        """Counts a request in the meter by its outcome, and returns the outcome. Never raises an error."""
         try:
             self._count(request, claims, outcome)
         except Exception as error:  # noqa: BLE001  # see the head of the file
@@ -90,7 +90,7 @@ class Metering:
         return outcome
 
     def amend(self, each: Counted, route: str, cost: int, *, requests: int = 0, refused: int = 0) -> None:
-        """Counts a correction. Never raises an error."""
+        """Counts a later correction of the charge `each` in the meter. Never raises an error."""
         try:
             self.meter.amend(each.identity, each.limit, route, cost=cost, requests=requests, refused=refused)
         except Exception as error:  # noqa: BLE001  # see the head of the file
@@ -152,7 +152,10 @@ def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | 
 
 
 def fit_to_count(identity: str) -> str:
-    """Returns an identity in a form that a meter can count: one with NUL cannot be a customer's."""
+    """Returns an identity in a form that a meter can count.
+
+    An identity with a NUL character, which no customer can have, becomes the common identity OTHERS.
+    """
     return OTHERS if "\0" in identity else identity
 
 

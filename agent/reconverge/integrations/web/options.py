@@ -23,7 +23,7 @@ from reconverge.integrations.web.request.keys import takes, waits
 
 
 class CommonSettings(TypedDict, total=False):
-    """The settings of `Guard` besides `agent` and `key_func`, for classes that pass them on."""
+    """The keyword arguments of `Guard` besides `agent` and `key_func`, for classes that accept the same ones."""
 
     missing: str
     dialect: str | Sequence[str]
@@ -40,7 +40,7 @@ class CommonSettings(TypedDict, total=False):
 
 
 class GuardSettings(CommonSettings, total=False):
-    """The settings of `Guard`, for classes that pass them on."""
+    """The keyword arguments of `Guard`, for classes that accept the same ones."""
 
     agent: Agent | str | None
     key_func: KeyFunction
@@ -131,12 +131,18 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
 
 
 def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
-    """Raises InvalidSetting for a WSGI application, which would fail at the first request."""
+    """Raises InvalidSetting for a WSGI application, which would fail at the first request.
+
+    `instead` is the class to use for such an application.
+    """
     if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
         raise InvalidSetting("app", app, f"is a WSGI application; wrap it in {instead}")
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
-    """Raises InvalidSetting for an ASGI application, which would fail at the first request."""
+    """Raises InvalidSetting for an ASGI application, which would fail at the first request.
+
+    `instead` is the class to use for such an application.
+    """
     if callable(app) and (waits(app) or (takes(app, 3) and not takes(app, 2))):
         raise InvalidSetting("app", app, f"is an ASGI application; wrap it in {instead}")

@@ -58,7 +58,10 @@ class Ruling:
 
     @property
     def has_charged(self) -> bool:
-        """Whether the request was charged; not so by a limit that is off, or that is in shadow and has no room."""
+        """Returns whether the limit has charged the request.
+
+        A limit that is off charges nothing, nor does a limit in shadow that has no room.
+        """
         return self.charged and has_charged(self.decision)
 
     def give_back(self) -> None:
@@ -156,11 +159,14 @@ class Outcome:
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Returns the response fields; `refused` means that the response is a refusal by another part already."""
+        """Returns the limits' response fields; `refused` means that this response is a refusal by another part."""
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies for `ietf-11`; None if the guard writes the fields, empty if there are no fields."""
+        """Returns the policies and decisions of which the `ietf-11` fields are made; empty if no fields are wanted.
+
+        Returns None if the guard must write the fields.
+        """
         return None
 
     @property
@@ -243,7 +249,10 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
-    """Adds an admitting outcome; a refusing one takes back and replaces all. Returns whether the request may go on."""
+    """Adds an outcome to the earlier outcomes of a request, if it admits the request; returns whether it does.
+
+    An outcome that refuses the request replaces all earlier ones, whose charges are given back.
+    """
     if outcomes and outcome.metered is not None:
         outcome.metered.is_about_the_same_request()
     if outcome.allowed:
@@ -258,7 +267,8 @@ def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
 class RateLimited(ReconvergeError):
     """Raised for a refused request or call, where an exception reports a refusal.
 
-    `decision` is the one with the longest wait; None if no quota has refused. `retry_after` is in seconds.
+    `decision` is the refusing decision with the longest wait; None if no quota has refused. `retry_after` is in
+    seconds.
     """
 
     def __init__(self, message: str, decision: Decision | None = None, outcome: Outcome | None = None) -> None:

@@ -203,15 +203,15 @@ class Answering(Judge, Protocol):
     def decision_for_clients(
         self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
     ) -> Decision:
-        """The decision for a client that may meet another node when it comes again."""
+        """Returns a refusal with the wait and the rest for a client whose next request may reach any node."""
         ...
 
 
 class CompiledRule:
-    """A plain rule: its limit, the cost of a request, and the texts of its quotas for responses.
+    """A rule compiled for the fast path: its limit, the cost of a request, and the texts of its quotas for responses.
 
-    The quotas may change while they are in use. `table.limit is rule.limit` means that the rule is up to date, and
-    `table.limit is rule.settled` that the rule needs no other check for a request.
+    The quotas may change while the rule is in use. If `table.limit is rule.limit`, the rule is up to date. If
+    `table.limit is rule.settled`, a request needs no further check of the rule, either.
     """
 
     __slots__ = (
@@ -249,7 +249,7 @@ class CompiledRule:
         self._take()
 
     def _take(self) -> None:
-        """Prepares everything that depends on the quotas."""
+        """Computes all values that depend on the quotas, such as the texts for responses."""
         limits = {table.name: table.limit for table in self.tables}
         self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
         self.plain = all(limit.costs is None for limit in limits.values())
@@ -278,7 +278,10 @@ class CompiledRule:
         self.keep_up()
 
     def may_decide(self, key: str) -> bool:
-        """Whether a limit that is switched on may decide here; False if the guard must continue. Charges nothing."""
+        """Returns whether the fast path may decide about `key`, if the limit is switched on. Charges nothing.
+
+        Returns False if the guard must decide.
+        """
         self.has_key()
         if not self.plain:
             return False
@@ -296,9 +299,10 @@ class CompiledRule:
         return not would.allowed and would.certain
 
     def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
-        """Returns a function that finds the key to charge; it returns `FoundKey` if the guard must continue.
+        """Returns a function that finds the key to charge in a raw request, or a `FoundKey` if the guard must decide.
 
-        `find` finds the key function's result in a raw request, and `part` the part of the key for its route or scope.
+        `find` finds the result of the key function in a raw request, and `part` the part of the key for its route or
+        scope.
         """
         declared = self.declared
 
@@ -322,7 +326,7 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> FoundKey:
-        """Returns the key function's result, recovered from the key that was made of it."""
+        """Returns the result of the key function, which is a part of `key` or all of it."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
@@ -465,7 +469,10 @@ class Pipeline:
         return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
 
     def fields(self, decisions: Sequence[Decision], *, refused: bool = False) -> Fields | None:
-        """Returns a response's fields; None if the guard must write them. `refused` means that others have refused."""
+        """Returns the response fields for decisions; None if the guard must write them.
+
+        `refused` means that another limit has refused the request.
+        """
         if not self.guard.headers_enabled:
             return []
         alone = self._alone
@@ -496,7 +503,7 @@ class Pipeline:
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
     def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[PolicyField, str] | None:
-        """Writes the `ietf-11` fields for decisions; returns None for other dialects, and if a ban binds."""
+        """Writes the `ietf-11` fields for decisions; returns None for other dialects, and for a refusal by a ban."""
         if not self.is_prepared:
             return None
         if len(decisions) > 1:
@@ -509,9 +516,9 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions from which the `ietf-11` fields are written.
+        """Returns the policies and decisions of which the `ietf-11` fields are made; empty if no fields are wanted.
 
-        None for other dialects and if a ban binds; empty if there are to be no fields.
+        Returns None for other dialects, and for a refusal by a ban.
         """
         if not self.guard.headers_enabled:
             return ()
@@ -536,7 +543,11 @@ def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int 
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
-    """Returns a compiled rule; None if it is not plain, also as `answered` by a function of the application."""
+    """Returns a rule compiled for the fast path; None if the guard must always decide by it.
+
+    That is so if the rule has functions besides a plain key function. `answered` means that a function of the
+    application answers refusals: then no rule is compiled.
+    """
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None

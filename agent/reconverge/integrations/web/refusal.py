@@ -84,7 +84,7 @@ def _usual(
 
 @lru_cache(maxsize=PROBLEMS_MAX)
 def usual_answer(status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None) -> Answer:
-    """Returns a standard refusal as ASGI needs it, without dialect fields. It is cached and must not be changed."""
+    """Returns a standard refusal as ASGI needs it, without RateLimit fields. It is cached and must not be changed."""
     _, body, length = _usual(status, violated, used_up, retry_after)
     head = [(name.lower().encode(), value.encode()) for name, value in _head(length, retry_after)]
     return status, head, body
@@ -139,7 +139,7 @@ def usual_refusal(
 
 
 def _head(length: str, retry_after: int | None) -> Fields:
-    """Returns the fields of a refusal without those of a dialect."""
+    """Returns the fields that every refusal has: the type and length of its body, and Retry-After if it is known."""
     head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", length)]
     if retry_after is not None:
         head.append((RETRY_AFTER, str(retry_after)))

@@ -154,7 +154,7 @@ class Rule:
 
     @property
     def name_room(self) -> int:
-        """Returns the number of characters that must fit after the limit's name."""
+        """Returns the number of characters to reserve after the limit's name, for the suffix of a ban."""
         return 0 if self.block_for is None else NAME_ROOM
 
     def _check_ban(self) -> None:
@@ -199,7 +199,7 @@ class Rule:
 
 
 class UnscopedSettings(TypedDict, total=False):
-    """The settings of `Rule` besides the limits and the scope, for functions that pass them on."""
+    """The keyword arguments of `Rule` besides the limits and the scope, for functions that accept the same ones."""
 
     name: str | None
     key_func: KeyFunction | None
@@ -226,7 +226,7 @@ class UnscopedSettings(TypedDict, total=False):
 
 
 class RuleSettings(UnscopedSettings, total=False):
-    """The settings of `Rule` besides the limits, for functions that pass them on."""
+    """The keyword arguments of `Rule` besides the limits, for functions that accept the same ones."""
 
     scope: str | ByRequest | None
     facts: Mapping[str, KeyFunction] | None
@@ -239,8 +239,8 @@ def _is_whole(value: object) -> bool:
 def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object = None) -> list[Rule]:
     """Returns the rules of a middleware: one for the limits of all requests together, if given, and the further ones.
 
-    `besides` are other limits. Raises InvalidSetting for a value that is not a list of rules, and if nothing is
-    limited.
+    `besides` are limits that the middleware has in addition, such as those of messages. Raises InvalidSetting for a
+    value that is not a list of rules, and if nothing is limited.
     """
     if isinstance(rules, Rule):
         raise InvalidSetting("rules", rules, "is a single Rule, not a list; write rules=[Rule(...)]")

@@ -61,9 +61,8 @@ def wrapped_in(function: Any) -> Iterator[Any]:
 class UnmatchedRules:
     """Logs a warning for each path of a rule that matches no route, once.
 
-    `failed` is called with errors, which break nothing.
-
-    `views` means that the rules are on views, and are compared with the routes of these views only.
+    `failed` is called with each error of this check, which never fails a request. `views` means that the rules are on
+    views, and are compared with the routes of these views only.
     """
 
     def __init__(
@@ -175,7 +174,10 @@ def nearest(path: str, patterns: Sequence[str]) -> str | None:
 
 
 def _segments(path: str) -> list[str]:
-    """Returns the segments of a pattern, with `{}` for values, and `*` for one with slashes and the rest."""
+    """Returns the segments of a route's pattern: `{}` stands for a value.
+
+    A value that may contain slashes ends the list, as `*`, together with all segments after it.
+    """
     deep = deep_at(path)
     if deep is not None:
         path = path[:deep].rpartition("/")[0] + BELOW

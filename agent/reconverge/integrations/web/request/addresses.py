@@ -46,11 +46,11 @@ class Addresses:
     Args:
         trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for clients of a unix
             socket. By default none is trusted, and forwarding fields are ignored.
-        header: the field that the proxies write, `X-Forwarded-For` or `Forwarded`. The other is never read: a proxy
-            that writes one passes on the other as the client wrote it.
+        header: the field that the proxies write, `X-Forwarded-For` or `Forwarded`. The other field is never read: a
+            proxy that writes one of them passes on the other as the client wrote it.
 
     Raises:
-        InvalidSetting: a network is invalid, or the header is another one.
+        InvalidSetting: a network is invalid, or the header is neither of these fields.
     """
 
     def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:

@@ -2,7 +2,7 @@
 
 A key function takes the request and returns a string, a number, a date, a UUID, an address, a path, a member of an
 enumeration, a tuple of these, or None if it finds no key. In an asynchronous framework it may be a coroutine function.
-If it raises an error, or returns a value without a text of its own, the request has no key, and this is logged.
+If it raises an error, or returns a value of any other type, the request has no key, and this is logged.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ would copy it to wrappers."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """Returns the thing that one of the library's key functions reads; None for any other function."""
+    """Returns the part of a request that a key function of this library reads; None for any other function."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
@@ -142,7 +142,10 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """Returns an authenticated user's identity, else None. Raises InvalidKey without any known attribute."""
+    """Returns the identity of an authenticated user; None without such a user.
+
+    Raises InvalidKey for a user that has none of the known attributes.
+    """
     if user is None or getattr(user, "is_authenticated", True) is False:
         return None
     if isinstance(user, str | int | UUID):
@@ -185,9 +188,10 @@ def everybody(_request: Request) -> str:
 
 
 def together(*parts: KeyFunction) -> KeyFunction:
-    """Returns a key function that combines several, as in `together(by_user, by_route)`; missing if any part is.
+    """Returns a key function that combines several, as in `together(by_user, by_route)`.
 
-    Raises InvalidSetting unless there are 1 to 16 parts, all of which can be called.
+    If any of them finds no key, neither does this function. Raises InvalidSetting unless there are 1 to 16 parts, all
+    of which can be called.
     """
     if not 1 <= len(parts) <= PARTS_MAX:
         raise InvalidSetting("parts", len(parts), f"must be 1 to {PARTS_MAX} key functions")

@@ -74,7 +74,10 @@ class RulePath:
         return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
     def is_of(self, key: str) -> bool:
-        """Whether a route with this key is at this path, or below it if the path ends in `/*`."""
+        """Returns whether a route is at this path, or below it if the path ends in `/*`.
+
+        `key` is the route's pattern without names and types, as `key_of` returns it.
+        """
         if key == self.key:
             return True
         return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
@@ -98,7 +101,7 @@ class Places:
         self._matching = self._matchers()
 
     def find(self, request: Any) -> str | None:
-        """Returns the first of the rule's paths that applies to the request, as described above; None without one."""
+        """Returns the first of the rule's paths that applies to a request, in any spelling; None if none applies."""
         read = read_path_of(request)
         if not read.is_too_long:
             for matches, found in self._matching:
@@ -181,7 +184,10 @@ def _with_fillers(path: str) -> str:
 
 
 def _filler_for(gap: re.Match[str]) -> str:
-    """Returns the filler for a value. A `{name:path}` of Starlette or FastAPI may be empty, a `<path:name>` may not."""
+    """Returns the character that replaces a value in a path, by whether the value may contain slashes or be empty.
+
+    A `{name:path}` of Starlette or FastAPI may be empty, a `<path:name>` may not.
+    """
     said = _TYPE.fullmatch(gap[0])
     if said is None:
         return _FILLER
@@ -237,7 +243,7 @@ def _forms_of_rule(path: str) -> list[str]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """Compiles a path in which fillers replace the values."""
+    """Compiles a path to a regular expression; each value in the path is replaced by one of the filler characters."""
     below = path.endswith(BELOW)
     text = path.removesuffix(BELOW).rstrip("/")
     deep = _DEEP.search(text)

@@ -73,7 +73,10 @@ class ReadPath:
         return self._forms
 
     def sought(self, request: Any, key_of: Callable[[str], str]) -> Sequence[str]:
-        """Returns the keys of routes that the router finds. Raises its error; then it is not called again."""
+        """Returns the keys of the routes that the router finds for a request; the router is called once for all rules.
+
+        If the router raises an error, this and every later call raise it.
+        """
         if self._failed is not None:
             raise self._failed.with_traceback(None)
         if self._sought is None:
