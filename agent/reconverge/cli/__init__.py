@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Ends the command as an interrupt does, so that the processes that it has started end with it."""
+    """Ends the command on SIGTERM as on Ctrl-C: after a clean-up, which also ends the processes that it has started."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would interrupt the cleaning up
     sys.exit(TERMINATED_STATUS)
 

@@ -53,7 +53,7 @@ class Deferred(NamedTuple):
 
 
 def _unwrapped(command: Any) -> Any:
-    """Returns the command with each paragraph of its help in one line, and likewise the commands in it.
+    """Puts each paragraph of the help of a command and of its subcommands on one line. Returns the command.
 
     A terminal then wraps the paragraphs; the lines of a docstring, which are longer than many terminals, would be
     broken twice.
@@ -95,7 +95,7 @@ class LazyGroup(TyperGroup):
         return list(self.deferred)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """Returns a command for lists of commands, with its summary alone; None if no command has that name."""
+        """Returns a stand-in with the name and summary of a command, for listings; None if no command has that name."""
         deferred = self.deferred.get(cmd_name)
         return None if deferred is None else TyperCommand(cmd_name, help=deferred.summary)
 
@@ -120,8 +120,8 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
     {
         "bridge": _command(
             "bridge:bridge",
-            "Lend a region's agents, whose region_share is below 1, more of their limits "
-            "while other regions need it less.",
+            "Lend a region's agents (region_share below 1) more of their limits, "
+            "while other regions need less of theirs.",
             "bridge --region a --local redis://a --wide redis://b --movable .6",
         ),
         "completion": _command(
@@ -141,7 +141,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "doctor": _command(
             "doctor.doctor:doctor",
-            "Check whether a hub suits agents with these settings, and say how to mend what does not.",
+            "Check whether a hub suits agents with these settings, and print a remedy for each problem.",
             "doctor --hub redis://localhost:6379/0 --namespace shop",
         ),
         "forget": _command(
@@ -151,7 +151,8 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "inspect": _command(
             "limits.inspect:inspect",
-            "Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.",
+            "Explain why a key is refused or not: by which limit, how much is used and left, "
+            "and when a request fits again.",
             "inspect ada --limit login=5/minute --hub redis://localhost",
         ),
         "replay": _command(
@@ -189,7 +190,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "tune": _command(
             "tune:tune",
-            "Find the longest sync interval, and the policy, that keep a bound for these numbers.",
+            "Find the longest sync interval, and the policy, that keep a bound for this limit and this load.",
             "tune --nodes 8 --limit 1000/minute --max-over 1%",
         ),
         "contracts": _group(
@@ -237,4 +238,4 @@ def options(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    """Rate limits shared by a whole fleet, decided in each process from its own memory."""
+    """Takes the options of `reconverge` that come before the name of a command, such as `--version`."""

@@ -1,4 +1,4 @@
-"""The command `reconverge bridge`: borrows parts of limits for a region, as the wide hub grants them."""
+"""The command `reconverge bridge`: borrows parts of limits for a region from the hub of all regions."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def bridge(
     loan: LoanOption = 30.0,
     timeout: Annotated[float, typer.Option(help="Seconds that one answer may take.", metavar="SECONDS")] = 2.0,
 ) -> None:
-    """Lend a region's agents, whose region_share is below 1, more of their limits while other regions need it less.
+    """Lend a region's agents (region_share below 1) more of their limits, while other regions need less of theirs.
 
-    Runs until SIGTERM or SIGINT, and then gives back what is free. A second bridge in the same region shares the work,
-    and takes over if the first one fails.
+    Runs until SIGTERM or SIGINT, and then gives back the lent parts that are not in use. A second bridge in the same
+    region shares the work, and takes over if the first one fails.
     """
     check_name(region)
     checked_namespace(namespace + WIDE)

@@ -109,9 +109,9 @@ def _serve(app: Any, host: str, port: int) -> None:
 
 
 def _recorded(path: Path | None, column: str | None) -> Recording | None:
-    """Reads the recording of requests by which changes are predicted; None without one.
+    """Reads the recording of requests with which the console predicts changes of contracts; None without a `path`.
 
-    If its times do not count from 1970, its end is taken to be now. Raises InvalidTrace and InvalidSetting.
+    If its times do not count from 1970, the recording is taken to end now. Raises InvalidTrace and InvalidSetting.
     """
     from reconverge.integrations.console.contracts import RECORDED_MAX, Recording  # noqa: PLC0415  # needs an extra
 
@@ -133,9 +133,9 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Returns the lines of `said`, each with a token, and "".
+    """Returns the lines of `said`, which name one token each, and "".
 
-    Without lines, returns a line with a new token, and the token.
+    If `said` has no lines, returns one line that names a new token, and that token.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:
@@ -153,7 +153,7 @@ class OpenConsole:
 
 
 def check_console(part: str) -> None:
-    """Raises MissingExtra if packages that a console needs are not installed; `part` needs the console."""
+    """Raises MissingExtra if a console's packages are not installed; the message names `part`, which needs them."""
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise MissingExtra(part, package, "console")
@@ -161,7 +161,7 @@ def check_console(part: str) -> None:
 
 @contextmanager
 def console_beside(hub: str, namespace: str) -> Generator[OpenConsole]:
-    """Runs a console of a namespace on a thread of this process, at a free local port. See `check_console`."""
+    """Runs a console of a namespace on a thread of this process, at a free local port, until the `with` block ends."""
     import uvicorn  # noqa: PLC0415  # it may not be installed
 
     from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # likewise

@@ -143,7 +143,7 @@ def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
 
 
 def _requests(limit: Limit, random: Random) -> list[RecordedRequest]:
-    """Returns the first minutes of the recording, and the requests of the crowd."""
+    """Returns a web site's recorded requests of some minutes, and those of a made-up crowd, which shares one key."""
     duration_s = len(PHASES) * PHASE_S * SPEED
     with as_file(files("reconverge.cli") / "access-2015.csv.gz") as path:
         recorded = without_gaps(read_trace(path, Columns(key="client")), GAP_S)
@@ -189,7 +189,7 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
 
 
 def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
-    """Returns the error that `check` raises if an extra is missing, or None; the figures need no extra."""
+    """Returns the error that `check` raises if an extra is missing, or None: the demo also runs without extras."""
     try:
         check()
     except MissingExtra as error:
@@ -198,7 +198,7 @@ def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
 
 
 def _make_directory() -> None:
-    """Makes the directory of results, before a minute is spent on them. Raises InvalidSetting."""
+    """Makes the directory of results, before the demo runs for a minute. Raises InvalidSetting if that fails."""
     try:
         DIRECTORY.mkdir(exist_ok=True)
     except OSError as error:

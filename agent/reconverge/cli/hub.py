@@ -1,4 +1,4 @@
-"""The command `reconverge hub`: shows an operator the data of a hub, and ends its wait after a loss."""
+"""The command `reconverge hub`: shows an operator the data of a hub, and ends its wait after a loss of data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def adopt(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a hub that has lost its data grant again, without waiting until all from before is over.
+    """Let a hub that has lost its data grant again, before all windows and leases from before the loss are over.
 
     Without --generation the command changes nothing: it shows the loss, and the cost of adopting it.
     """
@@ -78,7 +78,10 @@ def adopt(
 
 
 async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
-    """Looks at one shard, and adopts its loss if its data are in `named`. Returns the state of the shard for JSON."""
+    """Reads the state of one shard, and ends its wait after a loss of data if `named` names the shard's data.
+
+    Prints sentences with `tell`. Returns the state of the shard for JSON.
+    """
     data = await opened.data(shard)
     stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}
     tell(f"shard {shard}: {_shown(data)}")

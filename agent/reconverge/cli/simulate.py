@@ -148,7 +148,7 @@ def simulate(
 
     All policies get the same requests and the same faults.
 
-    Ends with status 1 if a declared bound was broken, a defect of reconverge.
+    Ends with status 1 if a declared bound was broken, which is a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
     quotas = Limit.parse_all(
@@ -184,9 +184,9 @@ def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str
 
 
 def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
-    """Returns the fleet with requests that ask, if `in_doubt` says so.
+    """Returns the fleet, in which requests in doubt wait for the hub's answer as long as `in_doubt` allows.
 
-    Raises InvalidSetting, also if none would ever ask.
+    Raises InvalidSetting, also if no request would ever wait.
     """
     within_ns = asks_within_ns(in_doubt, policies=policies, round_trip_ns=fleet.round_trip_ns)
     return replace(fleet, asks=AskSettings(within_ns)) if within_ns else fleet
@@ -216,7 +216,7 @@ def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json
 
 
 def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, object]:
-    """Returns the figures of every policy; of several quotas, in the order in which they were written."""
+    """Returns the figures of every policy; if the limit has several quotas, a list of them, in the quotas' order."""
     every = [{name: each.as_json() for name, each in figures.items()} for figures in results]
     if len(every) == 1:
         return {"policies": every[0]}

@@ -92,12 +92,12 @@ def tune(
     as_json: JsonOption = False,
     in_doubt: InDoubtOption = REFUSE,
 ) -> None:
-    """Find the longest sync interval, and the policy, that keep a bound for these numbers.
+    """Find the longest sync interval, and the policy, that keep a bound for this limit and this load.
 
-    Simulates steady traffic, crowds, nodes that come and go, and a tenfold surge, and reports the worst of them for
+    Simulates steady traffic, crowds, nodes that come and go, and a tenfold surge, and reports the worst of the four for
     each figure.
 
-    Ends with status 1 if nothing keeps the bound.
+    Ends with status 1 if no interval keeps the bound.
     """
     over_pct = percent("max_over", max_over)
     refused_pct = None if max_refused is None else percent("max_refused", max_refused)
@@ -144,7 +144,7 @@ ASKED: Final = "asked"
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
-    """Returns the column heads of the table, and a row for each option."""
+    """Returns the heads of the table and a row for each option; with `asking` also how many requests asked the hub."""
     head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
     return [head, *(_row(option)[: len(head)] for option in options)]
 

@@ -46,7 +46,10 @@ class DecidingStack(Protocol):
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Notes that this admission can no longer be finished. A finalizer calls it, so it takes no lock."""
+        """Notes an admission that its holder can no longer finish. Takes no lock, as a finalizer calls it.
+
+        Unless the request is known to be `over`, it counts as running for another second.
+        """
         ...
 
 
@@ -108,9 +111,9 @@ class Admission(Unique):
                 ticket.finish(now_ns, outcome)
 
     def step_aside(self, *, begun: bool = True) -> None:
-        """Notes that the request begins to wait for its client, which is no work of the service; `go_on` ends that.
+        """Notes that the request begins to wait for its client, which is no work of the service; `go_on` ends the wait.
 
-        A request that has not `begun` to work, because its body has not come, did not count as demand either.
+        Unless the request has `begun` to work, it also ceases to count as demand: its body may not have come yet.
         """
         self.away += 1
         if self.away == 1:
@@ -121,7 +124,10 @@ class Admission(Unique):
                     step_aside(now_ns, begun=begun)
 
     def go_on(self, *, anyway: bool = True) -> ShedRefusal | None:
-        """Ends the wait. Without `anyway`, returns the refusal if the request may not go on, which also finishes it."""
+        """Ends the wait for the client. If there is no room now, ends the request, and returns its refusal.
+
+        With `anyway` the request goes on even without room.
+        """
         self.away -= 1
         if self.away:
             return None

@@ -82,10 +82,10 @@ class TrafficClasses:
         return rank
 
     def rank_of(self, request: Any, method: str, field: str | None) -> int:
-        """Returns the place of a request's class, by the function, or else by its method and its header field.
+        """Returns the place of a request's class: by `classify`, or else by its method and its header field.
 
         A field with an unknown name is ignored, as it comes from a client. Raises InvalidSetting for an unknown name
-        that the function returns.
+        that `classify` returns.
         """
         if self.classify is not None:
             name = self.classify(request)

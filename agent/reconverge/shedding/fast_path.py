@@ -1,4 +1,4 @@
-"""A faster way through a stack of this package's own layers, each there once at most, in the usual order and on."""
+"""A faster way through a stack of this package's own layers, if all are on, in the usual order, and no two alike."""
 
 # Theory of operation.
 #
@@ -124,7 +124,7 @@ class Passage(Admission):
 
 
 class SlotOf(SlotTicket):
-    """The ticket of a passage's slot."""
+    """The ticket of the slot of a request that the fast path has admitted."""
 
     __slots__ = ("_passage",)
 
@@ -224,7 +224,10 @@ def fast_path_for(
     admitted: Sequence[Total],
     refused: Mapping[str, Sequence[Total]],
 ) -> FastPath | None:
-    """Returns the fast path through layers that are on, which adds to these counts; None if there is none."""
+    """Returns the fast path through layers that are on; None if their kinds or their order do not allow it.
+
+    The fast path adds to `admitted`, the counts by class, and to `refused`, the counts by layer and class.
+    """
     places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
     if len(places) < len(layers) or any(one >= other for one, other in pairwise(places)):
         return None

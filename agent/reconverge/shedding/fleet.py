@@ -102,7 +102,10 @@ class FleetShedder:
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
-        """Returns the refusal of a request that the limit has refused; None if it goes on, as the hub is away."""
+        """Returns the refusal of a request that the fleet's limit has refused; None if the request goes on.
+
+        A request goes on if the node is cut off from the hub and has not admitted its usual share yet.
+        """
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]
             if memory.has_room(now_ns):

@@ -91,7 +91,7 @@ class Layer(Protocol):
     """One of the layers of a stack.
 
     Promises: it never waits, and is safe to be called from several threads.
-    Does not promise: that it holds something for a request.
+    Does not promise: that it returns a ticket for each request that it admits.
 
     A layer that counts by the key of a request has an attribute `counts_by_key` that is true, so that an application
     without a function for keys gets a warning; false means that keys make no difference.
@@ -107,7 +107,7 @@ class Layer(Protocol):
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits in shadow a request that `enter` has just refused; it is counted as running where others are."""
+        """Admits in shadow a request that `enter` has just refused. A layer that counts running requests counts it."""
         ...
 
     def readings(self) -> Mapping[str, float]:

@@ -216,9 +216,9 @@ class Stack:
         return refuses
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Notes that this admission can no longer be finished; the next request does it.
+        """Notes an admission that its holder can no longer finish; the next request finishes it.
 
-        Takes no lock: a finalizer calls it.
+        Takes no lock, as a finalizer calls it.
 
         Unless the request is known to be `over`, it counts as running for another second.
         """

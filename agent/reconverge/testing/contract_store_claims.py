@@ -114,9 +114,9 @@ class ContractStoreClaims:
 
     @claim
     async def test_something_too_long_is_seen_to_be_that(self, hub: ContractHub) -> None:
-        """A payload at the bound is read whole; of a longer one, one byte more than the bound.
+        """A payload of `bytes_max` bytes is read whole; of a longer one a reader gets the first `bytes_max + 1` bytes.
 
-        Such an index can be replaced.
+        An index that is too long can be replaced.
         """
         fits, long = b"x" * BYTES_MAX, b"y" * 40 * BYTES_MAX
         for payload in (fits, long):

@@ -80,7 +80,7 @@ class SettingsStoreClaims:
 
     @claim
     async def test_something_too_long_is_seen_to_be_that(self, hub: ClosableSettingsStore) -> None:
-        """A payload at the bound is read whole; of a longer one, at least one byte more than the bound."""
+        """A payload of `bytes_max` bytes is read whole; of a longer one, at least `bytes_max + 1` bytes are read."""
         await hub.post(b"x" * BYTES_MAX, keep_s=KEEP_S)
         await self._reads(hub, b"x" * BYTES_MAX)
         await hub.post(b"y" * 40 * BYTES_MAX, keep_s=KEEP_S)

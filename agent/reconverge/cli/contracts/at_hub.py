@@ -50,9 +50,10 @@ def author_as_said(author: str) -> str:
 
 
 def ask_book(url: str, namespace: str, question: Callable[[HubBook], Awaitable[T]], *, force: bool = False) -> T:
-    """Calls the book of contracts of a namespace, at the hub of that URL. Returns the result of `question`.
+    """Opens the contracts of a namespace at the hub of that URL. Returns the result of `question` about them.
 
-    Raises HubUnavailable, UnverifiedDocument, or InvalidSetting if the hub cannot keep contracts.
+    With `force` a change also replaces contracts that cannot be read. Raises HubUnavailable, UnverifiedDocument, or
+    InvalidSetting if the hub cannot keep contracts.
     """
     secrets, minimum = secrets_as_said(), minimum_as_said()
 

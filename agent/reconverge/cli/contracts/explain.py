@@ -100,8 +100,8 @@ def reset(
 ) -> None:
     """Forget what a customer has used, on all nodes, and show its limits after that.
 
-    If a limit counts by further facts, only the counts by those of --fact are reset. A limit that counts customers
-    together is reset for all of them. Limits with a fact that --fact does not give stay as they are, with a note.
+    A limit that counts by further facts, such as a user, is reset only for the values of --fact. A limit that counts
+    customers together is reset for all of them. A limit with a fact that no --fact gives stays as it is, with a note.
     """
     facts = _facts(fact or [])
 
@@ -129,10 +129,9 @@ def reset(
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the limits whose facts are all known, and the other limits, each with its missing facts.
+    """Returns the limits that can be reset, and the other limits, each with the facts that `facts` lacks for it.
 
-    Limits on work in progress are among the others, without a missing fact: they cannot be reset, only the work can
-    end.
+    Limits on work in progress are among the other limits, without a missing fact: only the end of the work frees them.
     """
     left = dict[str, list[str]]()
     for term in counted:

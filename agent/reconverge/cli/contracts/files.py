@@ -32,9 +32,9 @@ def diff(
     after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.", metavar="FILE")],
     as_json: JsonOption = False,
 ) -> None:
-    """Print by plan and customer what the second file adds (+), leaves out (-) and changes (~).
+    """Print by plan and customer what a second file of contracts adds (+), leaves out (-) and changes (~).
 
-    Ends with status 0 if both say the same, 1 if they differ, and 2 if one of them is wrong.
+    Ends with status 0 if the two files have the same contracts, 1 if they differ, and 2 if a file is wrong.
     """
     found = differences(read_file(before), read_file(after))
     if as_json:

@@ -17,9 +17,9 @@ from reconverge.contracts.writing import table_of, table_of_customer, written_mo
 def get(
     identity: IdentityArgument, hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False
 ) -> None:
-    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and prints the terms in force.
+    """Print a customer's contract as JSON; without a contract, print the plan of unknown customers, with status 1.
 
-    With --json the terms are JSON, too: the contract is null, and the terms are those of unknown customers.
+    With --json that plan is printed as JSON, too: `contract` is null, and `unknown` names the plan.
     """
     version, document = ask_book(hub, namespace, lambda book: book.read())
     customer = document.customers.get(identity)
@@ -64,7 +64,7 @@ def history(
     most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX, metavar="N")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the last changes, the newest first: version, moment, author, customer, the text before and since."""
+    """Print the last changes, the newest first: version, moment, author, customer, and the text before and after."""
     changes = ask_book(hub, namespace, lambda book: book.history(most=most, identity=identity))
     if as_json:
         typer.echo(json.dumps([{**asdict(each), "when": written_moment(each.when)} for each in changes], indent=2))

@@ -157,7 +157,7 @@ def _rehearsed(
 
 
 def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
-    """Prints the figures as tables, without empty ones, or as JSON."""
+    """Prints the figures of a rehearsed change of contracts as JSON, or as tables, of which empty ones are left out."""
     if as_json:
         print(json.dumps(shown.as_json(), indent=2))
         return

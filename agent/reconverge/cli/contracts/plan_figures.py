@@ -1,4 +1,4 @@
-"""The figures of a rehearsed change, as tables for people and as JSON for programs."""
+"""The figures of a rehearsed change of contracts, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Shown:
         return since_beginning(moment_ns // SECOND_NS)
 
     def hour(self, effect: Effect) -> str:
-        """Returns the busiest hour of an effect, and the number of its requests, as a table shows them."""
+        """Returns the hour with most of the requests that a change affects, and their number, as a table shows them."""
         return f"{self.moment(effect.busiest_ns)} ({effect.in_busiest})"
 
     def as_json(self) -> dict[str, object]:
-        """Returns all figures, and the first customers. Moments are in the recording's own time."""
+        """Returns all figures, and the customers that the change affects most. Moments are in the recording's time."""
         outcome = self.outcome
         return {
             "requests": outcome.requests,
@@ -118,7 +118,7 @@ def totals_table(shown: Shown) -> Table:
 
 
 def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
-    """Returns a table of the first customers that a change affects, and when it does."""
+    """Returns a table of the customers that a change affects most, and of the times of the affected requests."""
     table = _table(title)
     for name in ("customer", "requests", "limit", "first", "last", "busiest hour"):
         table.add_column(name, justify="right" if name == "requests" else "left")

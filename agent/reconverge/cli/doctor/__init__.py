@@ -1,1 +1,1 @@
-"""The command `reconverge doctor`: finds the faults of a hub, and says how to mend them."""
+"""The command `reconverge doctor`: finds the faults of a hub, and prints a remedy for each."""

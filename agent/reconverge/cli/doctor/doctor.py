@@ -1,4 +1,4 @@
-"""The command `reconverge doctor`: finds the faults of a hub, and says how to mend them."""
+"""The command `reconverge doctor`: finds the faults of a hub, and prints a remedy for each."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(
     timeout: Annotated[float, typer.Option(help="The agents' exchange_timeout.", metavar="SECONDS")] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Check whether a hub suits agents with these settings, and say how to mend what does not.
+    """Check whether a hub suits agents with these settings, and print a remedy for each problem.
 
     Changes nothing that agents use. Ends with status 1 when there is a problem, and with 0 when there are only
     warnings.
@@ -123,7 +123,7 @@ def _show(console: Console, checkup: Checkup) -> None:
 
 
 def _show_remedy(console: Console, remedy: str, width: int) -> None:
-    """Prints a remedy: prose below the fact, and commands unbroken on lines of their own, to be copied."""
+    """Prints the remedy of a finding: prose in wrapped lines, and each command unbroken on a line to be copied."""
     for line in remedy.splitlines():
         if line.startswith(COMMAND):
             console.print(Text(" " * COMMAND_INDENT + _plain(line.strip()), "bold"))
@@ -137,7 +137,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Returns a text that every terminal can show; it may come from a URL or a server."""
+    """Returns a text, which may come from a server, in printable ASCII, which every terminal can show."""
     visible = "".join(letter if letter.isprintable() else " " for letter in text)
     return visible.encode("ascii", "backslashreplace").decode()
 

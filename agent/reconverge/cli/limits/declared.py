@@ -49,7 +49,7 @@ NO_HUB: Final[dict[str, Any]] = {
 
 
 class LimitsByName(NamedTuple):
-    """An agent that never starts, which has declared the limits of a command, and its namespace."""
+    """An agent that never starts and has declared the limits of a command, with the agent's namespace."""
 
     agent: Agent
     namespace: str

@@ -1,4 +1,4 @@
-"""The command `reconverge inspect`: why one key is refused in the whole fleet, by which limit, and for how long."""
+"""The command `reconverge inspect`: explains which limit refuses one key in the whole fleet, and for how long."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class KeyStanding:
         }
 
     def row(self) -> Row:
-        """Returns the row of the table."""
+        """Returns this state as a row of the command's table."""
         free = "now" if self.allowed else _wait(self)
         usage = self.usage
         return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.allowances, usage.nodes)), free)
@@ -85,7 +85,7 @@ def inspect(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.
+    """Explain why a key is refused or not: by which limit, how much is used and left, and when a request fits again.
 
     The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
     Switches are ignored: `switch` shows those that are published. For limits of contracts use `contracts explain`.
@@ -120,7 +120,10 @@ def inspect(
 
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[KeyStanding]:
-    """Returns how a key stands at the hub, under all quotas of these tables. Raises InvalidKey, HubUnavailable."""
+    """Returns the state of a key at the hub, under the quota of each of `tables`.
+
+    Raises InvalidKey, and HubUnavailable with `name` as the hub's name.
+    """
     kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)

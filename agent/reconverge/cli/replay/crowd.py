@@ -1,4 +1,4 @@
-"""The admissions of one key in a replay, by window and by phase."""
+"""The admissions of one busy key in a replay, by window and by phase: before, during and after an outage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ about one on each: the least that nodes without a hub can miss."""
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The requests and admissions of the crowd's key in one window."""
+    """One window of a crowd of clients that share one key: how many requests they made, and how many were admitted."""
 
     moment_s: float
     phase: int
@@ -41,7 +41,7 @@ class _Window:
 
 
 class Crowd:
-    """The admissions of the crowd's key, by window and by phase."""
+    """The admissions of a crowd of clients that share one key, by window and by phase of the replay."""
 
     def __init__(self, outcome: ReplayOutcome, key: str, phases: Sequence[str], phase_s: float) -> None:
         self._setup = outcome.setup
@@ -79,11 +79,11 @@ class Crowd:
         return windows
 
     def worst(self, policy_number: int, phase: int) -> int:
-        """Returns the most that a window of this phase admitted."""
+        """Returns the most requests that one window of a phase of the replay admitted, under one policy."""
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
     def usual(self, phase: int) -> dict[str, int]:
-        """Returns the admissions of this phase's median window: of the limiters without a hub, and by policy."""
+        """Returns the admissions of a phase's median window: by two kinds of limiters without a hub, and by policy."""
         windows = [window for window in self._windows if window.phase == phase]
         return {
             CENTRAL: median_low(window.central for window in windows),
@@ -94,7 +94,7 @@ class Crowd:
         }
 
     def table(self) -> Table:
-        """Returns a table with the fullest window of each phase, and the median one."""
+        """Returns a table with the admissions of the median and of the fullest window in each phase of the replay."""
         table = Table(box=None, padding=(0, 1), title="the crowd's windows, in requests", title_justify="left")
         table.add_column("", no_wrap=True)
         for name in ("limit", CENTRAL, PARTED, *self._setup.policies):

@@ -14,10 +14,7 @@ from reconverge.policies import POLICIES
 
 
 def as_figures(outcome: ReplayOutcome, judgements: list[Judgement]) -> dict[str, object]:
-    """Returns the output of `--json`: one flat object for one policy.
-
-    For several, one each by name under `policies`.
-    """
+    """Returns the output of `--json`: a flat object for one policy, or objects by policy under `policies`."""
     setup = outcome.setup
     common = {
         "nodes": setup.nodes,

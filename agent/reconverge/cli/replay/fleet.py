@@ -160,10 +160,10 @@ class _ReplayNode:
 
 @contextmanager
 def _uninterrupted() -> Generator[None]:
-    """Blocks interrupts: a process that is interrupted while it starts prints a long traceback.
+    """Blocks interrupts during a `with` block: a process that is interrupted while it starts prints a long traceback.
 
-    The new process inherits the mask, and never receives an interrupt. The mask is of this thread alone; an interrupt
-    may reach another, but is always handled in this one.
+    The new process inherits the signal mask, and never receives an interrupt. The mask applies to this thread alone:
+    another thread may receive an interrupt, but Python handles it in this one, the main thread.
     """
     interrupts: list[int] = []
 
@@ -184,7 +184,7 @@ def _uninterrupted() -> Generator[None]:
 
 @runtime_checkable
 class _LocatedRequest(Protocol):
-    """A hub that is found at another URL than the one with which it was opened."""
+    """A hub whose `url`, at which it is found, may differ from the URL with which it was opened."""
 
     @property
     def url(self) -> str: ...
@@ -330,7 +330,7 @@ def _await_readiness(nodes: list[_ReplayNode]) -> None:
 def _oversee(
     setup: Setup, nodes: list[_ReplayNode], links: Links | None, start_s: float, watch: Callable[[Progress], None]
 ) -> None:
-    """Cuts and heals the wires when it is time, until all nodes have sent their histories, or have ended."""
+    """Cuts nodes off from the hub, and connects them again, at set times, until all have sent their histories."""
     duration_s = setup.duration_s() + setup.settle_after_s / setup.speed
     cut: frozenset[int] = frozenset()
     patience = _LagPatience()

@@ -1,7 +1,7 @@
 """Judges a replay by its histories: by how much the limit was exceeded, and what a central limiter would have admitted.
 
-Every charge counts in the window, and at the time of the hub's clock, in which its own node put it. So a run is judged
-by the rule that the nodes had to keep. Excess is rounded down to whole units of cost.
+A charge counts in the window, and at the time by the hub's clock, that its node has recorded for it. So a run is judged
+by the windows that the nodes knew. Excess is rounded down to whole units of cost.
 """
 
 from __future__ import annotations

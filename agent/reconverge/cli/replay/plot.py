@@ -83,7 +83,10 @@ def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *,
 
 
 def _bound(outcome: ReplayOutcome, name: str) -> float | None:
-    """Returns the most that a window may admit by declaration; None if no bound is declared for fixed windows."""
+    """Returns the most that a window may admit under the policy `name`: the capacity and the declared bound.
+
+    None if the policy declares no bound, or if the limit has no fixed windows by the clock.
+    """
     limit, policy = outcome.setup.limit, POLICIES[name]
     if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:
         return None

@@ -55,7 +55,7 @@ class RecordedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names of a recording's columns. Without `cost` each request costs 1, without `settle` nothing on top."""
+    """The names of a recording's columns. Without `cost` a request costs 1; without `settle` no cost is added later."""
 
     key: str = SHARED_KEY
     cost: str | None = None

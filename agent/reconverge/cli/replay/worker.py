@@ -1,10 +1,9 @@
 """One node of a replayed fleet: a process that makes its part of the requests, and records its decisions.
 
-Two independent agents decide each request under each policy. The decisions of the first are judged. It returns a
-`Verdict`, which names the window of the hub's clock to which the charge belongs, and which costs many times what
-`RateLimiter.allow` does. So a second agent, with the same settings, hub and wire, decides before it by
-`RateLimiter.allow`, as in an application, and that call alone is timed. An increment in a dictionary is timed in the
-same way beside it, as the floor.
+Under each policy two independent agents, with the same settings, hub and wire, decide each request. One agent decides
+by `RateLimiter.allow`, as in an application; this call is timed, and as the floor an increment in a dictionary beside
+it. Then the other agent decides, and its decisions are judged: its call takes many times as long, as it returns a
+`Verdict`, which names the window of the hub's clock to which the charge belongs.
 """
 
 from __future__ import annotations
@@ -247,9 +246,9 @@ class _Pace:
         return SystemClock.monotonic_ns() - self._start_ns
 
     def left_s(self, moment_ns: int) -> float:
-        """Returns how many seconds to sleep towards `moment_ns` after the start, a short while at most.
+        """Returns for how many seconds to sleep until `moment_ns` after the start, NAP_S at most.
 
-        Raises _Abandoned.
+        Raises _Abandoned if the parent process has ended.
         """
         left_ns = moment_ns - self.passed_ns()
         if left_ns > 0 and self._parent.poll():  # the parent sends nothing more, so this means that it has ended
@@ -258,7 +257,7 @@ class _Pace:
 
 
 class _Requests:
-    """Makes the requests of a share, each at its time; requests that ask wait concurrently."""
+    """Makes the requests of a share, each at its time; several may wait for the hub's answer at once."""
 
     def __init__(
         self,

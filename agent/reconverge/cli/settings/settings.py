@@ -135,7 +135,10 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
 
 
 def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable[T]]) -> T:
-    """Returns a settings store's answer. Raises HubUnavailable, or InvalidSetting if the hub keeps no settings."""
+    """Opens the settings store at the hub of that URL. Returns the result of `question` about it.
+
+    Raises HubUnavailable, or InvalidSetting if the hub keeps no settings.
+    """
 
     async def ask(hub: Hub) -> T:
         if not isinstance(hub, SettingsStore):

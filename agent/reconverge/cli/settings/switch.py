@@ -95,9 +95,9 @@ def switch(
 
 
 def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -> Word | None:
-    """Returns the switch that the user has typed; None for no switch.
+    """Returns the switch that the user has typed as `word`; None for "own", which ends a switch, and without a word.
 
-    Raises InvalidSetting, also for options without it.
+    Raises InvalidSetting for an unknown word, and for --limit or --lifetime without a word.
     """
     if word is None:
         for name, value in (("--limit", limit), ("--lifetime", lifetime)):
@@ -128,9 +128,9 @@ def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
 
 
 def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
-    """Checks that nodes have reported each named limit, as others would switch nothing.
+    """Checks that nodes have reported each named limit: the switch of an unknown limit has no effect.
 
-    Raises InvalidSetting for an unknown limit; with `force` prints a warning instead.
+    Raises InvalidSetting for an unknown limit, for which `force` prints a warning instead, and for a quota's name.
     """
     for name in names:
         limit = limit_of_quota(name)

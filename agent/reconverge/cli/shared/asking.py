@@ -61,10 +61,10 @@ def advised(error: HubUnavailable, name: str) -> HubUnavailable:
 
 
 def wait_until_reported(agent: Agent, before: Sequence[SyncerStats]) -> None:
-    """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
+    """Waits until the hub has answered the reports that the agent has had to send since `before`.
 
-    `before` are the earlier exchange statistics. A shard without such a report is not waited for: it may not exchange
-    for many seconds. Raises HubUnavailable if the hub takes too long.
+    `before` are the exchange statistics of that time. A shard without such a report is not waited for: it may not
+    exchange for many seconds. Raises HubUnavailable if the hub takes too long.
     """
     wanted: dict[int, int] = {}
     # The statistics are read twice, as a report may leave between reading the sent ones and the queued ones.

@@ -55,10 +55,10 @@ def example(words: str) -> str:
 
 
 def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:
-    """Returns how long a request in doubt asks, in nanoseconds; 0 for "refuse".
+    """Returns how long a request in doubt waits for the hub's answer, in nanoseconds; 0 for "refuse".
 
-    Raises InvalidSetting, also if no request would ever ask: because the time is shorter than a round trip, or because
-    none of the policies uses allowances.
+    Raises InvalidSetting, also if no request would ever wait: because that time is not longer than a round trip, or
+    because none of the policies uses allowances.
     """
     within_ns = round(within_s(in_doubt) * SECOND_NS)
     if 0 < within_ns <= round_trip_ns:

@@ -94,7 +94,10 @@ def check_available(path: Path | None = None) -> None:
 def save(
     picture: Picture, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
 ) -> None:
-    """Draws into FILE.png, or into FILE.html with the rest. Raises InvalidSetting if the file cannot be written."""
+    """Draws a picture into FILE.png, or into FILE.html with the heading, the sentences and the table.
+
+    Raises InvalidSetting if the file cannot be written.
+    """
     try:
         if path.suffix == ".png":
             save_png(picture, path)

@@ -58,7 +58,10 @@ Watch = Callable[[str, float, float], None]
 
 @contextmanager
 def progress_shown(what: str, *columns: ProgressColumn) -> Generator[Watch]:
-    """Show the work when it begins, and then its progress; `columns` are shown between a bar and the time left."""
+    """Shows the text `what` when the work begins, and then its progress; yields the function that updates it.
+
+    `columns` are shown between the progress bar and the time left.
+    """
     console = Console(stderr=True)
     began = False
     bar = Progress(

@@ -168,10 +168,10 @@ def export(
 
 
 async def _export_once(exporter: Exporter) -> bool:
-    """Exports the usage that is due. Returns whether it was exported here.
+    """Exports the usage that is due. Returns whether this process has exported it.
 
-    An exporter that was killed has left its lease: this waits for the end of the lease, and tries again. An exporter
-    that is alive has extended its lease by then, and exports itself.
+    If another exporter has a lease, the function waits for the end of that lease, and tries again. By then a killed
+    exporter's lease is over; an exporter that is alive has extended its lease, and does the work.
     """
     run = await exporter.run()
     if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
@@ -218,7 +218,10 @@ def _shown(value: object) -> str:
 
 
 def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:
-    """Returns a ledger's answer. Raises HubUnavailable, or InvalidSetting if the hub does not add usage up."""
+    """Opens the usage ledger at the hub of that URL. Returns the result of `question` about it.
+
+    Raises HubUnavailable, or InvalidSetting if the hub does not add usage up.
+    """
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
         raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")

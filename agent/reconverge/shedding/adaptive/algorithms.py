@@ -154,9 +154,9 @@ class Aimd:
     """Additive increase, multiplicative decrease: for services that signal overload by refusals or timeouts.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
         backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
-        timeout: a round trip of more seconds counts as dropped.
+        timeout: a window whose mean round trip takes more seconds counts as a window with drops.
 
     Raises InvalidSetting for numbers out of range.
     """
@@ -220,15 +220,15 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit by a window of use; `known_ns` was the baseline before, 0 in the first window."""
+        """Moves the limit after one window; `known_ns` is the baseline before that window, 0 in the first one."""
         raise NotImplementedError
 
 
 class Vegas(Probing):
-    """Finds the limit by the length of the queue, estimated from round trips above the shortest one: for servers.
+    """Finds the limit by the length of the queue, estimated from round trips above those without a queue: for servers.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
         probe_windows: how many windows lie between two probes of the no-load round trip.
 
     Raises InvalidSetting for numbers out of range.
@@ -261,7 +261,7 @@ class Gradient2(Probing):
     """Finds the limit by the ratio of round trips to those without a queue: the default, for services of any kind.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
         tolerance: how many times as long as without a queue a round trip may be before the limit falls; at least 1.
         queue: how many requests may queue beyond those that run, while round trips are not longer than without a queue.
         smoothing: how much of the way to its new value the limit goes in one window, above 0 and up to 1.
@@ -311,7 +311,10 @@ class Fixed:
 
 
 def checked_limits(initial: object, least: object, most: object) -> tuple[float, float, float]:
-    """Returns the three numbers as floats. Raises InvalidSetting unless they are whole, in order and in range."""
+    """Returns the initial, the lowest and the highest limit as floats.
+
+    Raises InvalidSetting unless they are whole numbers, in order and in range.
+    """
     for name, value in (("min_limit", least), ("max_limit", most), ("initial", initial)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LIMIT_CEILING:
             raise InvalidSetting(name, value, f"must be a whole number from 1 to {LIMIT_CEILING}")

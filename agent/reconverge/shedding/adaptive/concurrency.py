@@ -116,7 +116,10 @@ class AdaptiveConcurrency:
             lock.release()
 
     def step_aside(self, slot: InSlot, now_ns: int, *, begun: bool) -> None:
-        """Frees the slot of a request that waits for its client; the wait does not count as part of the round trip."""
+        """Frees the slot of a request that waits for its client; the wait does not count as part of the round trip.
+
+        Unless the request has `begun` to work, it also ceases to count as demand of its class.
+        """
         slots = self.slots
         with slots.lock:
             if slot.held and slot.forks == slots.forks:
@@ -127,7 +130,10 @@ class AdaptiveConcurrency:
                     slots.unwanted(slot.rank)
 
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        """Takes a slot again after a wait for the client, with `anyway` even one too many; else may refuse."""
+        """Takes a slot again for a request that has waited for its client. Returns a refusal if no slot is free.
+
+        With `anyway` the request gets a slot even beyond the limit.
+        """
         slots = self.slots
         if not self._is_aside(slot):
             return None
@@ -187,7 +193,7 @@ class SlotTicket(Unique):
 
     @property
     def in_progress(self) -> InProgress:
-        """Returns the number of running requests when this one began, and the limit of now."""
+        """Returns the present limit, and the part of it that was free when this request last began or went on."""
         limit = self.holder.slots.limit
         return InProgress(self.holder.name, limit, max(0, limit - self.slot.in_flight))
 
@@ -205,7 +211,7 @@ class SlotTicket(Unique):
 
 
 class SlotInUse(SlotTicket):
-    """A ticket that is its own slot; see `InSlot`."""
+    """A ticket that itself holds the fields of its slot, which `InSlot` lists."""
 
     __slots__ = ("aside", "began_ns", "forks", "held", "in_flight", "rank")
 

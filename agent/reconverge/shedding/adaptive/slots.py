@@ -95,11 +95,10 @@ class RunningCount:
         self.in_flight -= 1
 
     def unwanted(self, rank: int) -> None:
-        """Takes back the demand of the last request of this class, which does not run any more.
+        """Takes back one request's demand for a slot of this class, as the request does not run any more.
 
-        The caller holds the lock.
-
-        Otherwise idle uploads that come at one moment would keep slots free that they do not need.
+        Otherwise many idle uploads at one moment would keep slots free for their class that it does not need. The
+        caller holds the lock.
         """
         self._peaks[rank] = max(self.running[rank], self._peaks[rank] - 1)
         self._left_free_max = self._most_left_free()

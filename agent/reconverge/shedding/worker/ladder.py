@@ -41,7 +41,10 @@ NOTHING: Final = 1e-3
 
 
 class Dither:
-    """Chooses a fraction of requests, `threshold` in 2**-64, evenly; counts all. Thread-safe, without a lock."""
+    """Chooses a set fraction of requests, evenly spread, and counts all requests. Thread-safe, without a lock.
+
+    `threshold` is the fraction in units of 2**-64.
+    """
 
     __slots__ = ("_numbers", "threshold")
 

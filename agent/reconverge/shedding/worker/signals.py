@@ -103,7 +103,10 @@ class LoopLag:
         """Requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
-        """Schedules a callback in the loop, from another thread, unless one is pending; returns whether it is open."""
+        """Schedules a callback in the loop, from another thread, unless one is pending.
+
+        Returns whether the loop is open. The callback reads the clock `answer_ns` when the loop runs it.
+        """
         waiting = self.backlog.waiting()
         if waiting is not None:
             self.waits(waiting)
@@ -139,16 +142,16 @@ class LoopLag:
         self._least_ns = min(self._least_ns, lag_ns)
 
     def began(self, now_ns: int) -> None:
-        """Does nothing."""
+        """Does nothing: the lag is measured by callbacks in the loop, not by the beginnings of requests."""
 
     def ended(self, now_ns: int) -> None:
-        """Does nothing."""
+        """Does nothing: the lag is measured by callbacks in the loop, not by the ends of requests."""
 
     def pressure(self, now_ns: int) -> float:
         """Returns the longest lag since the last call in parts of the target; a pending callback counts, too.
 
-        Added is the time to work off the connections in the backlog, or without a backlog a part of the shortest recent
-        lag.
+        The time to work off the connections in the backlog is added. If the kernel does not report the backlog, a
+        multiple of the shortest recent lag is added instead.
         """
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)

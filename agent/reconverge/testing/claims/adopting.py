@@ -1,4 +1,4 @@
-"""Promises of a hub that goes on after a loss by an operator's order: only for these data, and not too early.
+"""Promises of a hub that an operator orders to go on after a loss: only for the data in the order, and not too early.
 
 The claims are skipped for a hub that is not `Adoptable`.
 """
@@ -42,9 +42,9 @@ class AdoptingClaims(Trial):
         return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
-        """Returns two nodes after the hub has lost its data and learnt of it.
+        """Returns two nodes after the hub has lost its data, and has learnt of the loss.
 
-        The first holds 40 of `ada` and has used 30.
+        The first node holds an allowance of 40 for the key `ada`, and has used 30 of it.
         """
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=MONTH)
@@ -59,7 +59,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
-        """After the order the hub keeps the nodes' reports, and grants the rest of a strict limit per month again."""
+        """After an operator's order the hub keeps the nodes' reports, and grants the rest of a strict limit again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -73,7 +73,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_nothing_is_adopted_while_nodes_are_telling(self, scene: Scene) -> None:
-        """The hub refuses the order until the nodes have had time to report, to the last microsecond."""
+        """The hub refuses an order to adopt a loss until the nodes have had time to report, to the last microsecond."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         until_us = (await hub.data(0)).reports_until_us
@@ -87,7 +87,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_only_the_data_that_are_named_are_adopted(self, scene: Scene) -> None:
-        """The hub refuses an order that names other data than its own: the operator has looked at those."""
+        """The hub refuses an order to adopt a loss if the order does not name the data that the hub has now."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -99,7 +99,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_the_next_loss_is_waited_for_again(self, scene: Scene) -> None:
-        """After the next loss the hub waits again: the order was for the loss before."""
+        """After the next loss of data the hub waits again, as an order to adopt a loss is for one loss only."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -115,7 +115,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_node_from_before_an_adopted_loss_changes_nothing(self, scene: Scene) -> None:
-        """A late report from before an adopted loss makes the hub wait for that key only, and briefly."""
+        """A late report of use from before an adopted loss makes the hub wait briefly, and for that key only."""
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
         old.generation = "long gone"
@@ -131,7 +131,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_adoptions_are_counted(self, scene: Scene) -> None:
-        """The hub counts each order that it has carried out."""
+        """The hub counts each order to adopt a loss of data that it has carried out."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)
@@ -145,7 +145,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_without_data_there_is_nothing_to_adopt(self, scene: Scene) -> None:
-        """Without data the hub refuses the order, and a look at the data creates none."""
+        """A hub without data refuses an order to adopt a loss, and creates no data when an operator looks at them."""
         hub = operator(self, scene)
         await self.lose_data(scene.hub)
 

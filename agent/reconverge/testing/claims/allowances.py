@@ -86,7 +86,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_an_answer_that_was_lost_is_made_up_for_by_the_next(self, scene: Scene) -> None:
-        """An allowance whose answer was lost is not lost: the node reports what it has, and is granted the rest."""
+        """A node that has lost the answer with its allowance is granted the whole allowance in its next exchange."""
         ada = scene.voice()
         await ada.sends(ada.batch(ada.cell(need=QUOTA)))
 
@@ -117,7 +117,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_comes_free_goes_to_one_of_the_nodes_that_wait_for_it(self, scene: Scene) -> None:
-        """Free cost goes to one waiting node if equal parts were less than a request: else all would wait on."""
+        """If free cost is too little for all waiting nodes, one node is granted it: parts would fit no request."""
         ada, bob, eve = (scene.voice() for _ in range(3))
         await ada.reports(need=QUOTA)
         await ada.reports(current=QUOTA)
@@ -164,7 +164,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
-        """In a long window a node is granted its need, or a twentieth, at most: it would be lost with the node."""
+        """In long windows a node's unused allowance is at most its need, or a twentieth of the limit if more."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             ada = scene.voice(lease_us=SHORT_LEASE_US)
@@ -179,7 +179,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
-        """When a node vanishes, the other nodes can use all but its use and its small allowance, after its lease."""
+        """After a vanished node's lease, other nodes can use all of the limit but its use and its small allowance."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             for _ in range(3):

@@ -1,7 +1,7 @@
-"""Promises of a hub to nodes that ask: it grants waiting cost as far as there is room, and nothing in advance.
+"""Promises of a hub to nodes whose requests wait for its answer: it grants their cost if there is room, and no more.
 
-A hub that keeps no keys treats an ask as a large demand, and grants allowances as usual: it does not mark its answers,
-and these claims are skipped.
+A hub that never keeps a scarce key to itself treats such a request as a large demand, and grants allowances as usual.
+It does not mark its answers, and these claims are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CROWD: Final = 32
 
 
 async def voices(scene: Scene, count: int) -> list[Voice]:
-    """Returns nodes that the hub knows, and that have asked about some key. Skips the test if the hub keeps no keys."""
+    """Returns `count` new nodes that the hub knows. Skips the test if the hub never keeps a scarce key to itself."""
     them = [scene.voice() for _ in range(count)]
     for voice in them:
         await voice.says_hello()
@@ -34,7 +34,7 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
 
 
 def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
-    """Returns how much more a node that has charged `current` may charge after this answer."""
+    """Returns how much more a node that has charged `current` may charge of the limit `few` after this answer."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
     return answer.allowance - (0 if few is BUCKET else current)
 
@@ -44,7 +44,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
-        """The hub grants the waiting cost and no more, so the next node that asks is granted all the rest."""
+        """The hub grants the cost of a node's waiting requests and no more: the next node that asks gets the rest."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """When use fades in parts on several nodes, the first node that asks gets the sum, and no other."""
+        """Parts of use that fade on several nodes are granted in sum to the first node that asks, and to no other."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
@@ -117,7 +117,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_fades_of_what_was_asked_for_is_of_use_to_allowances(self, scene: Scene) -> None:
-        """Faded use can be granted as an allowance, although the node that had asked for it has not reported."""
+        """Faded use is free for other nodes' allowances, even if the node that used it has not reported since."""
         ada, bob = await voices(scene, 2)
         assert FEW == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=FEW))
         await ada.asks(of=SLIDING, waits=0, current=FEW)
@@ -130,7 +130,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_drains_of_a_bucket_is_of_use_to_all(self, scene: Scene) -> None:
-        """A bucket that several nodes have filled drains at the full rate for all; an unused grant does not."""
+        """A bucket that several nodes have filled drains at the full rate for all; an unused grant does not drain."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(BUCKET, await voice.asks(of=BUCKET, waits=1)) for voice in crowd]
         for voice in crowd[:-1]:

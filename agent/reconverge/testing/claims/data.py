@@ -21,7 +21,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_refused_batches_are_answered_with_the_generation_too(self, scene: Scene) -> None:
-        """A node that is behind learns as much as the others about what it is behind of."""
+        """The hub also names its generation in answers to a repeated batch and to a batch of a node that has left."""
         ada = scene.voice()
         hello = ada.batch()
         answer = await ada.exchanges(hello)
@@ -68,7 +68,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_allowances_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
-        """Nodes may report allowances that another hub has granted; here they sum to the capacity at most."""
+        """Nodes may report allowances that another hub has granted; this hub accepts a sum up to the capacity."""
         ada, bob = scene.voice(), scene.voice()
 
         assert 70 == (await ada.reports(allowance=70)).allowance
@@ -103,7 +103,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_a_node_that_brings_news_of_lost_data_warns_the_hub(self, scene: Scene) -> None:
-        """A report with another generation shows the hub a loss, so it waits for allowances on all keys."""
+        """A batch of another generation shows the hub a loss of data: it then grants nothing of strict limits yet."""
         strict = limit(overshoot_milli=0)
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=strict)

@@ -1,4 +1,4 @@
-"""Promises of a hub that can erase an identity: no name is left, and nothing is granted twice for it.
+"""Promises of a hub that can erase an identity: nothing names the identity any more, and no allowance is granted twice.
 
 The claims are skipped for a hub that is no `Eraser`.
 """
@@ -198,7 +198,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_all_nodes_read_an_order(self, scene: Scene) -> None:
-        """Every node reads an order once it is given; its moment is later than those of all orders before."""
+        """Every node can read the orders to erase identities; each order has a later moment than all before it."""
         hub = operator(self, scene)
         marks = [erasure_mark(name, "shop") for name in ("ada", "bob")]
         moments = [await hub.order_erasure([mark]) for mark in (*marks, marks[0])]
@@ -213,7 +213,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_an_order_ends(self, scene: Scene) -> None:
-        """An order that was kept for its time is deleted when another one is given."""
+        """An order to erase an identity is deleted after its time, when another order is given."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         scene.pass_time(KEPT_S + 1)
@@ -224,7 +224,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_there_are_so_many_orders_and_no_more(self, scene: Scene) -> None:
-        """Beyond ORDERS_MAX orders the hub deletes the oldest."""
+        """Beyond ORDERS_MAX orders to erase identities, the hub deletes the oldest orders."""
         hub = operator(self, scene)
         for first in range(0, ORDERS_MAX + 2, 1001):
             await hub.order_erasure([str(number) for number in range(first, min(first + 1001, ORDERS_MAX + 2))])
@@ -235,7 +235,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_loss_of_data_takes_the_orders_along(self, scene: Scene) -> None:
-        """The orders are lost with the rest of the hub's data."""
+        """Orders to erase identities are lost with the rest of the hub's data."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         await self.lose_data(scene.hub)
@@ -275,7 +275,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_an_account_takes_back_what_it_has_reported(self, scene: Scene) -> None:
-        """The counts of other accounts in a row stay; a row that no account has reported is gone."""
+        """An account can retract its counts of usage. Other accounts' counts stay; a row without counts is gone."""
         (hub, eraser), day = ledger(scene), today(scene)
         shard = shard_of("ada", hub.shards)
         other = UsageKey("ada", "other", "")

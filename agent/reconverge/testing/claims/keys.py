@@ -116,7 +116,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_limit_with_another_way_of_counting_is_counted_anew(self, scene: Scene) -> None:
-        """A limit with another way of counting is another cell: fixed, sliding, bucket and dated counts do not mix."""
+        """Fixed window, sliding window, bucket and sliding log are counted in different cells, so they do not mix."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=FIXED_WINDOW), current=30)
 
@@ -139,7 +139,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_the_same_cell_by_all_its_names(self, scene: Scene) -> None:
-        """Dated algorithms use the same cell, so a change from one to another forgets nothing."""
+        """Sliding log and sliding slices use the same cell, so a change from one to the other forgets nothing."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=SLIDING_LOG), current=30, previous=limit().window_us)
 

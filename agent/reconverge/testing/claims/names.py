@@ -78,7 +78,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_an_expired_nodes_allowance_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
-        """After a lease the hub grants its allowance to no other node in that window: it may have been used."""
+        """When a node's lease ends, its allowance counts as used until the window ends: the node may have used it."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         held = (await ada.reports(need=50)).allowance
         scene.pass_time(LEASE_S + INTERVAL_S)
@@ -122,7 +122,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_totals_remember_nodes_that_have_left(self, scene: Scene) -> None:
-        """The charges of a node that has left count on when its window and its lease are over."""
+        """The totals still contain the charges of a node that has left when its window and its lease are over."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
         await ada.leaves(ada.cell(of=limit(charged=10), current=10))
         await bob.exchanges(bob.batch(limits=(limit(charged=1),)))

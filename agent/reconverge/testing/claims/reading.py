@@ -81,7 +81,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_hub_without_reports_can_be_read(self, scene: Scene) -> None:
-        """All is free, and reading begins nothing: the next reader finds the same."""
+        """A hub without reports can be read: all of the limit is free, and the reading itself creates no data."""
         hub = reader(scene)
 
         reading = await reads(hub)
@@ -131,7 +131,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_what_fades_and_drains_does_so_for_readers(self, scene: Scene) -> None:
-        """A reader sees a bucket drain by half in half a window, and a sliding window's use for two windows."""
+        """A reader sees half of a bucket's quota drain in half a window, and a sliding window's use for two windows."""
         hub, ada = reader(scene), scene.voice()
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
         await ada.exchanges(
@@ -151,7 +151,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_learns_when_there_is_room_again(self, scene: Scene) -> None:
-        """At that moment one fits; a microsecond before, none does."""
+        """A reading names the moment at which a request fits again: a microsecond earlier none fits."""
         hub, ada = reader(scene), scene.voice(lease_us=8 * WINDOW_US)
         full = (BUCKET, SLIDING, LOG, LIMIT)
         await ada.exchanges(
@@ -189,7 +189,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_learns_that_the_hub_learns(self, scene: Scene) -> None:
-        """A reading during that time shows less than there may have been."""
+        """After a loss of data a reading names the moment until which it may show too little use."""
         hub, strict = reader(scene), limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict)

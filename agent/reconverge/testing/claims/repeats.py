@@ -114,7 +114,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_lifetime_totals_never_fall(self, scene: Scene) -> None:
-        """The larger of two lifetime numbers of an account counts as the newer one, from any node."""
+        """Of two lifetime totals of one account, from any of its nodes, the larger counts as the newer one."""
         ada = scene.voice(account="shared")
         await ada.exchanges(ada.batch(limits=(limit(charged=10, refunded=4),)))
         renamed = scene.voice(account="shared")
@@ -124,5 +124,5 @@ class RepeatClaims(Trial):
 
 
 async def _all_that_is_known(observer: Voice) -> tuple[CellAnswer, dict[str, Totals]]:
-    """Returns the hub's answer about the cell to another node, and the lifetime totals."""
+    """Returns the hub's answer to the node `observer` about the key of the test, and the lifetime totals."""
     return await observer.reports(), await observer.hub.totals()

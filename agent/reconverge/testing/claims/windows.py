@@ -131,7 +131,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
-        """The total of a dated limit is the sum of each node's newest report, even if a window has begun since."""
+        """Use under a sliding log is the sum of each node's newest report, even if a window has begun since."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
         assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current
@@ -142,7 +142,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_for_as_long_as_its_node_has_said(self, scene: Scene) -> None:
-        """Dated use counts until the date its node has reported, and at most one sync interval longer."""
+        """Use under a sliding log counts until the moment its node has reported, and at most a sync interval longer."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=DATED.window_us // 2)
         scene.pass_time(WINDOW_S / 2 - 1e-6)
@@ -153,7 +153,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_when_its_node_has_left(self, scene: Scene) -> None:
-        """The hub grants no other node the dated use of a node that has left, until its last date is over."""
+        """A departed node's use under a sliding log is granted to no other node until that use expires."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, need=QUOTA)
         await ada.leaves(ada.cell(of=DATED, current=QUOTA, previous=DATED.window_us // 2))
@@ -191,7 +191,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_the_demand_of_the_last_window_is_answered_in_the_next(self, scene: Scene) -> None:
-        """So that nodes can judge whether a key is calm."""
+        """An answer carries all nodes' demand in the last window, so that nodes can judge whether a key is calm."""
         for demand in (10, 20):
             demanded = (await scene.voice().reports(demand=demand)).window_demand
         assert 30 == demanded
@@ -234,7 +234,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_silent_nodes_count_as_using_all_they_hold(self, scene: Scene) -> None:
-        """An answer counts a silent node's unused allowance as `silent`: the node may be cut off, and admitting."""
+        """An answer counts a silent node's unused allowance as `silent`: the node may be cut off, and still admit."""
         ada, bob = scene.voice(), scene.voice()
         held = (await ada.reports(need=50)).allowance
         await ada.reports(current=10)

@@ -1,6 +1,6 @@
 """Promises of a hub about the slots of a limit on work in progress: a slot counts until its node releases it.
 
-No window ends and nothing fades; and the slots of a node that is gone count no more when its lease is over.
+Slots have no window, and do not fade. The slots of a node that is gone cease to count when its lease is over.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class SlotClaims(Trial):
     async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
         """Slots that a node releases are reserved for the node that has waited longest.
 
-        A node that has all slots in use is informed of that in its answer, and gets none of the slots that it releases.
-        This also holds if the waiting node asks in doubt: no end of a window would ever bring it a slot.
+        A node that has all slots in use learns from its answer how many are reserved, and is not granted them again
+        when it releases them. This also holds if the waiting node asks in doubt: no end of a window would ever bring it
+        a slot.
         """
         for slots, doubts in ((SLOTS, False), (SHORT, True)):
             ada, bob = scene.voice(), scene.voice()

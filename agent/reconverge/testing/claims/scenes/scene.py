@@ -111,8 +111,9 @@ class Voice:
     ) -> ReportedCell:
         """Returns this node's report about one key.
 
-        The node holds what it was granted, unless `allowance` is less; and it was asked for as much since the last
-        exchange as it needs, unless `asked` differs: a waiting request was asked for once, and is still needed.
+        `allowance` is the allowance that the node still holds; by default the granted one. `asked` is the cost of the
+        requests made since the last exchange, without those that still wait from before; by default the larger of
+        `need` and `ask`.
         """
         held = self.allowances.get((of.name, key), Allowances())
         epoch = self._hub_us() // of.window_us if epoch is None else epoch
@@ -192,7 +193,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> ReportedCell:
-        """Returns a report about a key that is kept at the hub; `waits` is the cost of waiting requests."""
+        """Returns a report about a key of which the hub grants no more than `waits`, the cost of waiting requests."""
         allowance = current if of.algorithm == FIXED_WINDOW else 0
         floats = of.algorithm == TOKEN_BUCKET and self.allowances.get((of.name, key), Allowances()).at_hub
         said = self.cell(
@@ -210,7 +211,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> CellAnswer:
-        """Exchanges a report about a key that is kept at the hub; see `asking`.
+        """Exchanges a report about a key of which the hub grants no more than `waits`, the cost of waiting requests.
 
         Returns the hub's answer about that key.
         """
@@ -267,7 +268,7 @@ class Scene:
     def voice(
         self, *, hub: Hub | None = None, account: str | None = None, shard: int = 0, lease_us: int = LEASE_US
     ) -> Voice:
-        """Returns a new node. It has a hub object of its own, unless `hub` is given or there can only be one."""
+        """Returns a new node, with a hub object of its own unless `hub` is given, or a hub can have one object only."""
         number = next(self._numbers)
         return Voice(
             hub or self.another_hub(),

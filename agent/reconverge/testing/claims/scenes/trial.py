@@ -59,7 +59,7 @@ class Closable(Protocol):
 
 
 def run_and_close(claim: Awaitable[None], opened: Sequence[Closable]) -> None:
-    """Runs a claim in an event loop of its own, and closes what is in `opened` by then."""
+    """Runs a claim in an event loop of its own, then closes all of `opened`, also objects that the claim has added."""
 
     async def run() -> None:
         try:
@@ -72,9 +72,9 @@ def run_and_close(claim: Awaitable[None], opened: Sequence[Closable]) -> None:
 
 
 def claims_by(run: Callable[[Any, Tried], None]) -> Callable[[Tried], Callable[[Any], None]]:
-    """Makes a decorator of a suite's claims, which turns a coroutine function into an ordinary test.
+    """Makes a decorator of a suite's claims, which turns a coroutine function into a test that needs no plugin.
 
-    So no plugin is needed to run it. `run` gets the suite and the claim, and calls the claim with what it needs.
+    `run` gets the suite and the claim, and calls the claim with its arguments, such as a new hub.
     """
 
     def claim(tried: Tried) -> Callable[[Any], None]:
