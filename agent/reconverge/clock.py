@@ -1,7 +1,7 @@
 """The one place where time comes from, and functions that convert durations.
 
-All other modules receive their moments as integers of nanoseconds, and the name says of which clock: `monotonic_ns`
-measures ages and never jumps, `wall_ns` names windows and may jump.
+All other modules receive moments as integers of nanoseconds, of one of two clocks: `monotonic_ns` measures ages and
+never jumps, `wall_ns` names windows and may jump.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks. On Linux the monotonic clock goes on while the machine is suspended.
 
-    So does the hub's clock, by which a lease ends whether its node was awake or not.
+    The hub's clock goes on, too, so a node that wakes up knows whether its lease has ended.
     """
 
     monotonic_ns = staticmethod(

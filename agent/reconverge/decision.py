@@ -1,4 +1,4 @@
-"""The decisions of a limiter, under one name for import."""
+"""Exports `Decision` and `Usage`, the results of a limiter, from the kernel."""
 
 from reconverge.kernel import Decision, Usage
 

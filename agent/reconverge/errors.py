@@ -141,7 +141,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """Raised when a contract limits work in progress, and the call used could never release the slot."""
+    """Raised when a contract limits work in progress, and the called method can neither release nor reset slots."""
 
     def __init__(self, limit: str, method: str, problem: str) -> None:
         self.limit = limit

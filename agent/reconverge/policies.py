@@ -117,8 +117,8 @@ def balanced(view: View) -> int:
 def hot_step(view: View) -> int:
     """Returns how far past its allowance a node may go on a hot key: one request, or a hundredth of the node's share.
 
-    That makes up for allowances being whole numbers. Returns 0 except in fixed windows, and before an answer has come
-    from this window, so that a crowd at its start is known.
+    The step makes up for allowances being whole numbers. It is 0 for limits without fixed windows, and at the start of
+    a window until the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -149,7 +149,7 @@ def naive(view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy: a function that returns how far a node's own use of a key may reach, and the numbers of its bound."""
+    """A policy: a function that returns how far a node's own use of a key may reach, and the settings that bound it."""
 
     name: str
     reach: Callable[[View], int]

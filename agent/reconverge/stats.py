@@ -95,8 +95,9 @@ def stats_of_limits(
 ) -> dict[str, LimitStats]:
     """Sums up the decisions about each quota. Returns them by the quota's name.
 
-    `tables` count the decisions, `boards` know what became of them under each switch, and `watch` has what exchanges
-    have found. `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
+    `tables` count the decisions. `boards` count requests that were admitted because a limit was off or in shadow, and
+    requests that asked the hub. `watch` counts findings of exchanges, such as keys that have nearly used a quota.
+    `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """
     by_table: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
@@ -143,7 +144,7 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How well an agent can decide now, with the grounds for it. True while requests can be sent to it.
+    """The state of an agent's health, and the grounds for it. True while requests can be sent to the agent's process.
 
     `ready`: the hub answers. `starting`: the agent has not exchanged yet, or the hub has not had time to answer.
     `degraded`: the hub does not answer just now, the agent has no room for further keys, or keys share one count;

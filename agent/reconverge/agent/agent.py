@@ -102,10 +102,11 @@ class Agent:
 
     Args:
         hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or
-        `memory://`. namespace: fleets with different namespaces share nothing. sync_interval: seconds between
-        exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
-            less exact; the bound does not depend on it.
-        min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
+            `memory://`.
+        namespace: fleets with different namespaces share nothing.
+        sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. A longer interval is
+            cheaper and less exact; the most that the fleet admits beyond a limit does not depend on it.
+        min_sync_interval: the fewest seconds between an exchange and an urgent one; by default a tenth of the interval.
         lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten of the windows
             of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how far a node may go beyond what it knows, for all limits without
@@ -135,15 +136,14 @@ class Agent:
         key_secret: a secret of at least 16 bytes, with which keys are hashed before the hub sees them. All nodes of the
             namespace need the same secret: nodes with different secrets count apart. By default
             `RECONVERGE_KEY_SECRET`, if set; without a secret the hub sees the keys.
-        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer. Up to twice the bound may
-            be admitted while some nodes use one hub and some the other.
+        fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer. While some nodes use
+            `hub` and some the fallback, the fleet may admit up to twice as much as at one hub.
         region_share: the fraction of every limit that the agents at this hub have for themselves. The shares of all
             regions sum to at most 1; a bridge lends the rest to regions that need it. By default 1.0, for a fleet
             without other regions.
         require_hub: whether `start`, `with agent` and `async with agent` wait for the hub's answer, as `check` does,
-        and
-            raise `HubUnavailable` without one; the agent is stopped then. The guards of web frameworks start such an
-            agent when they are made.
+            and stop the agent and raise `HubUnavailable` if no answer comes. The guards of web frameworks start such
+            an agent when they are made.
         clock: the source of time.
 
     Raises:
@@ -244,7 +244,10 @@ class Agent:
         )
 
     def _prepare_exchanges(self, parts: Parts) -> None:
-        """Makes the objects that exchange with the hub, without starting them, and registers the agent for forks."""
+        """Makes the objects that exchange with the hub, without starting them.
+
+        Registers the agent, so that it begins anew in a forked child, and sends its last reports when the process ends.
+        """
         settings = self._settings
         self._lifecycle = Lifecycle(
             parts,
@@ -392,7 +395,11 @@ class Agent:
         parents: tuple[Any, ...] | None = None,
         terms: BanTerms | None = None,
     ) -> Limiter:
-        """Declares the limiter of these quotas with the settings that limits on rates and on slots share."""
+        """Declares the limiter of these quotas with the settings that limits on rates and on slots share.
+
+        `daring` holds `policy`, `max_overshoot`, `cold_allowance` and `scarce`; `parents` are the tables of the parent,
+        and `terms` define the bans.
+        """
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
         slots = any(quota.slots for quota in quotas.values())
@@ -431,8 +438,8 @@ class Agent:
 
         All limits of one `limit_name` that are counted alike share their keys: a key moves to the limit that decides
         its next request, and takes its use along. `name` is the name of this limit in `stats()`. Published settings
-        switch all of them on or off together, by `limit_name`, or by `called` if that is given. A limit with `has_cap`
-        has a setting of its own, and is left out.
+        switch all of these limits together, by `limit_name`, or by `called` if that is given; they cannot make a limit
+        with `has_cap` refuse less.
 
         Raises:
             InvalidLimit, LimitConflict: as `limit` does; LimitConflict also for a policy that the others do not have.
@@ -456,7 +463,7 @@ class Agent:
         return limiter
 
     def _policy_for(self, *, slots: bool) -> Policy:
-        """Returns the policy of a limit that was declared without one."""
+        """Returns the agent's policy for limits without one: on work in progress with `slots`, else on a rate."""
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
@@ -501,7 +508,10 @@ class Agent:
         parents: tuple[Any, ...] | None,
         terms: BanTerms | None,
     ) -> tuple[Limiter, bool]:
-        """Returns the limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
+        """Returns the limiter called `name`, and whether it was declared before; if not, makes it.
+
+        Raises LimitConflict.
+        """
         limiter = self._limiters.get(name)
         if limiter is not None:
             quotas, policy = limiter.control.declared_again(quotas, policy)
@@ -546,7 +556,10 @@ class Agent:
                 raise LimitConflict(name, table.limit, limit)
 
     def _bans_of(self, name: str, terms: BanTerms) -> Bans:
-        """Makes the bans of a limit. Raises LimitConflict if another limit was declared under one of the names."""
+        """Makes the bans of a limit, with one table that counts refusals and one that counts bans.
+
+        Raises LimitConflict if another limit has the name of one of these tables.
+        """
         refusals, ban = (
             self._kernel.declare(each, limit, NAIVE) for each, limit in zip(names_of(name), terms, strict=True)
         )
@@ -580,14 +593,15 @@ class Agent:
 
     @property
     def switched(self) -> Switch:
-        """The agent's own switch; a limit's switch may make it refuse less."""
+        """Returns the agent's own switch. A limit whose own switch refuses less goes by its own."""
         return self._switched
 
     def switch(self, to: Switch) -> None:
         """Switches all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
 
-        For each limit the switch that refuses less is in force, this one or its own; so after "on" each has its own.
-        Exchanges go on. A switch that is published for the fleet has precedence over this one while it is in force.
+        Each limit goes by the agent's switch or by its own, whichever refuses less; so when the agent is "on", each
+        limit goes by its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long
+        as it is in force.
         Raises InvalidSetting for a word that is no switch.
         """
         self._switched = checked_switch(to)
@@ -629,7 +643,7 @@ class Agent:
             self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
 
     def _take_pace(self) -> None:
-        """Makes the exchanges follow changed intervals, of all limits or of some."""
+        """Makes the exchanges follow a changed sync interval; logs limits whose windows are too short for it."""
         self._look_at_windows(list(self._limiters.values()))
         for syncer in self._lifecycle.syncers:
             syncer.take_pace()
@@ -654,8 +668,8 @@ class Agent:
     def check(self, timeout: Seconds = CHECK_S) -> None:
         """Checks whether the hub answers: starts the exchanges if needed, and waits until every shard has answered.
 
-        It blocks, so in a coroutine use `check_async`. A function that a coroutine calls may call this: servers import
-        modules while their loop runs, and a module cannot await.
+        This method blocks, so use `check_async` in a coroutine. A plain function may call it even while an event loop
+        runs on its thread: servers import modules while their loop runs, and a module cannot await.
 
         Args:
             timeout: seconds after which a hub counts as one that does not answer. A wrong setting, such as a password,
@@ -663,8 +677,9 @@ class Agent:
 
         Raises:
             HubUnavailable: the hub does not answer; the error's kind and problem have the reason.
-            InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
-            RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
+            InvalidSetting: neither the program nor the environment has named a hub. If they name `memory://`, the
+                check succeeds at once.
+            RuntimeError: the caller is a coroutine, or runs in the event loop that `async with agent` exchanges in.
         """
         if sys._getframe(1).f_code.co_flags & AWAITING:  # noqa: SLF001  # `inspect` has it so, and reads files
             raise RuntimeError("check() would block the event loop; write `await agent.check_async()` here")
@@ -686,8 +701,8 @@ class Agent:
     def stop(self, timeout: Seconds | None = None) -> None:
         """Sends the last reports and stops exchanging; waits at most `timeout` seconds (by default `stop_timeout`).
 
-        Within the loop that `async with agent` exchanges in it cannot wait; the end of that block does.
-        Decisions stay possible, and the next one starts exchanges again, under a new node name.
+        In the event loop of an `async with agent` block, `stop` returns at once; the end of the block waits instead.
+        Decisions stay possible, and the next decision starts exchanges again, under a new node name.
         """
         self._lifecycle.stop(self._settings.stop_timeout if timeout is None else in_seconds(timeout))
 
@@ -770,16 +785,17 @@ class Agent:
     async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erases all data of an identity: on this node, on all other nodes and at the hub, with its usage.
 
-        The identity is a customer or another thing that limits count by: every key that is its name is erased, and
-        every key of a contract that has it among its facts. This sends an order to all nodes, and waits at most `wait`
-        seconds until none of them has the identity any more. The result shows what is left.
+        The identity is a customer or another thing that limits count by. `forget` erases every key that is the
+        identity, and every key that a contract made of several facts, such as customer and region, if one of them is
+        the identity. It sends an order to all nodes, and waits at most `wait` seconds until no node has the identity
+        any more. The result shows how much was erased, and how much is left.
 
         The use of limits is erased, too, as by a reset: if the identity comes again it begins anew. So end its requests
         first; while they go on, the identity stays, and its use counts. Usage that was not exported is not billed.
         Contracts are not erased; see `Book.forget`.
 
         Raises:
-            InvalidKey: that is no identity.
+            InvalidKey: the identity is not a usable string.
             HubUnavailable: the hub does not answer, does not permit a search, or cannot erase anything. The order
                 stays; repeat the call.
         """
@@ -814,7 +830,7 @@ class Agent:
 
     @property
     def cut_off(self) -> bool:
-        """Whether some shard did not answer the last exchange; false before the first."""
+        """Returns whether some shard of the hub did not answer its last exchange; False before the first exchange."""
         return any(syncer.failing for syncer in self._lifecycle.syncers)
 
     @property
@@ -862,9 +878,9 @@ class Agent:
         return self._publishing.snapshot(self)
 
     def load_snapshot(self) -> LoadSnapshot | None:
-        """Returns this process's load as a console shows it: its stacks and waiting requests.
+        """Returns this process's load as a console shows it: its stacks of load shedding, and its waiting requests.
 
-        None if it has neither.
+        Returns None if the process has no stack and no waiting request.
         """
         return self._publishing.load()
 
@@ -883,11 +899,14 @@ class Agent:
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts from the hub's answers beside the allowances, such as durations and near keys."""
+        """Returns statistics of the hub's answers: how long exchanges took, and which keys have nearly used a quota."""
         return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
-        """Reports events to `hooks`, on a thread of its own that looks once a second; see `reconverge.hooks`."""
+        """Reports events to `hooks`, on a separate thread that compares the agent's counters once a second.
+
+        See `reconverge.hooks`.
+        """
         self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
@@ -895,17 +914,17 @@ class Agent:
         self._hook_dispatcher.remove(hooks)
 
     def look(self) -> None:
-        """Reports to the hooks, now, what has happened since the last look."""
+        """Reports to the hooks at once all events since the last report, which otherwise comes once a second."""
         self._hook_dispatcher.look()
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
 
     def follow(self, make: Callable[[Clock, Callable[[], int]], AnyFollower]) -> AnyFollower:
-        """Adds a follower, which reads something else at the hub once in an interval, beside the exchanges.
+        """Adds a follower: an object that regularly reads published data, such as contracts, at the hub.
 
-        `make` gets the agent's clock and a function that returns the interval in nanoseconds, and makes the follower.
-        Returns the follower. Raises InvalidSetting for an agent without a hub.
+        `make` gets the agent's clock and a function that returns the sync interval in nanoseconds, and makes the
+        follower. Returns the follower. Raises InvalidSetting for an agent without a hub.
         """
         if self._lifecycle.hub is None:
             raise InvalidSetting(
@@ -918,9 +937,9 @@ class Agent:
         return follower
 
     def wake_followers(self) -> None:
-        """Makes the followers that are due look now. Never waits, and may be called from any thread.
+        """Wakes the exchanges, so that the followers that are due read at the hub now. Never waits, on any thread.
 
-        Call it when a follower has become due ahead of time. Unlike a decision it starts no exchanges.
+        Call it when a follower has become due earlier than planned. Unlike a decision, it starts no exchanges.
         """
         if self._lifecycle.running:
             self._lifecycle.wake()

@@ -1,10 +1,11 @@
 """Reads the environment's variables for agents, and logs variables that are misspelt or have no effect.
 
 A variable that no part of this package reads has no effect, so it is logged once in each process. Kubernetes sets
-variables for every service, so a service named `reconverge` causes some that begin as ours do; they are ignored.
+variables for every service, so a service named `reconverge` causes some that begin with `RECONVERGE_`; they are
+ignored.
 
-Most variables are read by `reconverge.integrations.config.load` alone, and not by an `Agent` that a program makes
-itself. That is logged, too, unless `load` has made an agent in the same process: then they have their effect.
+Most variables are read by `reconverge.integrations.config.load` alone, and an `Agent` that a program makes itself
+ignores them. Such variables are logged, too, unless `load` has read them in the same process.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Erasing:
         self.begin()
 
     def begin(self) -> None:
-        """Drops all orders and keys, as at the start and in a forked child."""
+        """Forgets all orders and all keys that are to be erased. Called at the start and in a forked child."""
         self.leaving.clear()
         self._to_drop.clear()
         self._tables.clear()
@@ -111,7 +111,7 @@ class Erasing:
     def listen(self, method: Callable[[Names], None]) -> None:
         """Registers a bound method, which is called at each erasure while its object lives.
 
-        It gets a function that returns whether a name is to be erased.
+        The method gets a function that returns whether a name is to be erased.
         """
         self._listeners = [each for each in self._listeners if each() is not None]
         self._listeners.append(WeakMethod(method))
@@ -122,7 +122,7 @@ class Erasing:
     # ------------------------------------------------------------ here
 
     def begin_here(self, is_named: Names) -> int:
-        """Erases the data of some identities on this node. Returns the number of their keys."""
+        """Erases on this node all identities for which `is_named` returns True. Returns the number of their keys."""
         keys = [
             (table, key)
             for table in list(self._kernel.tables.values())
@@ -133,7 +133,10 @@ class Erasing:
         return len(keys)
 
     async def _begin_slowly(self, marks: frozenset[str]) -> None:
-        """Erases the identities of orders that were read at the hub. It has to hash each key to find them."""
+        """Erases on this node the identities whose hashes are `marks`, as orders at the hub name them.
+
+        Hashes each key of the node to find them, and lets the event loop go on meanwhile.
+        """
 
         def is_named(name: str) -> bool:
             return self._mark(name) in marks
@@ -179,9 +182,10 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Whether the next look for orders is short: there is one hub, and nothing to erase.
+        """Returns whether the next look for orders asks one short question: there is one hub, and nothing to erase.
 
-        Of two hubs, one may not answer, and must not delay exchanges with the other.
+        With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
+        with the other hub.
         """
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
 
@@ -223,7 +227,10 @@ class Erasing:
         self._marks |= await log.news(hub, self._clock.monotonic_ns())
 
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
-        """Drops the keys at the hub that this node has dropped. Raises HubUnavailable; then they are tried again."""
+        """Removes from the hubs the keys that this node has dropped.
+
+        Raises HubUnavailable; the keys are kept then for another attempt.
+        """
         by_shard: dict[int, list[tuple[str, str]]] = {}
         for name, key in self._to_drop:
             shard = self._kernel.shard_of(self._tables[name].reported_as, key)
@@ -268,7 +275,7 @@ class Erasing:
 
 
 class HubQuestion(Protocol):
-    """A function that calls `question` with a hub and returns its result. Raises HubUnavailable."""
+    """A function that asks one hub: calls `question` with the hub, and returns the answer. Raises HubUnavailable."""
 
     def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]: ...
 
@@ -308,7 +315,10 @@ async def erase_at(
 
 
 async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
-    """Erases an identity from a hub, shard by shard. Returns what was erased, and is left. Raises HubUnavailable."""
+    """Erases an identity from a hub, shard by shard. Returns how much was erased, and how much is left.
+
+    Raises HubUnavailable.
+    """
     names, done = names_of(identity), Erased(0, 0, 0, 0)
     for shard in range(shards):
         cursor = 0

@@ -72,7 +72,7 @@ async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycl
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """Reads the use of keys at a hub, each with its table. `kernel` may be one of a program that is no node.
+    """Reads the use of keys at a hub, each with its table. `kernel` has the tables: a node's, or an `asking_kernel`.
 
     Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """

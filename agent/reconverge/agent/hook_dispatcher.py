@@ -42,7 +42,7 @@ class WatchedAgent(Protocol):
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts from the hub's answers, such as the keys that were refused or are near their end."""
+        """Returns statistics of the hub's answers, with the keys that were refused or have nearly used a quota."""
         ...
 
     def stats(self) -> AgentStats: ...
@@ -153,7 +153,10 @@ class HookDispatcher:
         self._thread.start()
 
     def _new(self, what: str, name: str, total: int) -> int:
-        """Returns by how much a counter has risen since the last look."""
+        """Returns by how much a counter has risen since the last look, to `total`.
+
+        `what` is the kind of event that it counts, and `name` the limit or the reason.
+        """
         risen = total - self._seen[what, name]
         self._seen[what, name] = total
         return max(0, risen)
@@ -219,7 +222,10 @@ class _Keys:
 
 
 def _keep_looking(reference: weakref.ref[HookDispatcher], end: threading.Event) -> None:
-    """Looks every PACE_S until `end` is set or the dispatcher is garbage: the function of the dispatcher's thread."""
+    """Calls `HookDispatcher.look` every PACE_S seconds, until `end` is set or the dispatcher was garbage-collected.
+
+    This is the function of the dispatcher's thread.
+    """
     while not end.wait(PACE_S):
         dispatcher = reference()
         if dispatcher is None:

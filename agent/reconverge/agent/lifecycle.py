@@ -213,7 +213,10 @@ class Lifecycle:
                     logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # the message has all
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
-        """Starts a thread for the last report, because the loop that exchanged was closed without one. Returns it."""
+        """Starts a thread that sends the last report, because the event loop that exchanged was closed before it.
+
+        Sends it on this thread if no thread can be started. Returns the runner.
+        """
         with contextlib.suppress(RuntimeError):
             return self.succeed(ThreadRunner)
         runner = ThreadRunner(self.exchanges)  # the interpreter is ending, and no thread can be started any more

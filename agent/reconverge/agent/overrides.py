@@ -1,7 +1,7 @@
 """Overrides: applies the settings that are published for the fleet to the limits of one agent, and to its intervals.
 
-It holds the whole published document, and no `Layered` value: `Limiter` and `Pacing` combine a published setting with
-the node's own, which only they know.
+`Overrides` holds the whole published document. `Limiter` and `Pacing` hold the node's own settings, and combine each
+with the published one in a `Layered` value.
 """
 
 from __future__ import annotations

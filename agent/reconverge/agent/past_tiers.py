@@ -1,4 +1,7 @@
-"""Drops limits of past quotas when no key is left in them; see `kernel/table/dropping.py`."""
+"""Drops limits that an agent has declared as tiers and needs no more, once no key is left in them.
+
+See `kernel/table/dropping.py`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class PastTiers:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Keeps a limit that is declared again. The lock is held."""
+        """Keeps a limit that is declared again. The caller holds the lock under which limits are declared."""
         self._names.pop(name, None)
 
     def look(self) -> None:

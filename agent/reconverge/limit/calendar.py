@@ -116,7 +116,7 @@ class CalendarWindows:
     def _opens_s(self, number: int) -> int:
         """Returns the first midnight of the window's first day, in seconds.
 
-        If clocks skip it, that is where it would be.
+        If the zone's clocks skip that midnight, returns the moment at which it would have come without the skip.
         """
         day = self.unit.first_day(number)
         return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)

@@ -94,8 +94,8 @@ class _TextReader:
     def quota(self) -> Quota:
         """Reads: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
 
-        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601 duration or
-        [number] unit, a duration that or number unit.
+        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window and a duration are each an
+        ISO 8601 duration, or a number and a unit; a window may leave the number out.
         """
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")

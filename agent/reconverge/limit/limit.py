@@ -108,11 +108,11 @@ class Limit:
     were refused, by this quota or by another of the same limit, so that a client that goes on asking stays out.
     `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
 
-    `align` says when fixed windows begin: "clock", at multiples of the window; "first-hit", with the first charge after
-    the window before; "calendar", with the day, week, month or year of `timezone` (an IANA name), for which the windows
-    of 1, 7, 30 and 360 days then stand. For buckets, `initial` says how much a new key may use at once, by default the
-    capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple of
-    the window.
+    `align` is when fixed windows begin: "clock", at multiples of the window; "first-hit", with the first charge after
+    the window before; "calendar", with the day, week, month or year of `timezone` (an IANA name). With "calendar", a
+    window of 1, 7, 30 or 360 days means a day, week, month or year. For buckets, `initial` is how much a new key may
+    use at once, by default the capacity, and `refill` is how the quota comes back: "greedy", steadily, or "interval",
+    all of it at each multiple of the window.
 
     `concurrency` limits work in progress and not a rate: `quota` is the number of slots, there is no window, and
     `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. In a limit string,
@@ -320,9 +320,9 @@ class Limit:
 
     @property
     def cost_max(self) -> int:
-        """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits the most credit.
+        """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits also the most credit.
 
-        For limits that count parts of a request, no cost is larger than the largest quota.
+        For smooth limits, the result is at most `QUOTA_MAX // unit`.
         """
         if not self.smooth:
             return self.capacity
@@ -371,7 +371,7 @@ class Limit:
 
     @property
     def counts_as(self) -> str:
-        """Returns the algorithm whose arithmetic applies: a window of a single slice is a fixed window."""
+        """Returns the algorithm by which this limit counts: `fixed-window` for a window of one slice, else its own."""
         return FIXED_WINDOW if self.slices == 1 else self.algorithm
 
     @property
@@ -387,7 +387,10 @@ class Limit:
 
     @property
     def variant(self) -> str:
-        """Returns the variant that keeps cells apart: where windows begin, and how a bucket refills."""
+        """Returns a word for where windows begin and how a bucket refills, such as `calendar@UTC`; "" by default.
+
+        The hub counts keys of limits with different variants apart.
+        """
         if self.align == CALENDAR:
             return f"{CALENDAR}@{self.timezone}"
         return FIRST_HIT if self.align == FIRST_HIT else INTERVAL if self.refill == INTERVAL else ""
@@ -451,7 +454,7 @@ class Limit:
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
-        """Returns the algorithm and the unusual settings, for a text about this limit."""
+        """Returns the algorithm, and the settings that differ from their defaults, for a text about this limit."""
         said = [self.algorithm]
         if self.slices is not None:
             said.append(f"{self.slices} slices")

@@ -31,9 +31,9 @@ def quotas_of(
 ) -> dict[str, Limit]:
     """Returns the quotas of a limit, each under the name by which the hub and the statistics know it.
 
-    A single quota has the limit's name. Of several, the first has it, too, and the others add their number, as in
-    `api#2`; a quota with a name of its own ("as daily") adds that instead, as in `api#daily`. The name of a limit has
-    no "#", so only two quotas of one limit can collide.
+    A single quota has the limit's name. Of several quotas, the first has the limit's name, and each further one adds
+    its number, as in `api#2`. A quota with a name of its own ("as daily") adds that name instead, as in `api#daily`.
+    The name of a limit has no "#", so only two quotas of one limit can collide.
 
     Raises:
         InvalidLimit: a quota or its name cannot be used, or two have the same name.
@@ -80,7 +80,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 
 
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
-    """Raises InvalidLimit if a single quota limits work in progress: only a limit on a rate can be declared here."""
+    """Raises InvalidLimit if the only quota limits work in progress, because `Agent.limit` declares rates alone."""
     for each in quotas.values():
         if each.slots and len(quotas) == 1:  # of several the kernel knows more to say
             problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"

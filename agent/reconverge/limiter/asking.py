@@ -104,7 +104,7 @@ class Pause(NamedTuple):
     """The refused cost, by each quota. The hub may have room for less."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
-        """Whether a request of these costs does not ask the hub: the pause lasts, and it was for no larger cost."""
+        """Returns whether the pause is in force for a request: it lasts, and `costs` are at least those refused."""
         return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
 
 
@@ -158,7 +158,7 @@ class Asking:
             return Settled(self.limit.refuse_reentry(), ())
 
     def ask_blocking(self, request: AskedCost) -> Settled:
-        """Decides as `ask`, on the calling thread; without the hub on a thread that must not wait."""
+        """Decides as `ask`, waiting on the calling thread; if that thread must not wait, decides from memory."""
         settled = self.at_once(request)
         if settled is not None:
             return settled
@@ -171,7 +171,10 @@ class Asking:
             return Settled(self.limit.refuse_reentry(), ())
 
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
-        """Asks the hub in doubt, and decides with its answer or, if late, without; yields nanoseconds to sleep."""
+        """Asks the hub, and decides by its answer, or from memory if the answer is late.
+
+        A generator: yields the nanoseconds to sleep.
+        """
         gate, began_ns = self.gate, self.now_ns()
         shards = gate.shards(request.key)
         unasked = self.unasked(request, shards, began_ns)
@@ -212,7 +215,8 @@ class Asking:
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Lets a request wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns the moment since which reports ask for it; None if none does. See `AskGate.join`.
+        Returns the moment since which each report to the hub asks for the request; None if the hub is not asked. See
+        `AskGate.join`.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -299,8 +303,8 @@ class Asking:
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
         """Pauses asks about a key for some time, in which other nodes may give back what they hold.
 
-        With `grows`, the next pause is longer. It should not grow for a key kept at the hub, of which no node holds
-        much.
+        With `grows`, the next pause is longer. Pauses should not grow for a key that is kept at the hub, because the
+        nodes then hold little of its quota.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)

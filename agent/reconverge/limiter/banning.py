@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """Answers of a limit that bans keys which it refuses too often; a banned key's requests raise the usual errors."""
+    """The answers of a limit that bans keys which it refuses too often.
+
+    Wrong arguments raise the same errors for a banned key as for any other.
+    """
 
     def __init__(self, table: Decider, bans: Bans) -> None:
         super().__init__(table)
@@ -36,7 +39,7 @@ class OnWithBans(On):
         self.settles = self._settles
 
     def _allow_quickly(self) -> Callable[..., bool]:
-        """Returns the `allow` of this limit, with all that an admitted request needs in local variables."""
+        """Returns the function `allow` of this limit; to be fast, it has the limit's objects in local variables."""
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -51,7 +54,7 @@ class OnWithBans(On):
         return allow
 
     def _hit_quickly(self) -> Callable[..., Decision]:
-        """Returns the `hit` of this limit, with all that an admitted request needs in local variables."""
+        """Returns the function `hit` of this limit; to be fast, it has the limit's objects in local variables."""
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -91,7 +94,7 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """Waits as `RateLimiter.wait`; banned keys are refused at once, and queues left when their key is banned."""
+        """Waits as `RateLimiter.wait`. A banned key is refused at once, also while its requests wait already."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -134,12 +137,12 @@ class OnWithBans(On):
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Whether the limit is certainly used up. Only then does the request just refused count towards a ban."""
+        """Returns whether the limit is certainly used up, so that the refusal of a request counts towards a ban."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """Returns the decision after counting a certain refusal; not one of cost 0, which only asks, nor a ban's."""
+        """Returns `decision`. Counts a certain refusal towards a ban, unless a ban has refused or the cost is 0."""
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision

@@ -78,7 +78,7 @@ class BanTerms(NamedTuple):
 
 
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
-    """Returns the terms of the bans that `Agent.limit` was given; None without any.
+    """Returns the terms of a limit's bans, from two settings of `Agent.limit`; None if neither is given.
 
     Raises InvalidSetting for one setting without the other, for an unusable number of refusals, and for an unusable
     duration.
@@ -179,7 +179,7 @@ class Bans:
 
     @property
     def terms(self) -> BanTerms:
-        """Returns the terms of the declaration."""
+        """Returns the two limits that define the bans, as they were declared."""
         return BanTerms(self._refusals.limit, self.table.limit)
 
     @property
@@ -222,7 +222,7 @@ class Bans:
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
         """Returns the refusal of a banned key, with the wait until the ban ends; None if the key is not banned.
 
-        `counts`: a request is being refused by that, and is counted.
+        With `counts`, the refusal is counted; a test of the limit passes False.
         """
         if not self.is_banned(key):
             return None
@@ -251,7 +251,7 @@ class Bans:
 
     @property
     def _heeded(self) -> bool:
-        """Whether a refusal now has a consequence for its client."""
+        """Returns whether refusals count now: the limit is on, and this code does not run in an `unheeded` block."""
         return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
@@ -262,6 +262,6 @@ class Bans:
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are read anew
         """Forgets which keys were found free, because an identity is erased.
 
-        The two limits forget their keys as all limits do.
+        The tables that count refusals and bans forget their keys as all tables do.
         """
         self._read_all_anew()

@@ -13,7 +13,7 @@ from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """Decides as `limiter.hit` if one comparison makes that certain; else charges nothing and returns None."""
+    """Decides as `limiter.hit` if one comparison shows a certain decision; else charges nothing and returns None."""
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
@@ -21,15 +21,16 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """Returns a refusal of this cost with a `retry_after` after which any node probably admits it; never earlier.
+    """Returns the refusal of a request, with a `retry_after` after which any node probably admits the request.
 
-    It is for clients that may reach another node when they come again. All other decisions are returned as they are.
+    The new `retry_after` is never shorter than that of `decision`.
+    It is for clients that may reach another node when they come again. An admission is returned as it is.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Whether a request was charged; not so by a limit that is off, or that would refuse in shadow."""
+    """Returns whether the request was charged. A limit that is off, or in shadow would refuse, charges nothing."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
@@ -48,7 +49,10 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
-    """Whether other nodes hold what they do not use, and will give it back; False if the hub does not answer."""
+    """Returns whether other nodes hold enough unused allowance for a refused request, which they will give back.
+
+    Returns False if the hub does not answer.
+    """
     if decision.allowed or decision.certain or decision.reentered:
         return False
     cell = limiter.control.table.cells.get(key)

@@ -92,7 +92,7 @@ class LimitControl:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables that this limit decides with: one for each quota, or the share's and the pool's."""
+        """Returns all tables that this limit decides with: one for each quota; a share has its own and its parent's."""
         return self._table.tables
 
     @property
@@ -145,7 +145,7 @@ class LimitControl:
         self._apply_switch()
 
     def set_agent_switch(self, agents: Switch) -> None:
-        """Takes over the agent's switch."""
+        """Sets the agent's own switch for this limit to `agents`, and applies it."""
         self._agents_switch.own = agents
         self._apply_switch()
 
@@ -170,7 +170,10 @@ class LimitControl:
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """Returns the settings in force after a second declaration: published ones stay if it repeats the own ones."""
+        """Returns the quotas and the policy in force after the limit is declared again with these.
+
+        A published value stays in force if the second declaration repeats the node's own value.
+        """
         if quotas == self.own_quotas:
             in_force = self.quotas
             quotas = {name: in_force[name] for name in quotas}
@@ -216,7 +219,10 @@ class LimitControl:
         return layered.capped, problem
 
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
-        """Returns both layers of quotas, and why the published one, then left out, is not in force, or ""."""
+        """Returns the node's own and the published quotas, and the problem with the published ones, or "".
+
+        Published quotas with a problem are left out.
+        """
         own = self.own_quotas
         try:
             layered = layered_quotas(self.name, own, self._override.limit, self._caps)
@@ -240,7 +246,7 @@ class LimitControl:
         return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
-        """Returns why quotas of the same names cannot be in force; an empty string if they can."""
+        """Returns why `quotas`, named as the declared ones, cannot replace them; an empty string if they can."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use; restart the process"

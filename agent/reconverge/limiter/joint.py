@@ -1,6 +1,6 @@
-"""One request about several limits, each by a key of its own: all of them charge it in one moment, or none.
+"""One request about several limits, each by a key of its own: all limits charge the request in one moment, or none.
 
-In doubt it asks the hub about all of them at once. What decides: `kernel/composite/joint.py`.
+A request in doubt asks the hub about all limits at once. `kernel/composite/joint.py` decides.
 """
 
 # Theory of operation.
@@ -136,7 +136,10 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
 
 
 def stores_if_joint(limiter: Limiter) -> Stores:
-    """Returns the stores of a limit, for `hit_stores`; an empty tuple if the limit needs a closer look."""
+    """Returns the compiled store of each quota of a limit, for `hit_stores`.
+
+    Returns an empty tuple for a limit that `hit_stores` cannot decide about, such as one with slots or bans.
+    """
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
 
@@ -200,7 +203,10 @@ class Jointly:
             return []
 
     def steps(self, waker: Waker) -> Steps:
-        """Asks the hub about claims in doubt and decides, with late answers without; yields nanoseconds to sleep."""
+        """Asks the hub about claims in doubt, and decides; claims without an answer in time are decided from memory.
+
+        A generator: yields the nanoseconds to sleep.
+        """
         waits, began_ns = self._waits, self._now_ns()
         try:
             for each in waits:
@@ -282,7 +288,7 @@ class Jointly:
         return joint
 
     def _answers(self, joint: Joint) -> list[Answer]:
-        """Returns the answer of each limit, with what can be settled later where that was wanted and charged."""
+        """Returns each limit's decision, with a reservation if its claim requests one and all limits have charged."""
         answers: list[Answer] = []
         for member, settled in zip(self._members, joint.settled, strict=True):
             reservation = None

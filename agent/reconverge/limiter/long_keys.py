@@ -20,8 +20,8 @@ REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
 def fitting(key: str, bytes_max: int) -> str:
     """Returns a key that any hub can store: the key itself if possible, else its hash, which is the same on all nodes.
 
-    A key of megabytes costs the time to read it. A key of kilobytes costs that only once for all rules that count by
-    it.
+    To hash a long key takes the time to read it. A key of up to 65,536 characters is hashed only once for all rules
+    that count a request by it.
     """
     if key[:1] != "\x00":
         if key.isascii():

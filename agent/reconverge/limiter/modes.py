@@ -108,15 +108,18 @@ class On:
 class InShadow(AsksNothing):
     """The answers of a limit in shadow: it decides and charges as usual, and admits the requests that it would refuse.
 
-    Errors are raised as usual, except CostExceedsQuota, because the quota may be the very thing that shadow is to find
-    out. Calls that wait return at once, with the decision that `on` would make without waiting.
+    Errors are raised as usual, except CostExceedsQuota, because shadow may be used to find out the right quota. Calls
+    that wait return at once, with the decision that a limit that is on would make without waiting.
     """
 
     def __init__(self, enforcement: Enforcement) -> None:
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether the request goes on; if the limit was switched since, the new mode decides."""
+        """Decides and charges, and returns True even for a refusal.
+
+        If the limit has been switched since this function was kept, the new mode decides.
+        """
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -136,7 +139,10 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: board.on.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        """Returns True for each key; if a cost exceeds the quota, nothing is charged yet, and keys go one by one."""
+        """Decides and charges for each key, and returns True for each.
+
+        If a cost exceeds the quota, decides about one key after the other.
+        """
         try:
             answers = self._board.on.allow_many(keys, costs)
         except CostExceedsQuota:
@@ -258,7 +264,7 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and counts of requests admitted by the latter two."""
+    """The mode of a limit (on, shadow or off), its answers, and counts of requests that shadow or off admitted."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table

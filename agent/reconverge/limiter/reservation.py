@@ -64,8 +64,8 @@ class Reservation(Unique):
     def settle(self, actual: int) -> None:
         """Replaces the estimate by the true cost: charges more, which may leave the key in debt, or gives some back.
 
-        With several quotas all are corrected, in one moment. Only the first call counts; none does for a reservation
-        that was refused. Raises InvalidCost, also for more than 10**12.
+        With several quotas, the charges of all are corrected in one moment. Only the first call has an effect, and only
+        if the estimate was admitted. Raises InvalidCost, also for more than 10**12.
         """
         self._check(actual)
         if self._settled or not self.allowed:
@@ -88,9 +88,9 @@ class Reservation(Unique):
             self._charged = self._spent
 
     def on_correction(self, report: Callable[[int], None]) -> None:
-        """Calls `tell` with each later correction: the cost charged in addition, negative if some is given back.
+        """Calls `report` with each later correction: the cost charged in addition, negative if some is given back.
 
-        The cost is that of the first quota, if several quotas have other prices for the kind of the request. Only one
+        If several quotas have different costs for the kind of request, `report` gets that of the first quota. Only one
         function is kept, and it must not fail.
         """
         self._report = report
@@ -102,7 +102,7 @@ class Reservation(Unique):
             Table.check_correction(actual * charge.unit)
 
     def _correct(self, difference: int) -> None:
-        """Charges that much more, or less; a request that waits for the key may have room then."""
+        """Charges `difference`, or gives it back if it is negative; wakes requests that wait for the key."""
         if difference and self._charges:  # nothing was, by a limit that is off or would have refused
             settle(self._charges, self._key, difference)
             for charge in self._charges:

@@ -159,7 +159,7 @@ class Slot(Unique):
             raise RuntimeError(f"this slot of {self._key!r} is held already; each block needs one of its own")
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
-        """Checks again when the lease ends, if no answer of the hub prolongs it until then."""
+        """Checks by a timer whether the lease has ended; then cancels `task`, or calls the function `on_lease_end`."""
         cell, loop = self.cell, asyncio.get_running_loop()
         if cell is None or self.cost == 0:
             return
@@ -317,9 +317,9 @@ class SlotDoor:
         return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
 
     def _is_new(self, key: str) -> bool:
-        """Whether the hub has never answered for a key. Then the hub is asked before a wait begins.
+        """Returns whether the hub has never answered about a key, so that it is asked before a wait begins.
 
-        Also lets the hub keep the key if it is scarce, as requests that wait ask for it from here on.
+        Also permits the hub to keep the last slots of keys itself, because waiting requests ask about them from now on.
         """
         self.table.asks = self.table.policy.keeps_at_hub
         cell = self.table.cells.get(key)
@@ -331,7 +331,7 @@ class SlotDoor:
         return (charges[0].mark.cell if charges else None), decision
 
     def _charged(self, key: str, decision: Decision) -> Cell | None:
-        """Returns the cell charged after a wait, or None; a cell with slots in use stays, so it can be found."""
+        """Returns the cell of `key` that was charged after a wait; None if the decision charged nothing."""
         if not decision.allowed or _lets_all_in(decision):
             return None
         return self.table.cell_in_use(key)

@@ -1,4 +1,4 @@
-"""How a limit and an agent can be switched, and what is in force of several switches."""
+"""The switches of limits and agents, and which of several switches is in force."""
 
 from __future__ import annotations
 

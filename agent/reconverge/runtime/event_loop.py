@@ -1,8 +1,8 @@
-"""The event loop of the thread that exchanges: it blocks that thread only, and holds up no end of the process.
+"""The event loop of the thread that exchanges: it blocks that thread alone, and does not delay the end of the process.
 
-What may hang for long outside of our power, above all a name server, runs on threads that the end of the process does
-not wait for. The executor of asyncio joins its threads at the end; a resolver that hangs would hold that up by half a
-minute. The same question is asked once at a time, so that a name server that never answers occupies one thread.
+Calls that may hang for long, above all to a name server, run on threads that the end of the process does not wait for.
+The executor of asyncio joins its threads at the end, so a resolver that hangs would delay the end by half a minute. The
+same question is asked once at a time, so that a name server that never answers occupies one thread.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ _taken: Final[dict[int, list[Any]]] = {}
 def new_lock(*, whole: bool = False) -> Any:
     """Returns a lock that its thread may take several times; free in a forked child unless the forking thread holds it.
 
-    `whole`: the child must not find the guarded data half changed, and a change takes milliseconds.
+    With `whole`, a fork first waits for the thread that holds the lock, so that the child does not find the guarded
+    data half changed. A change must take milliseconds at most: the fork waits for WHOLE_WAIT_S seconds at most.
     """
     lock = threading.RLock()  # fork: known from here on
     return known(lock, whole=whole)
@@ -58,7 +59,10 @@ def new_future() -> Future[Any]:
 
 
 def known(lock: Any, *, whole: bool = False) -> Any:
-    """Returns the same lock, after arranging that forked children find it free, if it is one of the interpreter's."""
+    """Returns `lock` itself, and makes forked children find it free; leaves locks of gevent or eventlet as they are.
+
+    `whole` is as in `new_lock`.
+    """
     if type(lock).__module__ == OF_THE_INTERPRETER:
         # Methods of C forget a lock that has gone: a signal handler that raises could interrupt a function of Python.
         _known.add(weakref.ref(lock, _known.discard))

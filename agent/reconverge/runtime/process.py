@@ -143,26 +143,26 @@ def stop_all() -> None:
 
 
 def _raises_it_again(handler: Callable[..., object]) -> bool:
-    """Whether a handler of SIGTERM belongs to a server that later restores the old handler and sends the signal again.
+    """Returns whether a handler of SIGTERM belongs to uvicorn, which sends itself the signal again after its shutdown.
 
-    uvicorn does so once it has shut down. An application that it imports is loaded after its handlers are set, so it
-    would not restore ours: the process would end without the last reports.
+    Before that, uvicorn restores the handler that it found. It sets its own before it imports the application, so it
+    did not find this module's handler: the process would end without the last reports.
     """
     return any(kind.__module__ == SENDS_IT_ITSELF for kind in type(getattr(handler, "__self__", None)).__mro__)
 
 
 def _is_sent_by_server(frame: FrameType | None) -> bool:
-    """Whether such a server, which has shut down, sends the signal: it has restored our handler, the first one."""
+    """Returns whether uvicorn has sent SIGTERM to its own process, after a shutdown: `frame` is then in its code."""
     return (
         frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
     )
 
 
 class _HeldBack:
-    """A server's handler of SIGTERM. The signal that the server sends itself at the end waits for the last reports.
+    """Wraps a server's handler of SIGTERM, and delays the signal that the server sends itself until the last reports.
 
-    The signal stays pending in the kernel meanwhile, blocked for the main thread; one from outside still arrives,
-    through any other thread. The process then ends by the signal, as the server intends.
+    The signal stays pending in the operating system meanwhile, blocked for the main thread; a signal from outside still
+    arrives, through any other thread. The process then ends by the signal, as the server intends.
     """
 
     def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
@@ -181,16 +181,17 @@ def _hold_back() -> None:
 
 
 def _is_daemon() -> bool:
-    """Whether this process is a child that its parent ends by SIGTERM, and then waits for without limit.
+    """Returns whether this process is a daemon of `multiprocessing`, such as a worker of a `Pool`.
 
-    A handler in Python does not run while the main thread is blocked, if the signal came just before that or together
-    with what woke it in vain. Such a parent, like every `Pool` that is terminated, would now and then wait for ever.
+    The parent ends a daemon by SIGTERM, and then waits for it without limit. A daemon with a handler in Python would
+    now and then live on: the handler does not run if the signal comes just before the main thread blocks, or together
+    with a needless wake-up.
     """
     return multiprocessing.current_process().daemon
 
 
 def _leave_daemons_alone() -> None:
-    """Removes our handler in a child that was forked with it, if the child is such a daemon."""
+    """Removes this module's handler of SIGTERM in a forked child that is a daemon of `multiprocessing`."""
     if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -231,7 +232,7 @@ def _end_loop() -> None:
 
 
 def _end_at_last() -> None:
-    """Ends a process that its other threads would keep alive; SIGTERM would have ended it, too, without a handler."""
+    """Ends the process SIGTERM_GRACE_S seconds after SIGTERM, with its last reports, even if threads still run."""
     WakeEvent().wait(min(LOOP_GRACE_S, SIGTERM_GRACE_S))
     if _asked_pid == os.getpid():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

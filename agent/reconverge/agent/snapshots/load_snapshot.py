@@ -1,4 +1,4 @@
-"""One node's load as a console shows it: the requests that its stacks shed, and the requests that wait for limits."""
+"""One node's load as a console shows it: the counts of its stacks of load shedding, and its waiting requests."""
 
 # Theory of operation.
 #
@@ -47,7 +47,7 @@ NUMBER_MAX: Final = 1e18
 
 
 class StackReport(Protocol):
-    """The counts of a stack; `reconverge.shedding.StackStats` is one."""
+    """The counts of one stack of load shedding: the interface of `reconverge.shedding.StackStats`."""
 
     @property
     def admitted(self) -> Mapping[str, int]:
@@ -76,7 +76,7 @@ class StackReport(Protocol):
 
 
 class ObservedStack(Protocol):
-    """A stack, as consoles see it."""
+    """The part of a stack of load shedding (`reconverge.shedding.Stack`) that consoles show."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class ObservedStack(Protocol):
         ...
 
     def stats(self) -> StackReport:
-        """Returns its counts of decisions."""
+        """Returns the stack's counts of decisions."""
         ...
 
 
@@ -137,12 +137,15 @@ _words: dict[int, str] = {}
 
 
 def observe(stack: ObservedStack) -> None:
-    """Reports a stack to consoles, for as long as the program holds it."""
+    """Makes every agent of this process report a stack of load shedding to consoles, while the program holds it."""
     _stacks[next(_numbers)] = stack
 
 
 def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
-    """Returns this process's load at a moment in seconds since 1970; None without stacks and waiting requests."""
+    """Returns the load of this process at the moment `at`, in seconds since 1970.
+
+    Returns None if the process has no stack of load shedding and no waiting request.
+    """
     known = [stack for each in _stacks.valuerefs() if (stack := each()) is not None]
     waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
     if not known and not waiting:

@@ -55,7 +55,7 @@ class Published(Protocol):
 
 
 class DenialFeed(SilentHooks):
-    """Collects the last denials on one node, as hooks that the agent calls."""
+    """Collects the last denials on one node, from the events that the agent reports to its hooks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -105,9 +105,10 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Whether the next look for a console is short: there is one hub.
+        """Returns whether the next look for a console asks one short question, as it does with a single hub.
 
-        Of two hubs, one may not answer, and must not delay exchanges with the other.
+        With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
+        with the other hub.
         """
         return self._hubs == 1
 
@@ -162,7 +163,7 @@ class Publishing:
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
-        """Returns the load of this process; None without stacks and waiting requests."""
+        """Returns the load of this process; None if it has no stack of load shedding and no waiting request."""
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:

@@ -205,7 +205,10 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
 
 
 def _declared(limit: Limit) -> dict[str, Any]:
-    """Returns the fields of a limit that define how its keys are counted, without costs and debts, if not default."""
+    """Returns the fields of a limit that differ from their defaults, by name, and always `quota`.
+
+    Leaves out `name`, `costs` and `max_debt`, which do not change how keys are counted.
+    """
     aside = ("name", "costs", "max_debt")
     said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
     usual = {each.name: each.default for each in fields(limit)}

@@ -63,7 +63,7 @@ class TopKeys:
 
 
 def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
-    """Yields about which fraction of a limit each of these keys has used, with the key; may be out of date."""
+    """Yields the fraction of the limit that each of `keys` has used, with the key. The fraction may be out of date."""
     cell_of, capacity = table.cells.get, table.capacity
     window_ns = table.window_ns if table.meter.bucket else 0
     for key in keys:

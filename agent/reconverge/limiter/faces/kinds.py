@@ -1,4 +1,4 @@
-"""The two kinds of limiter: which one a limit gets, and a check for it."""
+"""Makes the limiter of the right kind for a limit, and checks of which kind a limiter is."""
 
 from __future__ import annotations
 

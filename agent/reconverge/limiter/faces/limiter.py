@@ -1,7 +1,4 @@
-"""The base class of limiters: the methods that limits on a rate and limits on work in progress have in common.
-
-How the two kinds look is below.
-"""
+"""The base class of limiters: the methods that limits on a rate and limits on work in progress have in common."""
 
 # The faces. A limit on a rate (`agent.limit`) is a `RateLimiter`: a decision is over when it has been made. One on what
 # is in progress (`agent.concurrency`) is a `SlotLimiter`: what it admits has to end, so all that it gives is a `Slot`.
@@ -61,14 +58,14 @@ class Limiter:
         return self.control.quotas
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the decision that a request would get now, and charges nothing; `remaining` is without this cost.
+        """Returns the decision that a request would get now. Charges nothing: `remaining` does not deduct the cost.
 
         Raises InvalidKey, InvalidCost, CostExceedsQuota and UnknownKind, as a request would.
         """
         return self.control.enforcement.answers.test(key, cost, kind)
 
     def usage(self, key: str) -> Usage:
-        """Returns the use of `key` on this node and on all; of several quotas, by the one with the least left."""
+        """Returns the use of `key` on this node and on all nodes, for the quota that has the least left."""
         return self._table.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:
@@ -95,9 +92,9 @@ class Limiter:
         Switching replaces `limiter.allow` and `limiter.hit` by other functions. A reference to them that was kept while
         the limit was on goes on asking the limit itself; one kept in another mode follows all later switches.
 
-        Settings that are published for the fleet come before this one, as long as they are in force.
+        A switch that is published for the fleet has precedence, as long as it is in force.
 
-        Raises InvalidSetting for anything else.
+        Raises InvalidSetting for a word that is no switch.
         """
         self.control.switch(to)
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class RateLimiter(Limiter):
     """A limit on how often something begins, such as `100/minute`. No call fails for valid arguments.
 
-    Only `wait` and `wait_blocking` wait, and the methods that ask, in doubt; none waits for input or output. All
-    methods raise InvalidKey for a key that is not a usable string, InvalidCost for a cost that is not a whole number of
-    zero or more, and CostExceedsQuota for a cost that could never be admitted. A cost of 0 asks whether the key is free
-    to go on, and charges nothing. With a `kind`, `cost` counts requests of that kind, each of which has the cost that
-    the limit's `costs` name; UnknownKind is raised for a kind that they do not name.
+    `wait` and `wait_blocking` wait until there is room; methods that ask the hub wait for its answer if in doubt; all
+    others decide at once. All methods raise InvalidKey for a key that is not a usable string, InvalidCost for a cost
+    that is not a whole number of zero or more, and CostExceedsQuota for a cost that could never be admitted. A cost of
+    0 asks whether the key is free to go on, and charges nothing. With a `kind`, `cost` counts requests of that kind,
+    each of which has the cost that the limit's `costs` name; a kind that they do not name raises UnknownKind.
 
     A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
     """
@@ -69,12 +69,12 @@ class RateLimiter(Limiter):
         A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up while
         other nodes may have some) the request joins the node's next batch to the hub, and is decided by the hub's
         answer. After `within` seconds (at most 10; 0: do not ask) it is decided from memory. Time in which the
-        exchanges of this process stand still does not count, up to a second. No request waits for a hub that has left
-        one unanswered, until it answers again. A cancelled request is not charged.
+        exchanges of this process stand still does not count, up to a second. If the hub leaves a request unanswered,
+        later requests do not wait until the hub answers again. A cancelled request is not charged.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `hit` does.
-            InvalidSetting: `within` is no such number of seconds.
+            InvalidSetting: `within` is not a number of seconds from 0 to 10.
         """
         within_ns = checked_within_ns(in_seconds(within))
         return (await self._enforcement.answers.ask(key, cost, kind, within_ns, marks=False))[0]
@@ -204,7 +204,7 @@ class RateLimiter(Limiter):
         order. For a smooth limit, the next request goes when it would have gone without the change, as after `setRate`
         of Guava's RateLimiter.
 
-        Settings that are published for the fleet come before this one, as long as they are in force.
+        A quota that is published for the fleet has precedence, as long as it is in force.
 
         Raises:
             InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.

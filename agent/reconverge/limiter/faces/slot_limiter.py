@@ -75,10 +75,10 @@ class SlotLimiter(Limiter):
         """Changes the number of slots; those in use are kept. A plain number keeps the lease as it is.
 
         The lease cannot change. More slots are in force when the last node has changed; of fewer, every node keeps to
-        its part at once. Settings that are published for the fleet come before this one, as long as they are in force.
+        its part at once. A number that is published for the fleet has precedence, as long as it is in force.
 
         Raises:
-            InvalidLimit: it is no such limit, or has another lease; nothing has changed then.
+            InvalidLimit: `limit` does not limit work in progress, or has another lease; nothing has changed then.
             InvalidSetting: a setting contradicts what the limit says.
         """
         lease = self.limit.lease if isinstance(limit, int) else None

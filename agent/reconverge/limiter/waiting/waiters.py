@@ -197,7 +197,11 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
-        """Joins the queue's end, or with `lifo` its head; False if it is full, or this thread is changing it."""
+        """Joins the queue's end, or with `lifo` its head.
+
+        Returns False if the queue is full, or if the caller, such as a signal handler, has interrupted this thread in
+        the middle of changing a queue.
+        """
         if self._section.entered():
             return False
         self._wake_first(key, only_if_lost=True)
@@ -346,7 +350,7 @@ class ThreadWaker:
 
 
 class GreenWaker:
-    """A waker for a green thread. While that sleeps, the other green threads of its thread go on."""
+    """A waker for a green thread. While a green thread sleeps, the others of the same system thread go on."""
 
     gone = False
 
