@@ -1,4 +1,4 @@
-"""Facts in the hub's answers beside the allowances: keys nearly used up or beyond, and how long answers took."""
+"""Statistics of the hub's answers: which keys are near their limit or above it, and how long answers took."""
 
 # Theory of operation.
 #
@@ -128,7 +128,7 @@ class AnswerStats:
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
 
     def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
-        """Counts a key of which the hub grants less than this node declares, and warns once if that goes on."""
+        """Counts a key for which another node declares a smaller capacity than this one; warns once if that goes on."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
         if cell.capacity >= said or table.region_ppm != MILLION:  # it has changed since, or the rest is lent
@@ -149,7 +149,7 @@ class AnswerStats:
         )
 
     def _see(self, cell: Cell) -> _SeenAnswers:
-        """Counts a key that is near its limit, once for each time that it comes near, and for each fixed window."""
+        """Counts a key when it comes near its limit, and again in each further fixed window; returns its record."""
         table = cell.table
         seen = self._seen.get((table.name, cell.key))
         if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
@@ -162,7 +162,7 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
-        """Adds to the cost counted beyond the capacity, as far as `excess` is more than was counted before."""
+        """Counts the key's cost beyond the capacity: only by how much `excess` is more than was counted before."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

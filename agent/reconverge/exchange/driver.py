@@ -73,7 +73,7 @@ with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
 class ExchangeDriver(Ownership):
-    """Makes all exchanges of one node with one hub, which it opens when first needed and closes with the loop."""
+    """Makes all exchanges of one node with one hub, and closes the hub's connections when the runner ends."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Whether decisions may rely on the runner to check for due work when it has announced to."""
+        """Returns whether decisions may rely on the checks that the runner announces, as its end would be noticed."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
@@ -160,7 +160,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def at_work(self) -> bool:
-        """Whether the hub works between exchanges, too. Then the runner must wait with `rest`."""
+        """Returns whether the hub has tasks between exchanges; if so, the runner waits with `rest`, which runs them."""
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
@@ -175,8 +175,8 @@ class ExchangeDriver(Ownership):
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
         """Makes every exchange that is due, those of different shards side by side. Raises nothing but cancellation.
 
-        While some shards have yet to answer, the others go on as they become due, so that a slow shard delays no other;
-        until `going_on` returns False.
+        While a shard has yet to answer, exchanges of the other shards begin as they become due, so that a slow shard
+        delays no other. Once `going_on` returns False, no exchange begins any more.
         """
         try:
             if self._is_relied_on:
@@ -200,10 +200,10 @@ class ExchangeDriver(Ownership):
             await asyncio.sleep(BUG_PAUSE_S)
 
     def wake(self) -> None:
-        """Makes the round in progress check soon for anything else that is due. Never waits, and never fails.
+        """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
-        If a request has begun to wait for the hub, it wakes the event loop at once: such a request is no decision, and
-        may do output. The decisions of other threads, which call this meanwhile, write nothing.
+        If a request has begun to wait for the hub since the last call, this wakes the event loop at once, by a write to
+        the loop's pipe. For a decision, which does no output, it only sets a mark that the loop finds soon.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()
@@ -213,12 +213,12 @@ class ExchangeDriver(Ownership):
                 nudge()
 
     def _note_calls(self) -> None:
-        """Resets the calls of `wake`, as the round in progress is about to check for due work."""
+        """Clears the mark that `wake` sets, as the round of exchanges is about to check for all due work."""
         self._note_asks()
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Stores since when requests wait for the hub; returns whether one has begun to wait since the last call."""
+        """Stores since when requests wait for the hub; returns whether a request began to wait after the last call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -276,7 +276,10 @@ class ExchangeDriver(Ownership):
             self._become_another(sign)
 
     def _become_another(self, sign: str) -> None:
-        """Continues as a new node at every shard, because this process may be a copy of one that goes on."""
+        """Continues as a new node at every shard, because this process may be a copy of another one that still runs.
+
+        `sign` describes for the log how the driver noticed that.
+        """
         self.restorations += 1
         self._reconnects = True
         for syncer in self._syncers:
@@ -322,9 +325,10 @@ class ExchangeDriver(Ownership):
             raise
 
     async def _until_called(self, nudged: asyncio.Event, until_s: float) -> None:
-        """Waits until a task has ended, work is due, or `wake` was called; polls for the call.
+        """Waits until a task sets `nudged`, the time `until_s` comes, or `wake` is called.
 
-        The call cannot wake the loop without writing to its pipe, and a decision does no input or output.
+        The loop checks every CALL_S whether `wake` was called: a decision calls it, and a decision does no output, so
+        it cannot wake the loop through the loop's pipe.
         """
         loop = asyncio.get_running_loop()
         alarm: asyncio.Handle
@@ -361,7 +365,7 @@ class ExchangeDriver(Ownership):
         *,
         going_on: bool,
     ) -> None:
-        """Starts the followers that are due, or cancels all when the node stops, as they may have much to read."""
+        """Starts each follower that is due; if the node stops, cancels running ones, which may have much to read."""
         if not going_on:
             for follower in self._followers:
                 if follower in under_way:
@@ -389,7 +393,7 @@ class ExchangeDriver(Ownership):
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
     def _due_in_s(self, waiting: Sequence[Syncer], followers: Iterable[Follower]) -> float:
-        """Returns the seconds until the first of these should begin, and promises to check for due work by then.
+        """Returns the seconds until the first syncer or follower is due, and promises to check for due work by then.
 
         A decision that needs one of these exchanges sooner wakes the runner.
         """
@@ -442,7 +446,10 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: an exchange failed with an unexpected error", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Makes one exchange, and reports its result to the syncer; returns whether the node is any further by it."""
+        """Makes one exchange of a syncer, and reports the result to the syncer.
+
+        Returns False if the exchange failed, or if answers have made the node start over several times in a row.
+        """
         await self._let_askers_look(syncer)
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
@@ -485,7 +492,10 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """Notes while a batch is under way that this loop runs, so that its own pauses do not count as the hub's."""
+        """Reports to the syncer every TURN_S that this loop runs, while a batch is under way.
+
+        So a pause of this loop is not taken for a delay of the hub.
+        """
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
 

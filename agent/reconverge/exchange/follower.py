@@ -9,26 +9,27 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower that has to release something besides the hub."""
+    """A follower that holds resources of its own, beside the hub, and has to release them at the end."""
 
     async def part(self, timeout_s: float) -> None:
-        """Releases it within `timeout_s` seconds, because the exchanges end, or go on elsewhere."""
+        """Releases the follower's own resources within `timeout_s` seconds, as the runner of the exchanges ends."""
         ...
 
 
 class Follower(Protocol):
     """Reads data that a hub keeps for all nodes, at regular times beside the exchanges.
 
-    Promises: `follow` raises nothing but cancellation, by which it is ended when the node stops; after it, `due_ns` is
-    later than before.
-    Does not promise: to be quick. Exchanges go on meanwhile.
+    Promises: `follow` raises nothing but cancellation, which ends it when the node stops; each `follow` makes `due_ns`
+    return a later moment.
+    Does not promise: to be quick. Exchanges go on during a read.
     """
 
     @property
     def brief(self) -> bool:
-        """Whether the next read takes one small question at most.
+        """Returns whether the next read asks the hub one small question at most.
 
-        Then it is made between two exchanges, and not beside them, which would take another connection.
+        Such a read is made between two exchanges. A longer one is made beside the exchanges, which takes another
+        connection.
         """
         ...
 

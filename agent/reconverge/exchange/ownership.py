@@ -1,4 +1,4 @@
-"""Which runner owns the exchanges of an agent: one at a time, through any interruption."""
+"""Decides which runner owns the exchanges of an agent: one runner at a time, in spite of any interruption."""
 
 # Theory of operation.
 #
@@ -29,7 +29,7 @@ class Runner(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether the runner goes on exchanging, and can be woken."""
+        """Returns whether the runner will make further exchanges, and can be woken."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Runner(Protocol):
 
     @property
     def left(self) -> bool:
-        """Whether the runner has come to the last reports, and has sent them if the hub was reachable."""
+        """Returns whether the runner has sent the node's last reports, or has given up on that."""
         ...
 
     def wake(self) -> None:
@@ -55,7 +55,10 @@ class Runner(Protocol):
         ...
 
     def join(self, timeout_s: float) -> None:
-        """Waits until the runner has ended, for at most `timeout_s`; not at all where that would hold it up."""
+        """Waits until the runner has ended, for at most `timeout_s` seconds.
+
+        Returns at once where the wait would block the runner itself.
+        """
         ...
 
 
@@ -76,10 +79,10 @@ class Ownership:
         return max(claims, key=_number)[1] if claims else None
 
     def claim(self, runner: Runner) -> bool:
-        """Makes `runner` the owner of the exchanges, unless another owner is still alive; returns whether it did.
+        """Makes `runner` the owner of the exchanges, unless another owner is still alive; returns whether it is owner.
 
-        Promises that no interruption can lead to a second owner: of all runners that find the last
-        owner gone, the first to enter itself under the next number wins, in one step of the interpreter.
+        No interruption can lead to a second owner: if several runners find that the last owner is gone, the first to
+        store its claim under the next number becomes the owner, and a claim is stored in one step of the interpreter.
         """
         claims = list(self._claims.items())
         number, last = max(claims, key=_number) if claims else (0, None)

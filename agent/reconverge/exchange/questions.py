@@ -1,7 +1,7 @@
 """Questions of the application to the hub, which the runner of the exchanges asks in its own event loop.
 
-A hub object serves one event loop at a time, and that is the one of the runner. So a question is left here, the runner
-is woken, and the answer comes back through a future that any thread or loop can wait for.
+A hub object serves one event loop at a time, that of the runner. So the application leaves its question in a queue
+here, the runner is woken, and the answer comes back through a future that any thread or loop can wait for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Detects from an answer that a hub which has lost its data grants strict limits again.
 
-After a loss a node reckons for itself how long the hub will grant nothing of a strict limit, so that it neither asks in
-vain nor tells clients to come again too early. The hub may be ready sooner: because an operator has adopted the loss,
-or because the node noticed the loss late. An allowance that is larger than the one that was reported shows that: a hub
-that waits grants none.
+After a loss of data each node estimates for itself how long the hub will grant nothing on a strict limit, so that it
+neither asks in vain nor makes clients come back too early. The hub may grant again sooner than that: because an
+operator has accepted the loss, or because the node noticed the loss late. The node finds that out when an answer raises
+an allowance above the reported one, as a hub that still waits raises none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When limits are exchanged: the sync intervals in use, when each is next due, and which one holds for a limit."""
+"""Schedules the exchanges: the sync intervals in use, when each is next due, and the interval of each limit."""
 
 # Theory of operation.
 #
@@ -67,7 +67,7 @@ class Intervals:
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """Returns when the first of the given intervals is due; an unknown one is due with the first of all."""
+        """Returns when the first of the given intervals is due; one that is not in use is due with the earliest."""
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
@@ -151,7 +151,10 @@ class Pacing:
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """Returns own and published interval of a limit or the agent; a limit without its own goes by the agent's."""
+        """Returns the own and the published interval of a limit, or of the agent if `limit` is None.
+
+        A limit that has neither uses the agent's interval.
+        """
         return self._paces.setdefault(limit, Layered(None))
 
     def _take(self, limit: str | None, pace: LimitInterval | None) -> None:
@@ -169,6 +172,10 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Returns the interval and the shortest interval in nanoseconds. Raises InvalidSetting."""
+    """Returns the sync interval, and the shortest time between two exchanges, in nanoseconds. Raises InvalidSetting.
+
+    Without a `min_sync_interval`, that shortest time is a tenth of the interval, or MIN_SYNC_INTERVAL if that is
+    longer.
+    """
     shortest = checked_pace(sync_interval, min_sync_interval)
     return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

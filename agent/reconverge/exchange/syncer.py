@@ -152,7 +152,7 @@ class Syncer:
 
     @property
     def node(self) -> str:
-        """Returns this node's name: never used again once a lease on it has ended, or the process has restarted.
+        """Returns this node's name, which changes when the node's lease has ended and when the process restarts.
 
         A node that came back under an old name would report small counts, which the hub would take for outdated ones.
         """
@@ -179,7 +179,10 @@ class Syncer:
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the exchange loop runs, while a batch is under way."""
+        """Notes that the exchange loop runs at `now_ns`, while a batch is under way.
+
+        So a pause of the loop is not taken for a delay of the hub.
+        """
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
@@ -193,7 +196,10 @@ class Syncer:
 
     @property
     def begins_anew_again(self) -> bool:
-        """Whether several answers in a row made this node begin anew."""
+        """Returns whether two or more answers in a row have made this node start over.
+
+        A node starts over under another name, or because the hub has other data than before.
+        """
         return self._beginnings > 1
 
     # ------------------------------------------------------------ when
@@ -203,7 +209,7 @@ class Syncer:
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin, without regard to the pause after beginning anew."""
+        """Returns when the next exchange should begin, without a pause after answers that made the node start over."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -230,9 +236,9 @@ class Syncer:
     def looks_ns(self, now_ns: int) -> int:
         """Returns until when the runner may sleep if no decision wakes it.
 
-        That is until the next exchange is due. After an exchange in which decisions had something to report, it is
-        until another could begin: as decisions go on, the runner finds their reports then, and none of them has to wake
-        it.
+        Usually the runner may sleep until the next exchange is due. If decisions had something to report with the last
+        exchange, it may sleep until another exchange could begin: while requests keep coming, the runner then finds
+        their reports by itself, and no decision has to wake it.
         """
         self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before the look at due work
         looks_ns = self.due_ns(now_ns)
@@ -243,9 +249,9 @@ class Syncer:
         return looks_ns
 
     def sleep_until(self, looks_ns: int) -> None:
-        """Notes that the runner sleeps until `looks_ns`, no later than `looks_ns()` has returned.
+        """Notes that the runner sleeps until `looks_ns`, so that a decision which needs an exchange sooner wakes it.
 
-        Earlier wishes wake it.
+        `looks_ns` is no later than the moment that `looks_ns()` has returned.
         """
         regular_ns = max(self._regular.due_ns, self._not_before_ns)
         begins_ns = regular_ns if self._failures_in_a_row else self._begins_ns
@@ -257,7 +263,7 @@ class Syncer:
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Requests an exchange soon, even with nothing to report; after failures, with the next attempt."""
+        """Requests an exchange soon, even with nothing to report; if the last one failed, when it is tried again."""
         self._asked = True
 
     def take_pace(self) -> None:
@@ -329,10 +335,10 @@ class Syncer:
     def _topics(self, now_ns: int) -> tuple[bool, bool, frozenset[int] | None]:
         """Returns whether the next batch is ahead of time, whether it begins a round, and its sync intervals.
 
-        The batch is about the limits with those intervals; None stands for all. Ahead of time, these are the limits
-        with the shortest interval, beside urgent cells; else those that were due when the round began. A round is as
-        many batches as it takes to report the cells that were dirty when it began (`reporting/agenda.py`). Cells that
-        become due meanwhile wait for its end.
+        The batch reports cells of the limits with these intervals; None stands for all limits. A batch ahead of time
+        reports urgent cells, and the limits with the shortest interval; any other batch reports the limits that were
+        due when its round began. A round takes as many batches as are needed for all cells with unreported changes at
+        its beginning (`reporting/agenda.py`). Cells that become due during a round wait for its end.
         """
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
@@ -347,7 +353,7 @@ class Syncer:
         return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
-        """Makes the following batches the node's last ones: all counts, and no allowances any more.
+        """Makes the following batches the node's last ones, which report all counts and hold no allowances any more.
 
         From here on no runner attends to this shard: a decision after this has to start one.
         """
@@ -432,7 +438,7 @@ class Syncer:
         shard.wake_askers()
 
     def _say_all_at(self, now_ns: int) -> None:
-        """Begins a round about all limits at once, or after the one in progress."""
+        """Begins a round that reports all limits, at once or after the round in progress."""
         self._more = True
         self._regular.all_at(now_ns)
 
@@ -463,13 +469,16 @@ class Syncer:
         self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:
-        """Notes that an answer calls for another exchange at once. From the second in a row on, there is a pause."""
+        """Notes that an answer makes the node start over, with another exchange at once.
+
+        From the second such answer in a row on, the next exchange waits for a while.
+        """
         self._beginnings += 1
         if self._beginnings > 1:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
 
     def _delay_ns(self, times: int) -> int:
-        """Returns how long to wait before the next exchange, after that many in a row that call for a pause."""
+        """Returns the pause before the next exchange, after so many `times` in a row of failing or starting over."""
         delay_ns = backoff_ns(self._kernel.interval_ns, times)
         # Spread downward only: a hub that has lost its data waits for all nodes to have spoken, and for no
         # longer than the cap.
@@ -514,7 +523,7 @@ class Syncer:
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """Ends the lease at once, also for cells that have noted when it would end."""
+        """Ends the node's lease at once, and makes all cells look at it again, as some have noted a later end."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 
@@ -557,7 +566,10 @@ class Syncer:
             self._kernel.take_back(self._shard.index)
 
     def _length_ns(self, interval_ns: int) -> int:
-        """Returns the time until the next regular exchange: the interval, give or take; at first, a random part."""
+        """Returns the time until the next regular exchange: the interval, lengthened or shortened a little at random.
+
+        Until the hub has answered for the first time, this is a random part of the interval.
+        """
         chance = self._random.random()
         share = 1 + JITTER * (2 * chance - 1) if self._answered else chance
         return int(interval_ns * share)

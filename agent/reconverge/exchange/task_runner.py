@@ -13,7 +13,7 @@ from reconverge.runtime.threads import Latch, thread_id
 class TaskRunner:
     """Runs the exchanges as a task. It is made, started and stopped in the event loop that it runs in.
 
-    It begins when the last runner is gone, and requests any other one to stop.
+    The task requests the runner that owns the exchanges to stop, and begins to exchange when that runner has ended.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -121,10 +121,11 @@ class TaskRunner:
 
 
 def _heed_cancellation() -> None:
-    """Raises the cancellation of this task again, if code in between has swallowed it.
+    """Raises the cancellation of this task again, if code that the task has awaited has swallowed it.
 
-    In Python 3.11 `asyncio.wait_for` does that when what it waits for ends at the same moment, in clients of hubs, too.
-    The caller does not repeat the cancellation: the end of `asyncio.run` would wait for this task for ever.
+    In Python 3.11 `asyncio.wait_for` swallows a cancellation if the awaited operation ends at the same moment, and
+    clients of hubs use it, too. The caller does not repeat the cancellation: the end of `asyncio.run` would wait for
+    this task for ever.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():

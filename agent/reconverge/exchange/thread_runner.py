@@ -27,7 +27,7 @@ RESTART_MAX_S: Final = 30.0
 
 
 def refuse_eventlet() -> None:
-    """Raises EventletPatched where eventlet's patched threads do not work together with a thread that exchanges."""
+    """Raises EventletPatched if eventlet has patched Python's threads, as a patched thread cannot run the exchanges."""
     if green_threads() == EVENTLET:
         raise EventletPatched
 
@@ -37,7 +37,8 @@ class ThreadRunner:
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket. While one of
     several shards has yet to answer, or there is work between exchanges, the loop checks by itself whether it was
-    woken. It begins when the last runner is gone, and ends silently when another one has begun meanwhile.
+    woken. The thread begins to exchange when the last runner has ended, and ends silently if another runner has begun
+    meanwhile.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -94,7 +95,7 @@ class ThreadRunner:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
-        """Does the thread's work. A caller that can no longer start a thread runs it on its own."""
+        """Does the thread's work. Where no thread can be started any more, a caller runs this method itself."""
         self._thread_id = thread_id()
         self._begun = True
         try:

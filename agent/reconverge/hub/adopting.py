@@ -1,4 +1,4 @@
-"""The outcome of adopting a hub's loss of data, as an operator reads it."""
+"""The state of a hub's data after a loss, and the outcome of an operator's order to accept the loss."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class OrderReader(Protocol):
 
 
 class OrderLog:
-    """The orders to erase identities that a node has read from a hub so far. Waits for nothing but the hub."""
+    """The orders to erase identities that a node has read from a hub so far."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
@@ -138,7 +138,7 @@ def names_of(identity: str) -> tuple[str, str]:
 
 
 def names_in(key: str) -> Iterator[str]:
-    """Yields the names that a key of a limit may contain: the key itself, and each fact of a key made of several."""
+    """Yields the names that a key may contain: the key itself, and each of the parts between | that make up a key."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

@@ -1,6 +1,8 @@
-"""Rules for the unused part of a node's allowance: a margin over its need, and in long windows a small part at most.
+"""Rules for the headroom of a node, the part of its allowance that it holds unused.
 
-An allowance is what a node may use by itself; the allowances of all nodes sum to the capacity at most.
+A node holds a margin over its need; where a window is longer than the lease, it holds its need, or a small part of the
+unused capacity if that is more. An allowance is what a node may use by itself; the allowances of all nodes sum to the
+capacity at most.
 """
 
 # Theory of operation.
@@ -48,7 +50,11 @@ OVERDRAFT_FRACTION: Final = 0.01
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
-    """Returns which fraction of the rest nodes keep beyond their needs, by the properties of a limit."""
+    """Returns which fraction of the capacity beyond all needs the nodes hold in addition to their needs.
+
+    That depends on the limit: `fixed` means fixed windows, `dated` that charges expire by their dates, and `asks` that
+    requests ask the hub when in doubt.
+    """
     if fixed:
         return SLACK_ASKED if asks else SLACK_KEPT
     if dated:
@@ -57,10 +63,13 @@ def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
-    """Returns the most that a node may hold unused, of a rest of `left`; at least one request."""
+    """Returns the most that a node may hold unused, if `left` of the capacity is left to all nodes.
+
+    That is at least the node's `need`, and at least one request, which counts as `unit`.
+    """
     return max(need, unit, HEADROOM_FRACTION * left)
 
 
 def overdraft_max(capacity: int, unit: int = 1) -> int:
-    """Returns how large a node's overdraft may be; at least one request."""
+    """Returns the largest overdraft of a node, by the limit's capacity; at least one request, counted as `unit`."""
     return max(unit, floor(OVERDRAFT_FRACTION * capacity))

@@ -45,10 +45,12 @@ class RegionRule(MergeRule, Protocol):
 def open_merge_rule(
     *, clock: Clock, new_name: Callable[[], str], kind: str = REFERENCE, **settings: object
 ) -> MergeRule:
-    """Returns the merge rule of the hubs in this package; `clock` is the hub's, `new_name` names its data.
+    """Returns the merge rule of the hubs in this package, in one of two kinds: REFERENCE or ELECTED.
 
-    The rule begins empty, and assumes that no node holds allowances from before. A caller that cannot be sure of that,
-    such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    `clock` is the hub's clock, `new_name` makes names for generations of the hub's data, and `settings` are passed on
+    to the rule. The rule begins empty, and assumes that no node holds allowances from before. A caller that cannot be
+    sure of that, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use
+    it.
     """
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()

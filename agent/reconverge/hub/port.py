@@ -58,11 +58,11 @@ class SettingsStore(Protocol):
     """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
 
     Promises: the last post is read, until it has been kept for its time, another is posted, or the hub loses its data;
-    reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's memory, if that can
-    be helped; each failure is raised as `HubUnavailable`.
-    Does not promise: that an authorized publisher has posted it. It is signed, and readers verify that.
+    reading it again and again is cheap; a post longer than `bytes_max` does not reach the reader's memory as a whole,
+    if that can be helped; each failure is raised as `HubUnavailable`.
+    Does not promise: that a post comes from an authorized publisher. Posts are signed, and readers verify that.
 
-    A broker whose retained messages come by themselves has `read` return the newest that has come.
+    If the hub is a broker that pushes retained messages, `read` returns the newest message that has come.
     """
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
@@ -129,10 +129,10 @@ class IndexHints(Protocol):
     """A listener for hints that the index of the contracts may have changed. It serves one event loop."""
 
     async def changed(self) -> None:
-        """Returns as soon as it listens for hints, and on later calls each time the index may have changed since.
+        """Waits until the index may have changed; on the first call, only until the listener listens for hints.
 
-        A hint between two calls is not lost. Raises HubUnavailable; then hints may have been lost, and the next call
-        begins to listen anew.
+        A hint between two calls is not lost: the later call returns at once. Raises HubUnavailable; then hints may have
+        been lost, and the next call begins to listen anew.
         """
         ...
 
@@ -255,10 +255,10 @@ class UsageLedger(Protocol):
         ...
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """Notes that all events of the period, which is over, are confirmed, and those of all periods before it.
+        """Notes that the export of a period that is over is complete: all events up to its end are confirmed.
 
-        With a `late_mark` of `marks`, the period is no longer late unless more records have come. Raises
-        HubUnavailable.
+        `late_mark` is the mark of a late period, as `marks` returned it: the period is late no longer, unless more
+        records have come since then. Raises HubUnavailable.
         """
         ...
 
@@ -293,7 +293,11 @@ class AddressLedger(Protocol):
 
 @runtime_checkable
 class UsageHub(Protocol):
-    """A hub that adds usage up, too; not every hub need be one. Usage has connections of its own loop and process."""
+    """A hub that adds usage up, too; not every hub need be one.
+
+    The event loop and the process that report or read usage have connections of their own, beside those of the
+    exchanges.
+    """
 
     @property
     def usage(self) -> UsageLedger:
@@ -332,9 +336,9 @@ class KeyReader(Protocol):
 class Adoptable(Protocol):
     """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
 
-    Promises: no data are changed but those that are named, and none while nodes may still be reporting what they know;
-    the order is part of the data, so that the next loss has the hub wait again; the order is counted there; the reports
-    of live nodes stay known; each failure is raised as `HubUnavailable`.
+    Promises: an order is only about the data whose generation it names, and changes nothing while nodes may still be
+    reporting what they know; the order is stored with these data, so that the hub waits again after the next loss; the
+    number of orders is stored, too; the reports of live nodes stay known; each failure is raised as `HubUnavailable`.
     Does not promise: that strict limits hold. The use of departed nodes from before the loss, and that of nodes that
     are cut off, may be admitted once more, and that is the price.
     """
@@ -349,9 +353,9 @@ class Adoptable(Protocol):
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends a shard's wait, if its data still have that generation; returns the outcome. Raises HubUnavailable.
+        """Ends the wait of a shard after a loss, if its data still have that `generation`; returns the outcome.
 
-        If that fails half-way, some keys go on waiting until it is done again.
+        Raises HubUnavailable. If the call fails half-way, some keys go on waiting until the call is repeated.
         """
         ...
 
@@ -361,9 +365,9 @@ class Eraser(Protocol):
     """A hub from which one identity can be erased; not every hub need be one. See `hub/erasing.py`.
 
     Promises: an order is read by all nodes until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer ones, or
-    the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no node with a
-    running lease has reported it and not forgotten it; a key is dropped whole, with its use; data under other names
-    stay as they are; each failure is raised as `HubUnavailable`.
+    the hub loses its data; of two orders the later one has the later moment; a key stays as long as a node with a
+    running lease has an entry for it, and is dropped whole, with its use, when none has; data under other names stay
+    as they are; each failure is raised as `HubUnavailable`.
     Does not promise: that a key does not come back. A node that has not read the order yet may report it again.
     """
 
@@ -412,8 +416,8 @@ class UsageEraser(Protocol):
 class KeyMarker(Protocol):
     """A hub that stores a mark of the secret with which nodes hash keys; not every hub need be one.
 
-    Promises: if nodes have different marks, the nodes of all marks but one get another mark than their own back, as
-    long as a node renews that one; each failure is raised as `HubUnavailable`.
+    Promises: the hub stores one mark at a time, for as long as a node renews it; nodes with another mark get the stored
+    mark back, and so learn of the difference; each failure is raised as `HubUnavailable`.
 
     Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
     """
@@ -468,5 +472,5 @@ class Working(Protocol):
 
     @property
     def at_work(self) -> bool:
-        """Whether the hub has such tasks now."""
+        """Returns whether the hub has tasks of its own now, for which the event loop has to go on."""
         ...

@@ -163,12 +163,12 @@ class CellReport(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether requests on the node ask the hub about this key in doubt."""
+        """Returns whether requests on the node ask the hub about this key when they are in doubt."""
         return ASKS <= self.asked <= ASKS + FLOATS + WAITING_MAX
 
     @property
     def floats(self) -> bool:
-        """Whether the node holds nothing of a bucket but the last grant; see FLOATS."""
+        """Returns whether the key is a bucket of which the node holds only the hub's last grant; see FLOATS."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property

@@ -173,9 +173,9 @@ class ExportLease(NamedTuple):
 
 
 class AddressReport(NamedTuple):
-    """The report of one node to one shard about the addresses of identities; at most SKETCHES_REPORTED_MAX.
+    """The report of one node to one shard about the addresses of at most SKETCHES_REPORTED_MAX identities.
 
-    A hub accepts it while it counts usage of that hour, see `counted_us`, and ignores what it does not accept.
+    A hub accepts the report in that hour and the next one, by its own clock (see `counted_us`), and ignores it later.
     """
 
     hour: int
@@ -227,9 +227,9 @@ def period_end_s(period: Period) -> int:
 
 
 def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
-    """Returns from when and until when a hub accepts new records of a period, by its clock.
+    """Returns from when and until when a hub accepts new records of a period, by its clock, in microseconds.
 
-    What an account has reported before, the account may replace at any time: the hub keeps that longer
+    An account may replace its earlier records of the period at any time, as the hub keeps them longer
     (`Retention.keep_ms`).
     """
     last = Period(period.kind, period.number + int(getattr(kept, period.kind)))

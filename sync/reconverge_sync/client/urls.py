@@ -27,10 +27,10 @@ NUMBER_DIGITS_MAX: Final = 9
 
 
 def read_query(query: str, known: Iterable[str], refuse: Callable[[str], InvalidSetting]) -> dict[str, str]:
-    """Reads the options of a URL by name. Raises the exception that `refuse` makes of a problem.
+    """Reads the options of a URL by name. For a problem, raises the exception that `refuse` makes of its text.
 
-    Each option must be known, have a value, and occur once. No unknown option is ignored: the security of a connection
-    may depend on one that is misspelt.
+    Each option must be known, have a value, and occur once. No unknown option is ignored: it may be a misspelt option
+    on which the security of a connection depends.
     """
     names = sorted(known)
     options: dict[str, str] = {}

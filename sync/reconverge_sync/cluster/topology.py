@@ -80,7 +80,7 @@ def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
 
 
 def place_at(host: str, port: int, asked: Place) -> Place:
-    """Returns the server to which a redirection leads; without a host, at the same one as `asked`.
+    """Returns the server to which a redirection leads: without a `host`, on the host of the server `asked`.
 
     Raises ValueError if the address is unknown.
     """
@@ -209,7 +209,10 @@ class ClusterTopology:
         return owner
 
     async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
-        """Reads a new map, or waits for the one that is being read. Raises the last server's error if none had one."""
+        """Reads a new map of the slots, or waits for the one that is being read; keeps a map newer than `older_than_s`.
+
+        If no server returns a map, raises the error of the last server.
+        """
         now_s = asyncio.get_running_loop().time()
         if now_s < self._mapped_s + older_than_s:
             return

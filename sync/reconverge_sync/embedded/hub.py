@@ -208,7 +208,10 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
 
     def _ready(self) -> bool:
-        """Whether the server runs: there is the file `ready`, and a supervisor, as the file outlives a killed one."""
+        """Returns whether the server runs: the file `ready` is there, and a supervisor runs.
+
+        The file alone does not show that, as a killed supervisor leaves it behind.
+        """
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:

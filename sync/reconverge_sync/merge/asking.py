@@ -1,4 +1,4 @@
-"""Keys that are kept at the hub: the rule that selects them, and the grant to a node that asks about one.
+"""Decides which keys are kept at the hub, and how much of such a key a node gets that asks about it.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
@@ -90,23 +90,22 @@ CHEAP = 3
 def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
     """Returns how many nodes may receive requests for a key.
 
-    One of them is the reporting node, which is not in the sums.
-
-    A new node, whose batch has a low number, does not count as the only one: others may be about to join.
+    One of them is the reporting node; the cell's sums must not contain that node's entry during the call. A new node,
+    whose batch has a low `sequence`, does not count as the only node: others may be about to join.
     """
     known = max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
     return known if sequence > JOINING else max(known, 2)
 
 
 def note_cost(cell: LedgerCell, report: CellReport) -> None:
-    """Updates the mean cost of a request for the key, from the report of one that waits."""
+    """Updates the mean cost of a request for the key by the cost of a request that waits, if the report has any."""
     cost = min(report.ask, report.waiting)
     if cost > 0:
         cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
 
 
 def is_small(cell: LedgerCell, nodes: int) -> bool:
-    """Whether the key has so few requests that no node needs an allowance of it to begin a window with."""
+    """Returns whether the key has so few requests per node that nodes begin its windows without allowances."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
@@ -144,8 +143,9 @@ class HubAsk:
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
         """Moves the level of a node's bucket into the hub's own bucket. The answer informs the node.
 
-        No amount is saved up for the node's ask, as its request waits for this answer alone. It is saved up if other
-        nodes have allowances of a bucket, or for slots, as no window's end takes these away.
+        Then forgets what the node asked for, so that nothing is saved up for it, as its request waits for this answer
+        alone. The ask stays for slots, and for a bucket of which other nodes have allowances, as these do not end with
+        a window.
         """
         if rule.bucket:
             self.holds = entry.allowance
@@ -155,7 +155,10 @@ class HubAsk:
             entry.ask = 0
 
     def needs_all(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, lent: int) -> bool:
-        """Whether all entries must be read to find the free part: allowances leave too little, use leaves enough."""
+        """Returns whether all entries must be read to find out how much is free for the waiting cost.
+
+        That is so if the nodes' allowances leave too little for it, but their use in a sliding window leaves some.
+        """
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
             return False
@@ -175,7 +178,10 @@ class HubAsk:
         *,
         small_allowances: bool,
     ) -> None:
-        """Grants the waiting cost as far as there is room. Meanwhile the entry is not in the sums."""
+        """Grants the cost of the node's waiting requests, as far as there is room.
+
+        The cell's sums must not contain the node's `entry` during the call.
+        """
         report = self.report
         if not self.small:
             raise_base(cell, entry, report, rule, small_allowances=small_allowances)
@@ -201,7 +207,10 @@ class HubAsk:
         entry.debt = 0
 
     def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
-        """Returns the answer with the mark that the key is kept at the hub; other nodes' vouchers count as charged."""
+        """Returns the answer, marked so that the node learns that the hub keeps the key.
+
+        In it, vouchers of other nodes (amounts granted to their requests that asked) count as charged.
+        """
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         allowance = answer.allowance
         if rule.sliding:

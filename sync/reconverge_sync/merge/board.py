@@ -1,6 +1,6 @@
-"""The rule by which snapshots of nodes are taken and kept; the definition of the scripts of a Redis.
+"""The rule by which a hub accepts and keeps snapshots of nodes; scripts do the same in Redis.
 
-`reconverge/hub/board.py` has the theory.
+The comments in `reconverge/hub/board.py` explain it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Bounds on a node's reports, so that none outlasts what its limit allows.
+"""Bounds on a node's reports, so that no report has an effect for longer than its limit allows.
 
 A node is trusted to count: it may use up every key that it is asked about. It is not trusted to be sane. A number that
 is merely large, from a fault of its memory or a program that speaks the protocol badly, must not leave data that never
 expire, nor take a key from all other nodes for longer than the node could have done by using it.
 
-What no node declares is refused with the whole batch: windows, quotas, leases and intervals beyond what an agent
-accepts as a setting. What a node can come to say without a fault, such as a debt from settling or allowances from
-before a quota was lowered, is cut down to where more would have no effect. `exchange.lua` does the same.
+A batch is refused as a whole if it has windows, quotas, leases or intervals beyond the values that an agent accepts as
+a setting. Other numbers can be too large without a fault of the node, such as a debt from settling, or allowances from
+before a quota was lowered. These numbers are cut down to where more would have no effect. `exchange.lua` does the same.
 
-What is in a bucket is cut down by its capacity, and the capacity may fall: by a change of the limit, or as a key
-changes to a smaller plan. What was used before stays (`Fill`), as the capacity may rise again before it has drained.
+The level of a bucket is cut down by the bucket's capacity, and that may fall: by a change of the limit, or as a key
+changes to a smaller plan. Use from before the fall stays (`Fill`), as the capacity may rise again before that use has
+drained.
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ def overdraft_max(limit: LimitReport) -> int:
 
 
 def fill_max_milli(capacity: int, quota: int) -> int:
-    """Returns how full a bucket may count as, in thousandths."""
+    """Returns the highest level that a bucket of this capacity and quota may have by a report, in thousandths."""
     return 1000 * DEBT_MAX * max(capacity, quota)
 
 
 class Fill(NamedTuple):
-    """The bound on how full a bucket may count as by one node's report; never less than before the report.
+    """The highest level that buckets may have after one node's report, in thousandths.
 
-    The levels of the node's bucket and the hub's own do not sum to more than `most_milli`, unless they did before. So
-    there is a bound, however often a node reports, and reporting a smaller capacity forgives no use.
+    The levels of the node's own bucket and the hub's bucket sum to `most_milli` at most, unless they exceeded it
+    before. So the level is bounded, however often a node reports, and the report of a smaller capacity forgives no use.
     """
 
     most_milli: int
@@ -88,9 +89,9 @@ class Fill(NamedTuple):
     """The level that the node was taken to have in its bucket."""
 
     def beside(self, there_milli: int) -> int:
-        """Returns how full the hub's own bucket may become, in thousandths, when the node's is poured into it.
+        """Returns the highest level of the hub's own bucket, in thousandths, after the node's bucket is poured into it.
 
-        `there_milli` is how full it is now.
+        `there_milli` is the present level of the hub's bucket.
         """
         return max(self.most_milli, there_milli + self.own_milli)
 

@@ -1,7 +1,7 @@
-"""The rule by which keys and orders of erased identities go and stay; the definition of the scripts of a Redis.
+"""The rule by which keys of erased identities are dropped, and orders to erase kept; scripts do the same in Redis.
 
-`reconverge/hub/erasing.py` has the theory. A key is dropped when no live node has reported it and not forgotten it:
-what is left in it then is what departed nodes have used, and is erased with it.
+The comments in `reconverge/hub/erasing.py` explain it. A key is dropped when no live node has an entry for it. The use
+that the key still has then is the use of departed nodes, and is erased with it.
 """
 
 from __future__ import annotations

@@ -61,10 +61,11 @@ def grant(
     *,
     small_allowances: bool,
 ) -> None:
-    """Raises the node's allowances towards its share, within the free part. Its entry is not in the sums meanwhile.
+    """Raises the node's allowances towards its share, within the free part.
 
-    A `lent` amount expires, and goes into allowances alone: with bases the next window would begin beyond the loan.
-    `small_allowances`: the window outlasts the node's lease, so the node's unused allowance is kept small.
+    The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance, as
+    it expires: in a base it would last into the next window, and so beyond the loan. `small_allowances`: the window
+    outlasts the node's lease, so the node's unused allowance is kept small.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)

@@ -1,4 +1,4 @@
-"""Puts a node's report of a cell in place of the one before: a reset, allowances that it gives back, and counts."""
+"""Replaces a node's last report of a cell by the new one: its reset, the allowances given back, and its counts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
 
 def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: int) -> CellReport:
-    """Applies a node's reset of the key to the cell, unless it lies impossibly far ahead; returns the node's report.
+    """Applies the reset in a node's report to the cell, and returns the report.
 
-    Without the reset in the latter case.
+    A reset impossibly far ahead is not applied, and the returned report has the cell's last reset in its place.
     """
     if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
         return report._replace(reset_us=cell.reset_us)
@@ -23,7 +23,7 @@ def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: 
 
 
 def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> tuple[CellReport, Fill]:
-    """Returns a report with the level of its bucket cut down to where more would have no effect, and the bound on that.
+    """Returns a report with the level of its bucket cut down to the highest that counts, and the bound on the level.
 
     `entry` holds the node's last report. Reports of other limits than buckets stay as they are.
     """

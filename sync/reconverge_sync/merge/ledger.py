@@ -143,7 +143,7 @@ class LimitRule:
 
     @property
     def strict(self) -> bool:
-        """Whether the limit may never be exceeded, so that doubt is settled by refusing."""
+        """Returns whether the limit may never be exceeded, so that requests are refused in doubt."""
         return self.overshoot_milli == 0
 
     @property
@@ -170,22 +170,23 @@ class LimitRule:
         return min(self.lease_us or batch.lease_us, batch.lease_us)
 
     def own_lease_us(self, batch: Batch) -> int:
-        """Returns that lease if it is shorter than the lease of the node, else 0."""
+        """Returns the lease of allowances on this limit in microseconds, if it is shorter than the node's; else 0."""
         lease_us = self.lease_of_us(batch)
         return lease_us if lease_us < batch.lease_us else 0
 
     def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
         """Returns how long a cell or an entry is kept after the last report of a node with that lease and interval.
 
-        A node reports each cell in which it holds allowances again before its meter has run out twice over, at the
-        first exchange after that; and exchanges are no further apart than a lease, or its allowances are void. Its use
-        until then counts for no longer than its meter takes to run out once more.
+        A node that holds allowances in a cell reports the cell again at the latest with the first exchange after twice
+        the time in which its use runs out (as a window ends, or a bucket drains). Exchanges are no further apart than a
+        lease, or the allowances are void. The node's use until then counts for no longer than its use takes to run out
+        once more.
         """
         lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     def lives_us(self, batch: Batch) -> int:
-        """Returns the time to live for the node of a batch."""
+        """Returns how long a cell or an entry is kept after a report in this batch, in microseconds."""
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
@@ -200,23 +201,27 @@ class LimitRule:
     def refilled_us(self, since_us: int, until_us: int) -> int:
         """Returns for how long a bucket has drained between two moments, in microseconds.
 
-        That is all the time, or for a bucket that drains in steps, one window for each edge in between.
+        A bucket that drains in steps has drained for one window at each edge of a window; any other bucket, all the
+        time.
         """
         if not self.stepwise:
             return until_us - since_us
         return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
     def drained_milli(self, passed_us: int, allowance: int, declared: int) -> float:
-        """Returns how much of a bucket drains in `passed_us` by a node's allowance, in thousandths.
+        """Returns how much of a bucket a node drains in `passed_us` by its `allowance`, in thousandths.
 
-        The node drains by its allowance's part of the capacity that it has `declared`; this rule may be that of another
-        node.
+        The node drains the same part of the rate as its allowance is of the capacity that the node has `declared`. This
+        rule may come from the report of another node, with another capacity.
         """
         part = float(allowance) * self.own / self.capacity / max(self.own, declared, 1)
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
     def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
-        """Returns how much drains in `passed_us` by a `share` of the capacity that no node has, in thousandths."""
+        """Returns how much the hub's own bucket drains in `passed_us`, in thousandths.
+
+        `share` is the part of the capacity that is no node's allowance.
+        """
         return float(max(0, passed_us)) * self.quota * share / self.capacity / self.window_us * 1000
 
 
@@ -251,15 +256,16 @@ class Entry:
     """How much of its allowance was granted to requests that had asked; see `floats`."""
 
     def floats(self, rule: LimitRule) -> bool:
-        """Whether the node's right is its use, as that fades, plus its vouchers.
+        """Returns whether the node's allowance floats: it is only an upper bound, and falls as the node's use fades.
 
-        A node of a sliding window that holds nothing, or only vouchers, admits nothing because its use fades. So its
-        allowance is an upper bound of its right, and its right falls without a report.
+        In a sliding window this is so for a node that holds nothing, or only vouchers (amounts granted to single
+        requests that asked). As its use fades, such a node admits nothing more. So it may have in use only its use that
+        has not faded, and its vouchers.
         """
         return rule.sliding and (self.allowance == 0 or self.vouchers > 0)
 
     def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Lowers a floating allowance, and a debt, by the use that has faded. For sliding windows."""
+        """Lowers an allowance that floats, and a debt, by the use that has faded. For sliding windows."""
         used = ceil(self.used(rule, cell, hub_us))
         if self.vouchers > 0:
             self.allowance = min(self.allowance, used + self.vouchers)
@@ -340,7 +346,7 @@ class Entry:
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
     def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Lowers the allowances of departed nodes to what their counts still need."""
+        """Lowers the allowance in the entry of departed nodes to the use that still counts."""
         if rule.bucket:
             self.allowance = ceil(
                 self.previous / 1000
@@ -413,13 +419,13 @@ class LedgerCell:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
     def forgettable(self, rule: LimitRule, hub_us: int) -> bool:
-        """Whether nothing would be lost with the cell: nothing in it is held, used or needed.
+        """Returns whether nothing would be lost with the cell: nothing in it is held, used or needed.
 
         The caller checks separately whether another node has an entry in it, because all entries must be read for that.
 
-        A key that begins without a part of its capacity is kept, or it would begin so again. A reset is kept while
-        charges from before it may yet be reported, and the end of a window that began with a hit until the next one may
-        begin.
+        Some empty cells would be lost: the cell of a key that begins without a part of its capacity, as the key would
+        begin so again; a cell with a reset, while charges from before the reset may yet be reported; and a cell whose
+        window began with a hit, until the next window may begin.
         """
         if self.allowances or self.current or self.previous or self.needs_milli:
             return False
@@ -435,7 +441,10 @@ class LedgerCell:
             self.roll(rule, epoch)
 
     def roll(self, rule: LimitRule, epoch: int) -> None:
-        """Opens another window: fixed windows start from their bases, sliding ones turn current into previous."""
+        """Opens another window.
+
+        The allowances of a fixed window start from the nodes' bases; of a sliding window, `current` becomes `previous`.
+        """
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
             follows = abs(epoch) - ended_us < rule.window_us
@@ -463,9 +472,10 @@ class LedgerCell:
 
     @property
     def allowances_of_nodes(self) -> int:
-        """Returns the sum of the allowances that nodes hold; of a bucket, each node drains that part of the rate.
+        """Returns the sum of the allowances that nodes hold, and by which nodes drain a bucket.
 
-        What the hub keeps in its own bucket, and what it has granted to single requests that asked, does not count.
+        The amount that the hub keeps in its own bucket, and amounts granted to single requests that asked, do not
+        count.
         """
         pool = self.entries.get(DEPARTED)
         return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
@@ -533,7 +543,10 @@ class LedgerCell:
             self.carry_milli = 0.0
 
     def withhold(self, amount: int, hub_us: int) -> None:
-        """Counts the amount that a new key begins without as used; it drains like the use of departed nodes."""
+        """Counts `amount`, the part of its capacity that a new key begins without, as used by departed nodes.
+
+        So that part of a bucket drains as their use does.
+        """
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry
         self.fill_milli = 1000.0 * amount
@@ -608,7 +621,7 @@ class LedgerCell:
 
 @dataclass(slots=True)
 class Floating:
-    """The sums of the entries that float; see `Entry.floats`."""
+    """The sums of the entries whose allowances float, which fall as use fades; see `Entry.floats`."""
 
     held: int = 0
     """The allowances and debts of these entries, as they stand in the cell's sums."""
@@ -625,7 +638,7 @@ class Floating:
         self.vouchers += entry.vouchers
 
     def rights(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-        """Returns the most that the nodes of these entries may have in use."""
+        """Returns the most that these nodes may have in use: their charges that have not faded, and their vouchers."""
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
 

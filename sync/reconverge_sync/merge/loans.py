@@ -1,6 +1,6 @@
 """The loans to a region's hub beyond its own part of each capacity, and the list of cells that need more.
 
-`exchange.lua`, `wishes.lua` and `lend.lua` keep the same in the cells' hashes and in that of the shard.
+In Redis, `exchange.lua`, `wishes.lua` and `lend.lua` keep the same data, in the hashes of the cells and of the shard.
 """
 
 # Theory of operation.

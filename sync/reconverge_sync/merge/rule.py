@@ -200,7 +200,10 @@ class LedgerShard:
         yield Answer(hub_us, self.generation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
-        """Finds out until when no node can be silent, and when one was last given up. Until then cells need no scan."""
+        """Finds out until when all nodes count as heard from, and when the hub last gave up on a node.
+
+        Until the former moment, no cell needs a scan because of silent nodes.
+        """
         if batch.leaving:
             self.stirred_us = hub_us
         # To go through all nodes costs 0.3 us for each, so it waits until one of them may be silent.
@@ -366,7 +369,10 @@ class LedgerShard:
     def _welcome(
         self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
-        """Accepts the allowances that a node reports: it has none, or the data in which they were granted are lost."""
+        """Begins a node's entry in a cell with the allowances that the node reports.
+
+        The hub has no entry of the node: the node holds nothing, or was granted it before the hub lost its data.
+        """
         entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
@@ -402,10 +408,10 @@ class LedgerShard:
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
     def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
-        """Counts all entries anew: departed nodes leave, silent ones count as using all that they hold.
+        """Counts all entries of a cell anew: departed nodes leave, silent ones count as using all that they hold.
 
-        The entry of the batch's own node is left out, as it gets its allowances afterwards. Returns the sums of entries
-        that float.
+        The sums leave out the node that has sent the batch, as it gets its allowances afterwards. Returns the sums of
+        the entries whose allowances float (`Entry.floats`).
         """
         floating = Floating()
         cell.scanned_us = hub_us
@@ -513,5 +519,5 @@ def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
 
 
 def _shortfall(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> int:
-    """Returns the part of a node's ask that it lacks at once."""
+    """Returns how much a node lacks beside its unused allowance to admit the request that it asked for."""
     return max(0, ceil(entry.ask - (entry.allowance - entry.used(rule, cell, hub_us))))

@@ -1,4 +1,4 @@
-"""The rule by which a hub adds usage up and issues events of it, for one shard; the definition of the Lua scripts."""
+"""The rule by which a shard adds usage up, and issues events for its export; Lua scripts do the same in Redis."""
 
 # Theory of operation.
 #
@@ -201,7 +201,7 @@ class UsageShard:
     def erase(self, identity: str) -> int:
         """Removes an identity: its totals, its events and the rows of accounts. Returns how many such rows there were.
 
-        An account that goes on counting such a row would have all of it counted again: see `retract`.
+        If an account goes on counting a removed row, all of that row's count is added once more: see `retract`.
         """
         own = [rows for periods in self.state.own.values() for rows in periods.values()]
         pages = [page for pages in self.state.pages.values() for page in pages]
@@ -247,7 +247,10 @@ class UsageShard:
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
     def _replace(self, account: str, row: UsageRow) -> bool:
-        """Replaces the account's counts of a row; returns whether they went to OTHERS."""
+        """Replaces the account's counts of a row; returns whether they went to the common row of OTHERS.
+
+        They go there if the page has no room for a further row.
+        """
         period, key, counts = row
         own = self.state.own.setdefault(account, {}).setdefault(period, {})
         said = own.get(key, NOTHING)
@@ -271,7 +274,7 @@ class UsageShard:
         return target != key
 
     def _forget(self, kept: Retention, hub_us: int) -> None:
-        """Drops periods that are older, by some time, than any node wants them to be kept."""
+        """Drops periods that have been past the longest retention of any node for at least FORGET_US."""
         self._kept = Retention(*map(max, self._kept, kept))
         if hub_us // FORGET_EACH_US == self._looked:
             return

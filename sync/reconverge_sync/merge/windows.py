@@ -69,11 +69,11 @@ def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bo
 
 
 def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
-    """Returns the moment at which the cell's window began; without an open window, minus the moment of the next one.
+    """Returns the moment at which the cell's window began; if no window is open, minus the moment of the next one.
 
     An open window stays. The next window is the first that a node reports, or begins now with the first request that a
-    node could not admit from its base. Two windows of a cell never begin within one window's length of each other: only
-    so is each a window of its own, in which the allowances are granted once.
+    node could not admit from its base. Two windows of a cell never begin within one window's length of each other, as
+    allowances are granted once for each window.
     """
     window_us = limit.window_us
     open_at_node = reported >= 0 and abs(hub_us - reported) < window_us

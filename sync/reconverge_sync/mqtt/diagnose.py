@@ -226,7 +226,7 @@ class MqttDiagnosis:
         return True
 
     def _answering(self, topic: str) -> bool:
-        """Whether a claim has come on that topic, not retained, of a member that answers."""
+        """Returns whether a leader has sent a claim on that topic; one that the broker had retained does not count."""
         for payload, kept in self._heard.get(topic, ()):
             with contextlib.suppress(MalformedMessage):
                 if not kept and read_claim(payload).answers:

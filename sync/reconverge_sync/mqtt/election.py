@@ -213,18 +213,20 @@ class Election:
             self._next_ns = now_ns + int(self.beat_ns * self._random.random())
 
     def excuse(self, now_ns: int) -> None:
-        """Delays this member's claim by two beats, because it was busy or asleep and may have missed a leader's claims.
+        """Delays this member's claim by two beats (intervals between claims): it may have missed a leader's claims.
 
-        It does so only once, as members that are always busy have to elect a leader, too.
+        A member calls this after it was busy or asleep. Its claim is delayed only once, as members that are always busy
+        have to elect a leader, too.
         """
         if self.role is Role.FOLLOWER and not self._excused:
             self._excused = True
             self._next_ns = max(self._next_ns, now_ns + 2 * self.beat_ns)
 
     def inherit(self, claim: LeaderClaim, now_ns: int) -> bool:
-        """Begins to succeed the leader with that claim, which has stopped answering and handed over, without waiting.
+        """Makes this member claim at once, as the successor of the leader that has sent `claim` and then handed over.
 
-        Returns whether this member does; it does not if it knows another leader.
+        It need not wait for a tenure, as that leader has stopped answering. Returns False, and does nothing, if this
+        member follows another leader or none.
         """
         if self.role is not Role.FOLLOWER or self._leader is None or self._leader.rank != claim.rank:
             return False
@@ -283,7 +285,7 @@ class Election:
         self._predecessor = ""
 
     def _answers_from_ns(self, waits_from_ns: int) -> int:
-        """Returns from when on the leader before cannot answer any more by any claim, even if its clock is slow."""
+        """Returns from when on no claim allows the former leader to answer any more, even if its clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
 
     def _follow(self, claim: LeaderClaim, now_ns: int) -> None:
@@ -293,5 +295,8 @@ class Election:
         self._await_silence(now_ns)
 
     def _await_silence(self, now_ns: int) -> None:
-        """Schedules this member's claim for the case that no claim comes for a tenure; at random, not all at once."""
+        """Schedules a claim of this member in case no other comes for a tenure (the time for which a claim is valid).
+
+        A random part of a beat is added, so that members do not claim all at once.
+        """
         self._next_ns = now_ns + self._tenure_ns + int(self.beat_ns * self._random.random())

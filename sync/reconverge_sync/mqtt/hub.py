@@ -51,9 +51,10 @@ class MqttHub:
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
-            (the number of independent parts of the keys, each with a leader of its own); `tenure` (the seconds for
-            which a claim that has come back allows to answer); and for TLS `ssl_ca_certs`, `ssl_certfile`,
-            `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards and tenure.
+            (the number of independent parts of the keys, each with a leader of its own); `tenure` (for how many seconds
+            after a claim the leader may answer, once the broker has sent that claim back); and for TLS `ssl_ca_certs`,
+            `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards
+            and tenure.
         settings: the namespace, and the time that an exchange may take.
         clock: the clock of elections and time limits.
         hub_clock: the source of the hub's time; for tests.
@@ -209,7 +210,7 @@ class MqttHub:
 
 
 async def _only_unavailable(asked: Awaitable[_T]) -> _T:
-    """Returns a result that it awaits. Raises HubUnavailable in place of any other error."""
+    """Awaits `asked` and returns its result. Raises HubUnavailable in place of any other error."""
     try:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):

@@ -1,8 +1,8 @@
 """The role of one member in one shard: if it is the leader, it keeps the ledger and answers batches. No I/O.
 
-The elected leader keeps the ledger of the merge rule for all. It begins with an empty one, as a server does that comes
-back without its data: the members' reports rebuild it. Only a leader that hands over to a successor sends the ledger
-along. The hub's clock goes on from the time that the new leader knew of it.
+The elected leader keeps the ledger of the merge rule for all. Its ledger is empty at first, like that of a server that
+comes back without its data, and the members' reports rebuild it. Only a leader that hands over to a successor sends the
+ledger along. A new leader continues the hub's clock, as far as it knows that clock from earlier answers.
 """
 
 # Theory of operation.

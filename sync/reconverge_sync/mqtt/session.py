@@ -135,7 +135,10 @@ class Membership:
                 self.look_soon()
 
     async def complete(self) -> float:
-        """Waits until all retained messages have come. Returns the seconds that are left. Raises HubUnavailable."""
+        """Waits until all retained messages have come. Returns how many seconds of the time limit are left.
+
+        Raises HubUnavailable.
+        """
         return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
     async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
@@ -175,15 +178,19 @@ class Membership:
         return self.servers[0].election.may_answer(self._clock.monotonic_ns(), within_ns=within_ns)
 
     async def _leader_known(self, server: ShardServer, more_s: float = 0.0) -> float:
-        """Waits until a leader can be asked. Returns the seconds that are left. Raises HubUnavailable."""
+        """Waits until a leader of the shard can be asked, at most for the time of an exchange and `more_s` seconds.
+
+        Returns how many seconds of that are left. Raises HubUnavailable.
+        """
         return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server), more_s)
 
     async def _until(
         self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable], more_s: float = 0.0
     ) -> float:
-        """Waits until `condition` is true. Returns the seconds that are left; raises `problem` if none are left.
+        """Waits until `condition` is true, at most for the time of an exchange and `more_s` seconds.
 
-        Raises HubUnavailable, too, when there is no connection and the reason is known.
+        Returns how many seconds of that are left; raises the exception that `problem` returns if none are left. Raises
+        HubUnavailable, too, when there is no connection and the reason is known.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s + more_s

@@ -300,7 +300,10 @@ class ShardServer:
             own.answer.set_result(answer)
 
     def _check_in_time(self, message: Message, what: str) -> None:
-        """Raises MalformedMessage if this member is not the leader, or the sender of a message waits no longer."""
+        """Raises MalformedMessage if this member is not the leader, or the sender of a message waits no longer.
+
+        `what` is the kind of message, for the error's text.
+        """
         if self.election.role is not Role.LEADER:
             raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
         if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
@@ -383,7 +386,7 @@ class ShardServer:
     async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[LeaderClaim, str] | None:
         """Stops answering, and hands the usage (within `usage_s` seconds) and the ledger over to a successor, if any.
 
-        If this member has just taken over itself, it waits for the first member that reports, and hands over to that.
+        If this member has only just become the leader, it waits until a member reports, and hands over to that member.
         Returns the claim with which this member answered, and the successor's name, empty if there is none; None if
         this member was not the leader.
         """

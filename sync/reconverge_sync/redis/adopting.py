@@ -1,4 +1,7 @@
-"""Adopts a loss of data on a Redis: stores the order first, then ends the wait of each cell."""
+"""Ends the wait of a Redis hub that has lost its data, by an operator's order to accept the loss.
+
+Stores the order first, then ends the wait of each cell.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]
 
 
 def was_swapped(reply: object) -> bool:
-    """Whether SWAP has swapped the index, by its reply. Raises HubUnavailable for any other."""
+    """Returns whether SWAP has replaced the index, by its reply. Raises HubUnavailable for an invalid reply."""
     if reply not in (0, 1):
         problem = (
             f"the server's reply to a change of the index of contracts is {reply!r:.80}, not 0 or 1; {ONE_VERSION}"
@@ -63,7 +63,10 @@ def page_in(reply: object) -> bytes | None:
 
 
 def missing_in(reply: object, asked: list[str]) -> list[str]:
-    """Returns the digests of missing pages in the reply of KEEP. Raises HubUnavailable for any other."""
+    """Returns those of the digests `asked` for whose pages are missing, by the reply of KEEP.
+
+    Raises HubUnavailable for an invalid reply.
+    """
     positions: list[Any] = reply if isinstance(reply, list) else [None]
     if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
         problem = (

@@ -114,7 +114,7 @@ class RedisHub:
         shards: the number of independent parts of the keys; all nodes must agree.
         clock: the source of time in place of the server's clock; for tests.
         new_name: makes a name for a generation of the server's data, if they begin with the batch that is sent.
-        certainly_new: returns whether it is certain then that no node can hold allowances from before.
+        certainly_new: returns whether it is certain, when data begin, that no node holds allowances from before.
 
     Raises:
         InvalidSetting: the URL cannot be used.

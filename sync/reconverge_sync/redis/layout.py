@@ -1,4 +1,4 @@
-"""The layout of cells and entries at a Redis, and the formats of rows in Lua's letters, for the scripts."""
+"""The layout of cells and entries at a Redis, and the formats of rows for `struct` in Lua, for the scripts."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 
 
 def read_wishes(reply: Any) -> Wishes:
-    """Returns the wishes in the reply of WISHES. Raises HubUnavailable for any other."""
+    """Returns the wishes in the reply of WISHES. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, lease_us, *flat = reply
         named = zip(flat[::2], flat[1::2], strict=True)
@@ -52,7 +52,7 @@ def read_wishes(reply: Any) -> Wishes:
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Returns what became of loans, from the reply of LEND. Raises HubUnavailable for any other."""
+    """Returns the result of so many loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:

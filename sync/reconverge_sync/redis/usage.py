@@ -287,7 +287,10 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
-    """Returns the script's reply about rows that came in the order of these places."""
+    """Returns the result of recording a batch of usage, from the script's reply.
+
+    `places` has the place in the batch of each row, in the order in which the script got the rows.
+    """
     known, merged, folded, hub_us, count, *rest = reply
     refused = tuple(sorted(places[int(each) - 1] for each in rest[:count]))
     marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(rest[count:])}

@@ -37,9 +37,9 @@ ANSWER_SHARE: Final = 0.8
 class SentinelMaster:
     """Sends commands to the master of a service, and searches for it at first and after failures. Implements `Servers`.
 
-    All Sentinels are asked at the same moment. The server that the majority of those that have not failed name is used;
-    if the time is up, the server with the most votes. Every connection begins with the question whether the server is a
-    master, so that no replica is read or written.
+    All Sentinels are asked at the same moment. Of those that do not fail, the majority decides which server is used; if
+    the time is up before, the server with the most votes is used. Every connection begins with the question whether the
+    server is a master, so that no replica is read or written.
     """
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:

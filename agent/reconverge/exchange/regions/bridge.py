@@ -61,16 +61,18 @@ class _Home:
 
 
 class Bridge:
-    """Moves the part of each limit that belongs to no region to where it is needed, on behalf of one region.
+    """Borrows capacity for one region from the wide hub, and lends it at the region's hub, to the cells that need it.
+
+    The wide hub keeps the part of each limit that belongs to no region.
 
     Args:
-        region: its name; its totals are reported under that name.
-        name: new for every start of a process.
+        region: the region's name, under which its totals are reported.
+        name: the name of this bridge; new for every start of a process.
         movable_ppm: the part of every capacity that belongs to no region, in millionths; the same for all bridges.
-        interval_ns: between two rounds.
+        interval_ns: the time between two rounds.
         loan_ns: how long a loan lasts after the wide hub's last answer.
-        home_shards, wide_shards: of the two hubs.
-        hold_min_s: for how long at least the wide hub keeps a cell after the loans have ended, without a report.
+        home_shards, wide_shards: the number of shards of the region's hub, and of the wide hub.
+        hold_min_s: the least seconds for which the wide hub keeps a cell without a report, after its loans have ended.
     """
 
     def __init__(
@@ -140,7 +142,10 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the result of a call for loans. Of loans without an answer, the largest possible amount counts."""
+        """Stores the answer to a call for loans: how much of each loan the nodes of the region may hold.
+
+        Without an answer, a loan counts with the largest amount that the nodes may have got.
+        """
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
             return
@@ -243,9 +248,9 @@ class Bridge:
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """Returns the last batches: the loans that may still be held as long as the lease lasts.
+        """Returns the bridge's last batches, which report the loans that nodes may still hold, and give back the rest.
 
-        All else is given back.
+        The wide hub keeps the reported loans until the lease has ended.
         """
         batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
         return [batch._replace(leaving=True) for batch in batches if batch is not None]
@@ -278,7 +283,7 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Returns the report of a cell; lowers its allowance to the fair part, but not below what may be held."""
+        """Returns the report of a cell; lowers its allowance to the fair part, but not below what nodes may hold."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)
@@ -303,7 +308,7 @@ class Bridge:
         )
 
     def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
-        """Yields the region's totals, which only one of the bridge's names reports."""
+        """Yields the region's totals if `lender` is the only one that reports them; else yields nothing."""
         if not self._tells_totals(lender):
             return
         for name, totals in self._totals.items():
@@ -313,7 +318,10 @@ class Bridge:
         return lender is self._teller
 
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
-        """Returns the name under which a cell gets a loan; None if that would have to be held for too long."""
+        """Returns the lender for a cell; None if the cell cannot get a loan.
+
+        That is so if its name is too long, or if the wide hub would have to keep the loan for too long.
+        """
         if len(wish.cell.encode(errors="replace")) > KEY_BYTES_MAX:
             return None
         keeps_s = (wish.fades_us + LEASES * lease_us) / MILLION + 2 * CLOCKS_APART_NS / SECOND_NS

@@ -102,9 +102,9 @@ class Holding:
     """The allowance of which the wide hub has heard last."""
 
     def most(self, now_ns: int) -> int:
-        """Returns the most that nodes of the region may hold, or may have held in the last second.
+        """Returns the most of the loan that nodes of the region may hold, or may have held in the last second.
 
-        Another region may still be in the window of that time.
+        Another region's clock may be late by a second, so that it is still in a window that is over here.
         """
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
@@ -116,13 +116,13 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns the amount that the region should have: its grant, less the part that other regions need more."""
+        """Returns how much to lend the region: its grant, less the part that others need more; 0 if it needs none."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """Returns the part of the grant that the region keeps, by the other regions' needs at the last answer."""
+        """Returns the part of the grant that is fair to keep, by all regions' needs in the wide hub's last answer."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
@@ -143,7 +143,10 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """One node name at a shard of the wide hub, for all cells whose loans must be held equally long."""
+    """A name under which the bridge is a node at one shard of the wide hub.
+
+    There is one for each length of time for which loans must be held, and it has the cells of that length.
+    """
 
     name: str
     shard: int
@@ -164,7 +167,7 @@ class Lender:
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """Returns how much more than its own part a region will use until the round after next, or for its demand."""
+    """Returns how much a region needs beyond its own part, for its use in the next two rounds or its lasting demand."""
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS

@@ -1,19 +1,19 @@
 """Checks every answer of a hub before the node uses any part of it.
 
-A hub may be anything: a package of a third party, a server that others run, or a proxy that cuts messages. What
-it says moves a node's clock, its allowances and its lease, so one absurd number could stop a node from ever exchanging
-again. So every answer passes here first. It is refused as a whole, as a failed exchange of the class "protocol", unless
+A hub may be anything: a package of a third party, a server that others run, or a proxy that cuts messages. Its answers
+move a node's clock, its allowances and its lease, so one absurd number could stop a node from ever exchanging again. An
+answer is refused as a whole, as a failed exchange of the class "protocol", unless
 
 * every value has its type (a whole number is an `int`, and neither a `bool` nor a `float`) and can travel,
 * the hub's clock shows a moment between 1970 and 2100,
 * a merged batch got one cell answer for each cell report, and
-* no allowance is larger than the capacity that it is a part of, as the hub and the batch itself say.
+* no allowance is larger than the capacity that it is a part of, by the hub's answer and by the batch itself.
 
-Nothing has changed by then: neither the clock, nor an allowance, the lease or the name. What is in range and wrong all
-the same is held by the allowances protocol: an allowance is never used beyond the lease, and a jump of the hub's clock
-is noticed.
+A refused answer has changed nothing: neither the clock, nor an allowance, the lease or the name. The effect of a number
+that is wrong but within these bounds is limited in other ways: a node never uses an allowance beyond its lease, and it
+notices a jump of the hub's clock.
 
-`first_odd_cell` is the definition of what a cell answer may say; the compiled kernel has a twin of it.
+`first_odd_cell` defines which cell answers are plausible; the compiled kernel has a twin of it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ LEASE_US: Final = 60_000_000
 
 
 def scratch_namespace(namespace: str) -> str:
-    """Returns an unused namespace for a check; a user with access to `namespace...` may use it too."""
+    """Returns an unused namespace for a check. It begins with `namespace`, so the same access rights cover it."""
     return f"{namespace}:doctor-{token_hex(4)}"
 
 
@@ -49,9 +49,10 @@ TRIAL: Final = trial_batch("", 0, leaving=True)
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
-    """Exchanges empty batches in a scratch namespace, and at the end one with a cell.
+    """Exchanges empty batches in a scratch namespace, and at the end one batch with a cell.
 
-    Returns the timed exchanges without the first, which connects, and the last. Raises HubUnavailable.
+    Returns the exchanges with their times, except the first one, which connects, and the one with a cell. Raises
+    HubUnavailable.
     """
     node = token_hex(8)
     await _exchange(exchange, clock, trial_batch(node, 1))

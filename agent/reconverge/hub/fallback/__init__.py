@@ -1,4 +1,4 @@
-"""A second hub for the time in which the first does not answer: the choice between them, and a session at each."""
+"""A fallback hub for the time in which the primary does not answer: the choice of hub, and a session at each."""
 
 from reconverge.hub.fallback.two_hubs import TwoHubs, TwoHubsWithSettings, two_hubs
 

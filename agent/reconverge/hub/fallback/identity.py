@@ -1,7 +1,7 @@
 """A node's session with one of two hubs: its name and lease there, and the counts that the hub has confirmed.
 
-Does no I/O. While the node was with the other hub, this one may have given up on its name, or closed its account.
-Neither may be used here again after that.
+Does no I/O. While the node exchanges with the other hub, this hub may give up on the node's name or close its account.
+Then the node never uses that name or that account again at this hub.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class HubSession:
         self._asks_from_ns = now_ns + batch.lease_us * MICROSECOND_NS
 
     def for_this_hub(self, batch: Batch, *, now_ns: int) -> Batch:
-        """Returns the batch with the node's name and account at this hub, without needs that have to wait."""
+        """Returns the batch with the node's name and account at this hub.
+
+        For one lease after the node has come from the other hub, the batch asks for nothing on strict limits.
+        """
         if batch.node != self._node:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:

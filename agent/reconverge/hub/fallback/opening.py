@@ -1,4 +1,4 @@
-"""Where an agent meets the others: its hub, opened and not connected yet, and its fallback."""
+"""Opens the hub and the fallback of an agent, without connecting to them yet."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> Opened
 
 
 def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
-    """Returns the hub that reads keys of a shard; of two hubs, the one that this node exchanges with.
+    """Returns the hub from which keys of a shard are read: `hub`, or of `TwoHubs` the one that the node exchanges with.
 
     Raises HubUnavailable for a hub that cannot read keys; `name` is its name in the message.
     """

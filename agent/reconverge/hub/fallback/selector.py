@@ -1,4 +1,4 @@
-"""Which of two hubs a node exchanges with now: the one that it prefers, while that answers. Does no I/O."""
+"""Chooses which of two hubs a node exchanges with: the primary, or the fallback while that fails. Does no I/O."""
 
 # Moving costs a lease without strict allowances and a time of refusals, so one failed exchange is no reason, nor is one
 # answer. A primary that answers now and then would have the fleet come and go: after a return that did not last for

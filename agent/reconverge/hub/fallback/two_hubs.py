@@ -1,4 +1,4 @@
-"""A hub, and another one for the time in which that does not answer: each keeps a ledger of its own."""
+"""Combines a hub with a fallback for the time in which the hub does not answer; each keeps its own ledger."""
 
 # Theory of operation.
 #
@@ -104,7 +104,7 @@ class TwoHubs:
 
     @property
     def at_work(self) -> bool:
-        """Whether either hub has work of its own to do."""
+        """Returns whether the primary or the fallback has tasks to run between exchanges."""
         return any(hub.at_work for hub in self._working)
 
     @property
@@ -218,7 +218,10 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
     """Two hubs, where settings and contracts are kept at the primary only."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index at the primary; None if it has none. With the fallback, a node keeps its contracts."""
+        """Returns the index of the contracts at the primary; None if the primary has none.
+
+        Raises HubUnavailable while the node is with the fallback; the node then keeps the contracts that it has.
+        """
         return await self._contracts().read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:

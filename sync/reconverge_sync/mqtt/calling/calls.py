@@ -117,7 +117,7 @@ def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
 
 
 def sent_batch(batch: UsageBatch) -> Call:
-    """Returns the arguments of `record`."""
+    """Returns a batch of usage as the arguments of the call `record`, which reports it to the leader."""
     by_key: dict[UsageKey, list[Any]] = {}
     for period, key, counts in batch.rows:
         by_key.setdefault(key, []).append([*period, *counts])
@@ -182,7 +182,7 @@ def read_load(sent: Any) -> NodeLoad:
 
 
 def sent_recorded(recorded: Recorded) -> Call:
-    """Returns the answer to `record`."""
+    """Returns the result of the call `record` as a list, for the leader's reply."""
     done, refused = dict(recorded.done), list(recorded.refused)
     return [recorded.known, recorded.merged, recorded.folded, done, recorded.hub_us, refused]
 
@@ -205,7 +205,7 @@ def read_lease(sent: Any) -> ExportLease:
 
 
 def sent_marks(marks: ExportMarks) -> Call:
-    """Returns the answer to `marks`."""
+    """Returns the marks of an export as a list, for the leader's reply to the call `marks`."""
     return [marks.first, marks.closed, marks.done, dict(marks.late)]
 
 
@@ -275,7 +275,7 @@ def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
-    """Returns the arguments of `retract`."""
+    """Returns the arguments of the call `retract`, by which an account takes back its counts of these rows."""
     return [account, [[*period, *key] for period, key in rows]]
 
 
@@ -299,7 +299,7 @@ def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
 
 
 def sent_questions(questions: Sequence[KeyQuestion]) -> Call:
-    """Returns the arguments of `read_keys`."""
+    """Returns questions about keys as the arguments of the call `read_keys` to the leader."""
     return [[list(sent_limit(limit)), key] for limit, key in questions]
 
 
@@ -319,7 +319,7 @@ def read_questions(arguments: Call) -> list[KeyQuestion]:
 
 
 def sent_readings(readings: KeyReadings) -> Call:
-    """Returns the answer to `read_keys`."""
+    """Returns the readings of keys as a list, for the leader's reply to the call `read_keys`."""
     return [readings.hub_us, readings.generation, [list(each) for each in readings.keys]]
 
 

@@ -85,14 +85,17 @@ _NUMBER_MAX: Final = 2**53
 
 
 class Stamp(NamedTuple):
-    """The order of indexes: the term of the leader that wrote it, and a number."""
+    """The age of an index of contracts: the term of the leader that wrote the index, and a number that rises."""
 
     term: int
     number: int
 
 
 class PostedIndex:
-    """The index of the contracts, as one connection has received it; as the leader, replaces it."""
+    """The index of the contracts, as one connection has received it.
+
+    While this member is the leader of shard 0, it also replaces the index here.
+    """
 
     def __init__(
         self,
@@ -314,7 +317,7 @@ class PostedPages:
             self._look_at(self._over, digest, message)
 
     def _look_at(self, over: list[str], digest: str, message: bytes) -> None:
-        """Notes a retained page for deletion if it has expired or is invalid."""
+        """Adds a retained page to `over`, the digests of pages to delete, if the page has expired or is invalid."""
         self._found += 1
         if self._found > PAGES_MAX:
             self._rejects["pages"] += 1

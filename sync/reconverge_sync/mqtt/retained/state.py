@@ -25,7 +25,10 @@ ECHO: Final = "echo"
 
 
 class Retained:
-    """The `Wire` of one member, with the retained messages that have come. `rejects` counts ignored ones, by reason."""
+    """The retained messages that one member has received, and its `Wire` to the broker.
+
+    `rejects` counts the messages that were ignored, by reason.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,10 @@ class Retained:
         return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, key_mark.TOPIC)]
 
     def connect(self, link: MqttLink, member: str) -> None:
-        """Begins with a new connection of that member's name; sends the echo after which all messages have come."""
+        """Takes a new connection into use, on which this member has the name `member`.
+
+        Sends an echo, a message to itself; when the echo is back, all retained messages have come.
+        """
         self._link, self._member = link, member
         link.post(self._echo_topic, b"", qos=1)
 
@@ -67,7 +73,7 @@ class Retained:
             one.clear(problem)
 
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
-        """Processes a message; `words` are its topic. Returns whether the topic is one of these.
+        """Processes a message; `words` are its topic. Returns False if the topic is not one of retained messages.
 
         Raises MalformedMessage.
         """

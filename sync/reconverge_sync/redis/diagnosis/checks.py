@@ -132,7 +132,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
 
 
 def _bytes(number: int) -> str:
-    """Returns a number of bytes with a unit of 1024s as in Redis's configuration, where 100mb is 100 MB here."""
+    """Returns a number of bytes as text, each unit being 1024 times the one before: 100 MB is Redis's 100mb."""
     value = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1024:
