@@ -105,8 +105,7 @@ class AskGate:
         """Notes that a request waits, and asks the hub for its cost.
 
         Returns the moment since which each report asks for that cost, in nanoseconds of the monotonic clock; None if
-        the hub is not asked. Adds the cells in which the request waits to `cells`, each before the next one is looked
-        up.
+        the hub is not asked. Adds each cell to `cells` just before the request waits in it.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]

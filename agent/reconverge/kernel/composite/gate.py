@@ -62,7 +62,7 @@ class Gate(Protocol):
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Notes that a request waits, and has the hub asked for its cost.
 
-        Adds each cell to `cells` as soon as the request waits in it, so that an exception out of a signal handler
+        Adds each cell to `cells` just before the request waits in it, so that an exception out of a signal handler
         leaves no cell with a waiting request that is gone.
         """
         ...
