@@ -1,4 +1,4 @@
-"""The pure core, which decides about requests: Python is its definition, and `native/` has the same compiled from C."""
+"""The kernel, which decides about requests without I/O: Python defines it, and `native/` does most of it in C."""
 
 from __future__ import annotations
 

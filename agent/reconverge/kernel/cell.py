@@ -1,8 +1,9 @@
 """One node's record of one key, and the ports through which a cell sees its limit and its shard.
 
 A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
-under the lock of its limit. The protocols here say what they may read of the limit and of the shard that a cell belongs
-to. They stand beside the cell because each names the other; what implements them lies above (`table/`, `shard.py`).
+under the lock of its limit. The protocols here define what these functions may read of the limit and of the shard that
+a cell belongs to. The protocols stand in this module because they and `Cell` name each other; `table/` and `shard.py`,
+which implement them, import this module.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Shard(Protocol):
 
 
 class ReportedMeter(Protocol):
-    """The part of a limit's arithmetic that reports need. `algorithms.meter.CellMeter` is the whole of it."""
+    """The methods of a limit's arithmetic that reports need. `algorithms.meter.CellMeter` has all its methods."""
 
     aligned: bool
     bucket: bool
@@ -148,13 +149,13 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """The budget for asks. `reporting.asks.AskBudget` implements it."""
+    """A budget of exchanges for requests that ask the hub. `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
 
 class AfterUnlock(Protocol):
-    """The part of a node that cells need: work that waits until no lock is held, and the budget for asks.
+    """The part of a node that cells need: work put off until no lock is held, and the budget for asking the hub.
 
     `node.Node` implements it.
     """
@@ -170,7 +171,7 @@ class Limited(Protocol):
     """The limit that cells belong to. `table.state.LimitState` defines each field.
 
     It holds data, and two objects that differ from limit to limit: `meter` and `edges`. Functions that receive the cell
-    do the work on it, so that none of it calls back into the limit.
+    do the work on it, so that no cell calls back into the limit.
     """
 
     name: str
@@ -216,7 +217,7 @@ class Limited(Protocol):
 
 
 class Headroom:
-    """The fields of the fast path. They come first in a cell, where reading each takes one access to memory."""
+    """The fields of a cell that the fast path reads. They come first, so that each read is one access to memory."""
 
     __slots__ = ("room", "until_ns", "used")
 
@@ -434,7 +435,7 @@ class Cell(Headroom):
 
     @property
     def heard(self) -> bool:
-        """Whether the hub has ever answered for this key."""
+        """Returns whether the hub has ever answered for this key."""
         return self.heard_ns > -NEVER_NS
 
 
@@ -473,7 +474,7 @@ def closes_ns(cell: Cell) -> int:
 def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
     """Returns for how long a bucket has drained between two moments, in nanoseconds.
 
-    That is all the time, or for a bucket that drains in steps, one window for each edge in between.
+    This is the whole time between the moments; for a bucket that drains in steps, one window for each edge in between.
     """
     table = cell.table
     if not table.stepwise:
@@ -497,13 +498,13 @@ def usable_allowance(cell: Cell, now_ns: int) -> int:
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
-    """Notes that a request asks the hub in doubt, if one has asked about this key before."""
+    """Notes the time of a request that may ask the hub in doubt, if an earlier request about this key has asked."""
     if cell.asking_ns > -NEVER_NS:
         cell.asking_ns = now_ns
 
 
 def floats(cell: Cell) -> bool:
-    """Whether this node's right is the use that it has, as that fades, plus what it may still charge in this window.
+    """Returns whether the allowance counts charges of this window alone, beside the fading use of the window before.
 
     That is so for a key that is kept at the hub, of a limit whose use fades.
     """
@@ -511,14 +512,14 @@ def floats(cell: Cell) -> bool:
 
 
 def keeps_no_allowance(cell: Cell) -> bool:
-    """Whether the free part stays at the hub, so that this node has no allowance that it could keep.
+    """Returns whether this node keeps no allowance on the key, because the free part of its limit stays at the hub.
 
-    The use itself remains the node's: in a fixed window until that ends, of charges with dates until the node reports
-    that they have expired.
+    False for fixed windows and dated charges, also of a key kept at the hub: there the allowance covers the use, until
+    the window ends, or until the node reports that the charges have expired.
     """
     return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Returns the headroom below which to ask for more; one request at least. `headroom` is that after the answer."""
+    """Returns the headroom below which to ask for more: a share of `headroom` after an answer, one request at least."""
     return max(table.unit, ceil(LOW_WATER * headroom))

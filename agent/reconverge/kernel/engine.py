@@ -1,10 +1,10 @@
 """Selects the implementation of the kernel: the compiled parts if they were built, else those in Python.
 
-The compiled parts serve one interpreter of a process, the main one; all others decide with Python. They are written
-for an interpreter with its lock. One that runs without it, as a free-threaded build does, would take its lock again for
-the whole process as soon as they are imported; so they are left alone there, and Python decides.
-`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. `0`, `no`, `false`,
-`off` and nothing stand for no, and anything else is an error.
+The compiled parts serve one interpreter of a process, the main one; all others decide with Python. They are written for
+an interpreter with a global lock. An interpreter that runs without its lock, as a free-threaded build does, would take
+it again for the whole process as soon as it imported them; so it does not import them, and decides with Python.
+`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. The values `0`,
+`no`, `false`, `off` and an empty one leave the choice to the rules above; any other value is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO: Final = ("", "0", "no", "false", "off")
 
 
 def asks_for_python(value: str) -> bool:
-    """Whether the value of the environment variable selects the kernel in Python. Raises InvalidSetting."""
+    """Returns whether the value of the environment variable selects the kernel in Python. Raises InvalidSetting."""
     word = value.strip().lower()
     if word not in (*_YES, *_NO):
         raise InvalidSetting(
@@ -40,7 +40,7 @@ def asks_for_python(value: str) -> bool:
 
 
 def runs_without_lock() -> bool:
-    """Whether this interpreter runs several threads at the same moment, without a global lock."""
+    """Returns whether this interpreter runs several threads at the same moment, without a global lock."""
     has_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     return not has_lock()
 
@@ -125,14 +125,17 @@ class Reentered(Decision):
 
 
 class Shadowed(Decision):
-    """The decision of a limit in shadow that would have been the same without shadow."""
+    """The decision of a limit in shadow mode that would be the same if the limit were enforced."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"
 
 
 class WouldRefuse(Shadowed):
-    """The decision of a limit in shadow that would have been a refusal, with its grounds. Nothing was charged."""
+    """The decision of a limit in shadow mode that would be a refusal if the limit were enforced, with its grounds.
+
+    Nothing was charged.
+    """
 
     __slots__ = ()
     would_refuse: ClassVar[bool] = True

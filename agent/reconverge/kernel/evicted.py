@@ -61,7 +61,8 @@ _WORD: Final = (1 << 64) - 1
 class Evicted:
     """A compact memory of the keys of one limit that were evicted while their use still counted.
 
-    It may take a key for evicted that was not, or its use for higher, and never the reverse.
+    It may name a key that was not evicted, or a use that is too high. It never misses an evicted key, and never names a
+    use that is too low.
     """
 
     __slots__ = ("_epoch", "_mask", "_older", "_older_ns", "_turned_ns", "_words", "_younger", "fade_ns", "rate")
@@ -101,10 +102,10 @@ class Evicted:
         return True
 
     def window_of(self, key: str, now_ns: int) -> tuple[int, int, int] | None:
-        """Returns the memory's window number, and the most that a key may have used in that window and the one before.
+        """Returns the number of the stored window, and the most that a key may have used in it and in the one before.
 
-        Returns None while nothing is stored. Otherwise every new cell begins in the memory's window, even if the clock
-        goes back or jumps, so that no cell is behind the use that is stored beside it.
+        Returns None while nothing is stored. Otherwise every new cell begins in the stored window, even if the clock
+        goes back or jumps, so that no cell is in an earlier window than the use that is stored for its key.
         """
         if now_ns - self._turned_ns >= 2 * self.fade_ns:
             self._younger = self._older = None
@@ -137,7 +138,7 @@ class Evicted:
         return level
 
     def _enter(self, epoch: int) -> None:
-        """Moves the memory to a window. A clock one window back changes nothing; a clock further back is followed."""
+        """Moves the memory to window `epoch`, forward or back; does nothing if `epoch` is just one window back."""
         steps = epoch - self._epoch
         if steps == -1:
             return
@@ -172,7 +173,7 @@ class Evicted:
             self._younger[bit >> 3] |= 1 << (bit & 7)
 
     def recall(self, key: str, now_ns: int) -> bool:
-        """Whether a key may have been evicted. False is certain."""
+        """Returns whether a key may have been evicted. False is certain."""
         if self._younger is None and self._older is None:
             return False
         self._turn(now_ns)
@@ -206,7 +207,7 @@ def _code(amount: int) -> int:
 
 
 def _amount(code: int) -> int:
-    """Decodes a 16-bit code: returns the largest amount that has it."""
+    """Returns the largest amount that has the given 16-bit code."""
     if code < _EXACT:
         return code
     shift, mantissa = divmod(code - _EXACT, _MANTISSAS)

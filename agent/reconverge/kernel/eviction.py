@@ -1,4 +1,4 @@
-"""Evicts keys when a node has no room for more, and removes for good keys that are to be erased."""
+"""Evicts keys when a node is nearly full, and removes keys that are to be erased."""
 
 # Theory of operation.
 #
@@ -96,7 +96,7 @@ class FullNode(Protocol):
     tables: dict[str, Table]
 
     def is_under_way(self, cell: Cell, /) -> bool:
-        """Whether a report of that cell waits for its answer."""
+        """Returns whether a report of that cell waits for its answer."""
         ...
 
 
@@ -121,13 +121,13 @@ class Room:
 
     @property
     def wanted(self) -> bool:
-        """Whether the node is so full that keys should be evicted."""
+        """Returns whether the node is so full that keys should be evicted."""
         return self._making or self._kernel.keys > self.high
 
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
         """Looks at a few keys if the node is too full, and marks some to leave; returns whether any was marked.
 
-        A key of `shard`, from which a batch is about to be taken, joins the round in progress.
+        A marked key of `shard`, from which a batch is about to be taken, is reported in the round that is in progress.
         """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:
@@ -198,7 +198,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Whether the hub knows all use of a cell, and can be requested to keep it."""
+        """Returns whether the hub knows all use of a cell and can go on counting it, so that the node may forget it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):

@@ -1,8 +1,8 @@
 """Computes a `retry_after` that holds on any node: the time until the fleet has room for a refused request.
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest moment that may be worth a try: the fleet has
-room for the request then, on one node. With several, that is seldom the node that the client meets, and what is left
-has to be on it. So guards and storages, which answer clients of any node, ask `certainty.for_any_node`.
+room for the request then, but maybe on one node only. A client that comes again seldom meets that very node. So guards
+and storages, which answer clients of any node, ask `certainty.for_any_node`.
 """
 
 # Theory of operation.
@@ -45,7 +45,7 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
 
     The new `retry_after` is never earlier. `limit` has made the decision about this cost. The decision stays as it is
     where it is exact already: on a node that is alone, and for a policy that goes by the total instead of allowances.
-    It also stays for a paced limit, which waits for more than room, and before the hub's first answer.
+    It also stays for a paced limit, where room alone does not let a request go, and before the hub's first answer.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
@@ -84,7 +84,8 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
     """Returns how long until the hub has room, for a log or slices whose free part lies at the hub.
 
-    If there seems to be room already, other nodes have been granted it meanwhile, and may be using it now.
+    If the last answer leaves room, the hub may have granted that room to other nodes since, and they may use it now:
+    then the wait is a whole window.
     """
     known_ns = table.meter.fleet_wait_ns(cell, min(cell.capacity, cost), now_ns)
     if known_ns <= MICROSECOND_NS:

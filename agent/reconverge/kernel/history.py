@@ -1,7 +1,7 @@
 """A cell's memory of earlier charges, so that some of them can expire or be given back.
 
 `History` is for algorithms in which every charge expires as a whole: amounts by date. `Lows` is for buckets: how low
-the level has been since a charge. No more than that can be given back of the charge, as the rest has drained.
+the level has been since a charge. At most that level can be given back of the charge, as the rest has drained.
 """
 
 # Theory of operation.
@@ -172,7 +172,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Removes all entries with an earlier date. Debt takes their place, charged `lasts` dates later."""
+        """Removes all entries before `date`; debt takes the place of each, at a date `lasts` later than the entry's."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -180,10 +180,10 @@ class History:
         self._drop(first - self._first)
 
     def _pay_off(self, date: int, lasts: int) -> None:
-        """Replaces entries that expire before `date` with debt, charged `lasts` dates later.
+        """Replaces entries that expire before `date` with debt, each at a date `lasts` later than the entry's.
 
-        All whole windows go in one step. In between more is in use than there should be, and never less, as an
-        exception may come out of any call.
+        All windows that the debt fills as a whole are skipped in one step. An exception may come out of any call; in
+        between, more counts as used than there should be, and never less.
         """
         a_window = self.total - self.owed
         if a_window <= 0:
@@ -225,7 +225,7 @@ class History:
     def take_from(self, date: int, amount: int) -> None:
         """Takes an amount out of the charges at a date, or as much as is left of them.
 
-        An entry that was merged into a younger one is found there.
+        If the entry of that date was merged into a younger entry, takes the amount from the younger one.
         """
         place = bisect_left(self._dates, date, self._first)
         if place < len(self._dates):

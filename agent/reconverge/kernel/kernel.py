@@ -125,8 +125,9 @@ class Kernel(Node):
     def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
         """Returns a table whose limit the hub knows by another name, `reported_as`; see `table/tiers.py`.
 
-        Keys count together with those of other tables of that name that are counted alike: a request here moves its key
-        here, with its use. Declaring the same tier twice returns the same table.
+        A key counts together in all tables of `reported_as` whose limits are counted alike: a request on this table
+        moves its key from the other table to this one, with its use. Declaring the same tier twice returns the same
+        table.
 
         Raises:
             LimitConflict: the name has another limit, or the other tables of `reported_as` have another policy.
@@ -169,7 +170,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """Returns how long allowances may be used once such a limit is declared, in nanoseconds."""
+        """Returns how long the node may use allowances once `limit` is declared, in nanoseconds."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -177,10 +178,10 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """Returns how long allowances on such a limit may be used.
+        """Returns how long allowances on `limit` may be used.
 
-        NODES_LEASE_NS means as long as the lease of the node lasts. The node reports this to the hub, except for
-        calendar windows: those are long, and a batch has no field for it.
+        NODES_LEASE_NS means as long as the lease of the node lasts. The node reports the time to the hub, except for
+        calendar windows: those are long, and a batch has no field for their lease.
         """
         if limit.slots:
             return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well
@@ -247,7 +248,7 @@ class Kernel(Node):
             return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
-        """Returns when this shard's next exchange is due: ahead of time, and in the regular course."""
+        """Returns when the shard's next early exchange is due, and when its next regular exchange is."""
         shard = self.shards[shard_index]
         at_once = shard.dirty or shard.round or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
@@ -272,10 +273,10 @@ class Kernel(Node):
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
         """Collects a batch; returns limits, cell reports, whether more is due, and whether no other cell waits.
 
-        An early exchange takes only the urgent cells, unless there are few others. Another one begins a round if
-        `begins` is set, or continues it. The batch is under way until `install` or `take_back`. `due` holds the sync
-        intervals whose limits are due; of other limits, only urgent cells are taken; None stands for all intervals. A
-        node that is `leaving` reports everything.
+        An early exchange takes only the urgent cells, unless there are few others. A regular exchange begins a round if
+        `begins` is set, and else continues one. The batch is under way until `install` or `take_back`. `due` holds the
+        sync intervals whose limits are due; of other limits, only urgent cells are taken; None stands for all
+        intervals. A node that is `leaving` reports everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler came before that
@@ -316,7 +317,7 @@ class Kernel(Node):
         return limits, reports, later or more, everything
 
     def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
-        """Whether a round of the limits with those intervals has cells left to report."""
+        """Returns whether a round of the limits with those intervals has cells left to report."""
         shard = self.shards[shard_index]
         return bool(shard.round) or shard.later.holds(due)
 
@@ -394,7 +395,7 @@ class Kernel(Node):
     def say_everything_again(self, shard_index: int) -> None:
         """Queues every cell of a shard to be reported in full, because the hub has lost its data.
 
-        Until then the node's lease is worth nothing.
+        No answer prolongs the node's lease until the hub has all these reports.
         """
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
@@ -422,7 +423,7 @@ class Kernel(Node):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Makes the next decision about each cell take the slow path, which starts a runner if there is none."""
+        """Makes the next decision about each cell take the slow path, which starts the exchange loop if needed."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0

@@ -1,4 +1,4 @@
-"""The lock of a limit: it detects a thread that would wait for itself. The compiled kernel has the same one."""
+"""The lock of a limit: it detects a thread that would wait for itself. The compiled kernel has an equal lock in C."""
 
 # Theory of operation.
 #
@@ -167,7 +167,7 @@ class Lock:
             nap.acquire(timeout=NAP_S)
 
     def _is_abandoned(self) -> bool:
-        """Whether the lock is held, and no thread or greenlet will ever release it."""
+        """Returns whether the lock is held, and no thread or greenlet will ever release it."""
         return self.owner >= 0 and not any(_runs(frame, self) for frame in _all_frames())
 
 
@@ -176,9 +176,9 @@ WAIT: Final[CodeType] = Lock._wait.__code__  # noqa: SLF001  # of the class abov
 
 
 def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
-    """Whether a frame, or one of its callers, works under `lock` or is about to; without `lock`, under any lock.
+    """Returns whether a frame, or one of its callers, works under `lock` or is about to.
 
-    A frame that waits for the lock does not work under it, and will not release it.
+    Without `lock`, any lock counts. A frame that waits for the lock does not work under it, and will not release it.
     """
     waits = False
     while frame is not None:
@@ -190,9 +190,10 @@ def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
 
 
 def in_a_decision() -> bool:
-    """Whether the caller interrupts its own thread in the middle of a decision that other threads may be waiting for.
+    """Returns whether the caller interrupts its own thread in the middle of a decision.
 
-    The compiled kernel is never interrupted in the middle of a decision.
+    Other threads may be waiting for that decision. The compiled kernel is never interrupted in the middle of a
+    decision.
     """
     return _runs(sys._getframe(1))  # noqa: SLF001  # as above
 

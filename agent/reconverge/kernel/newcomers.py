@@ -63,13 +63,13 @@ class Newcomers:
         return sum(len(table.tallies[shard.index].fresh) for table in list(self._kernel.tables.values()))
 
     def any_wait(self, shard: ShardState) -> bool:
-        """Whether any new key waits at a shard."""
+        """Returns whether any new key waits at a shard."""
         return any(table.tallies[shard.index].fresh for table in list(self._kernel.tables.values()))
 
     def hand_over(
         self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
     ) -> tuple[bool, int]:
-        """Moves new keys into the next batch of at most `cells_max` cells, which they share with those in `waiting`.
+        """Moves new keys into the next batch of at most `cells_max` cells, which also takes those in `waiting`.
 
         Returns whether more may be reported at once, and when the next key may be reported if the budget is used up.
         `unmetered` is for a node that leaves: it reports all keys.

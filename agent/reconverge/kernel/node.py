@@ -1,7 +1,6 @@
 """The state that all limits of one node share: clock and sizes, shards, and work put off until no lock is held.
 
-`Kernel` adds what the exchanges need. This part of a node stands below the limits, which read it and count
-in it.
+`Kernel` adds the exchanges with the hub. The limits know only this part of a node: they read it, and count in it.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Node(KernelFields):
             self.put_off(partial(self.on_reentry, name))
 
     def is_under_way(self, cell: Cell) -> bool:
-        """Whether a report of that cell waits for its answer."""
+        """Returns whether a report of that cell waits for its answer."""
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:

@@ -101,7 +101,7 @@ class Tally(TallyFields):
 
     @property
     def changed(self) -> bool:
-        """Whether the hub has not confirmed the latest numbers yet."""
+        """Returns whether the hub has not confirmed the latest numbers yet."""
         return (self.charged, self.refunded) != self._confirmed
 
     @property

@@ -1,4 +1,4 @@
-"""A store: a mapping from the keys of one limit to its cells; the compiled kernel has the same one."""
+"""A store: a mapping from the keys of one limit to its cells. The compiled kernel has an equal store in C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The meters of buckets, to which each charge adds: one drains steadily, the other at the edges of windows."""
+"""The meters of buckets, to which each charge adds: `Bucket` drains steadily, `StepBucket` at the edges of windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDLE_MAX_NS = NEVER_NS // 8
 
 
 class Bucket(CellMeter):
-    """A bucket into which every charge is poured, and which drains steadily: a token bucket seen from above.
+    """A bucket that each charge fills and that drains steadily: a token bucket that counts used tokens, not free ones.
 
     It is also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket
     as a meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all
@@ -38,7 +38,7 @@ class Bucket(CellMeter):
     # given back.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Stores the window's number. Only demand is measured by windows; a bucket has none."""
+        """Stores the window's number. A bucket has no windows; the number serves only to measure demand."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -46,7 +46,7 @@ class Bucket(CellMeter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
-        """Returns the amount that has drained since the cell was last marked; nothing drains after the lease."""
+        """Returns the amount that has drained since `cell.marked_ns`; nothing drains after the lease."""
         # After the lease the hub may have granted the allowance to another node, and with the allowance the part of the
         # rate that drains here.
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
@@ -57,13 +57,13 @@ class Bucket(CellMeter):
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
-        """Returns the charges that are not in `level`; for a key at the hub, all since the last answered report."""
+        """Returns the charges that `level` lacks; for a key kept at the hub, those since the last answered report."""
         if cell.at_hub:
             return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
         return cell.used
 
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
-        """Adds new charges to the level, subtracts the drained amount, and marks the cell with the time."""
+        """Adds new charges to the level, subtracts the drained amount, and stores the time of the new level."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
@@ -77,7 +77,7 @@ class Bucket(CellMeter):
         cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns when the bucket runs dry: the cell must be marked anew then, or it would drain below zero."""
+        """Returns when the bucket runs dry. The cell must be settled then, or its level would drain below zero."""
         if cell.at_hub:
             return NEVER_NS
         return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
@@ -106,9 +106,11 @@ class Bucket(CellMeter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until enough of this node's fill, or of all reported fill, has drained at the full rate.
+        """Returns for how long `cost` certainly does not fit below the capacity.
 
-        The other nodes' use has drained since they last reported, and the hub knows of that when they report again.
+        It fits only once this node's own fill has drained enough, and the fill that all nodes have reported as well, at
+        the full rate. The other nodes' use has drained since they last reported, and the hub learns of that with their
+        next reports.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -127,10 +129,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """Returns how often the level was noted so far, and starts to note it if it was not noted yet.
+        """Returns how many levels of the bucket were noted so far; from this call on, its levels are noted.
 
-        A later correction needs both. For a key kept at the hub, returns a negative number that encodes the time of the
-        charge.
+        A later correction of the charge needs that number, and the levels after it. For a key kept at the hub, returns
+        a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -139,7 +141,7 @@ class Bucket(CellMeter):
         return cell.lows.looks
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """Returns the whole cost, as a bucket does not know which charge came when."""
+        """Returns the whole `cost`: a bucket has no earlier window from which a part could be given back."""
         return cost
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
@@ -173,7 +175,7 @@ class Bucket(CellMeter):
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the use of other nodes from an answer; its `previous` is all buckets' level, in thousandths."""
+        """Computes the other nodes' use from an answer; `answer.previous` is all buckets' level, in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -193,7 +195,7 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Takes back the level that the hub may not know of, and drops the allowance."""
+        """Adds the charges that the hub may not know of to this node's own level again, and drops the allowance."""
         if cell.at_hub:
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
@@ -204,23 +206,26 @@ class Bucket(CellMeter):
             cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: what counts twice has drained before long."""
+        """Does nothing: the use that the hub goes on counting counts twice here, but drains before long."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """Returns how full the buckets of all nodes are together, as far as this node knows."""
         return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
 
     def _own_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns by how much `cost` exceeds the capacity beside this node's own use, in cost times nanoseconds."""
+        """Returns by how much this node's fill plus `cost` exceeds the capacity, in cost times nanoseconds."""
         return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
     def _merged_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns by how much `cost` exceeds the capacity beside all reported use, drained as fast as possible."""
+        """Returns by how much all nodes' reported fill plus `cost` exceeds the capacity, in cost times nanoseconds.
+
+        The reported fill is taken to have drained at the full rate since the hub's last answer.
+        """
         drained = self._quota * refilled_ns(cell, cell.heard_ns, now_ns) if cell.heard else 0
         return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
 
     def _rate(self, cell: Cell) -> int:
-        """Returns the amount that drains per nanosecond, times the capacity."""
+        """Returns the amount that drains per nanosecond, multiplied by the capacity so that it is a whole number."""
         if cell.at_hub:
             return 0
         return self._quota * (self._capacity if self._merged_only else min(cell.allowance, self._capacity))
@@ -229,9 +234,9 @@ class Bucket(CellMeter):
 class StepBucket(Bucket):
     """A bucket that drains by its quota at once at each edge of a window, and not in between.
 
-    A node's part of that goes with its allowance, as in a bucket that drains steadily; the edges are the hub's. The
-    node considers an edge passed once it certainly has. What the node charges from the moment on at which the edge may
-    have passed does not drain with that edge: that amount is `previous`.
+    A node drains by the part of the quota that goes with its allowance, as in a bucket that drains steadily. The edges
+    are those of the hub's clock, and the node takes an edge for passed only when that is certain. `previous` is the
+    amount that the node has charged since the edge may have passed: it does not drain with that edge.
     """
 
     leaves_in_use = False
@@ -298,7 +303,7 @@ class StepBucket(Bucket):
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
-        """Returns how long until `amount` has drained at the next edges, at `rate` per nanosecond."""
+        """Returns how long until `amount` has drained at the next edges; an edge drains a window's worth of `rate`."""
         if rate <= 0:
             return NEVER_NS
         edges = max(1, -(-amount // (rate * self._window_ns)))

@@ -1,7 +1,7 @@
 """The meter of algorithms in which each charge has a date and counts in full for one window, and then not at all.
 
-Slices of a window and single moments differ in what a date is (`Dating`), and in nothing else. Unlike what fades, use
-stays as it is until something expires; so it is a plain number, and the moment at which it falls is known.
+Slices of a window and single moments differ in what a date is (`Dating`), and in nothing else. Use does not fade: it is
+a plain number that stays the same until a charge expires, and the moment at which the next one expires is known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dated(CellMeter):
     def until_ns(self, cell: Cell) -> int:
         """Returns when the present date ends.
 
-        For a log, to which no charge is simply added, returns when the oldest charge expires.
+        For a log, in which every charge gets a date of its own, returns when the oldest charge expires.
         """
         history = history_of(cell)
         if self.additive:
@@ -76,11 +76,11 @@ class Dated(CellMeter):
         return self._freed_ns(cell, cell.used + cost - allowance, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """Returns the other nodes' use at the hub's last answer; 0 after a window, as nothing counts for longer."""
+        """Returns the other nodes' use at the hub's last answer; 0 one window later, when all of it has expired."""
         return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until enough of this node's use has expired, or all known use of the other nodes."""
+        """Returns how long until `cost` fits below the capacity, if the other nodes' use expires all at once."""
         others = ceil(self.others(cell, now_ns))
         excess = cell.used + others + cost - cell.capacity
         by_own_ns = self._freed_ns(cell, excess, now_ns)
@@ -90,10 +90,10 @@ class Dated(CellMeter):
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until enough of this node's own use has expired; the other nodes' use is ignored.
+        """Returns for how long `cost` certainly does not fit below the capacity, by this node's own use alone.
 
-        The hub counts what another node has in use until that node reports that it has expired, so some of it may be
-        free by now.
+        The other nodes' use is ignored: the hub counts an expired charge of another node until that node reports the
+        expiry, so some of the use may be free by now.
         """
         excess = cell.used + cost - cell.capacity
         return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
@@ -120,7 +120,10 @@ class Dated(CellMeter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Makes debt of the part of `amount` that exceeds a window; `amount` was just charged without a decision."""
+        """Turns the part of `amount` that a window cannot hold into debt; `amount` was just charged without a decision.
+
+        `sliding-log` carries no debt: there the whole amount counts for one window.
+        """
         self.settle(cell, now_ns)
         history = history_of(cell)
         beyond = min(amount, history.total - history.owed - _holds(cell))
@@ -135,9 +138,9 @@ class Dated(CellMeter):
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes an amount out of the charge under the date of `mark`, if that still counts.
+        """Takes `amount` out of the charge under the date of `mark`, if that charge still counts.
 
-        Without a mark it is taken from the oldest charges, as the charge in question cannot expire before those.
+        Without a mark, takes it from the oldest charges, which expire no later than the charge that is corrected.
         """
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -150,9 +153,10 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the use, and for how many microseconds it will count at most; notes that it is being reported.
+        """Returns this node's use, and for how many microseconds it will count at most; stores the use as reported.
 
-        For a debt that is two windows: a hub accepts no longer time, and gets another report before that.
+        A debt may count for longer, but two windows are the most that a hub accepts, and the next report comes before
+        that.
         """
         history_of(cell).reported = cell.used
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
@@ -163,7 +167,7 @@ class Dated(CellMeter):
         history.confirmed = history.reported
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the use of other nodes from an answer; it counts in full, for one window at most."""
+        """Computes the use of other nodes from an answer; that use counts in full, for one window at most."""
         own = report.current if report.reset_us >= answer.reset_us else 0
         self._note_others(cell, max(0, answer.current - own), heard_ns)
         cell.fleet_used = float(answer.current + answer.silent)
@@ -184,7 +188,7 @@ class Dated(CellMeter):
         self._note_others(cell, cell.others_current + taken, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Ends a change that took charges out of the history: debt takes their place, and the cell counts the rest."""
+        """Ends a change that took charges out of the history: debt fills their place, and the cell's use is updated."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -209,7 +213,7 @@ class Dated(CellMeter):
         return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
 
     def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns when charges under that date cease to count."""
+        """Returns when charges under the given date cease to count."""
         return self._dating.begins_ns(cell, history, date + self._dating.lasts)
 
 
@@ -225,9 +229,9 @@ def history_of(cell: Cell) -> History:
 
 
 def begin_change(cell: Cell) -> History:
-    """Returns the history of a cell for a change, mended if the change before was interrupted.
+    """Returns the history of a cell and marks it as changing; repairs it first if an exception interrupted a change.
 
-    Until the change has ended, no charge is made to the cell before `settle` was called.
+    Until the change has ended, `settle` runs before any charge is made to the cell.
     """
     history = history_of(cell)
     if history.changing:

@@ -1,4 +1,4 @@
-"""Dates, by which a charge counts whole and then expires: a moment of a log, or a slice of a window."""
+"""Dates of charges: a charge counts in full until its date expires. A date is a moment, or a slice of a window."""
 
 # Slices. Theory of operation.
 #
@@ -37,7 +37,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dating(Protocol):
-    """A rule that gives dates to charges."""
+    """A rule that gives each charge a date, from which follows when the charge expires."""
 
     additive: bool
     """Whether a date lasts for a while, so that charges may simply be added until it is over."""
@@ -51,7 +51,7 @@ class Dating(Protocol):
     """Whether a settlement beyond the capacity is counted in the windows after, until it is paid off."""
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """Returns the present date."""
+        """Returns the date of a charge that is made now."""
         ...
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
@@ -87,13 +87,14 @@ class Moments:
 class Slices:
     """The dates of `sliding-slices`: numbers of equal parts of a window.
 
-    This is the method of counters in small buckets of time, of which a sliding window adds up the last few. An edge may
-    fall between two nanoseconds: slices are numbered by an exact fraction of the window, so that every window's end is
-    one.
+    This is the method of counters in small buckets of time, of which a sliding window adds up the last few. The edge of
+    a slice may fall between two nanoseconds: a slice is an exact fraction of the window, so that every window's end is
+    the edge of a slice.
 
-    A charge belongs to the slice in which its node believes to be, and no two nodes' clocks agree. So a slice begins as
-    late as it may have by this node's knowledge of the hub's clock, but never later than the hub has reported. When a
-    slice is over for any node, it is over for the hub, and for nodes that are granted what expires in it.
+    A charge belongs to the present slice by its node's clock, and no two nodes' clocks agree. So a node begins a slice
+    at the latest moment at which the hub's clock may begin it, as far as the node knows that clock, but never later
+    than the hub has reported. When a slice is over for any node, it is over for the hub, and for nodes that are granted
+    the room of its expired charges.
     """
 
     additive = True
@@ -107,7 +108,10 @@ class Slices:
         self.entries_max = limit.slices + 1
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """Returns the number of the present slice, less the cell's shift."""
+        """Returns the number of the present slice by the hub's clock, minus `history.shift`.
+
+        `history.shift` is how far the hub's slices are ahead of the cell's dates, after corrections of the hub's clock.
+        """
         shard = cell.shard
         return (now_ns + shard.offset_ns - shard.late_ns) * self.lasts // self._window_ns - history.shift
 

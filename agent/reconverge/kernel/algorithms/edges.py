@@ -50,7 +50,7 @@ SOLO_REFRESH_NS = 1_000_000_000
 
 
 class Placed(Limited, Protocol):
-    """A limit whose cells have a place in time. `Table` implements it."""
+    """The parts of a limit that `Edges` reads, its clock and its meter among them. `Table` implements it."""
 
     clock: Clock
 
@@ -61,7 +61,7 @@ class Placed(Limited, Protocol):
 
     @property
     def dated(self) -> Dated | None:
-        """Returns the arithmetic of the limit if every charge has a date for it, else None."""
+        """Returns the arithmetic of the limit if it gives every charge a date, else None."""
         ...
 
 
@@ -120,7 +120,8 @@ class Edges:
         """Moves the cell to the hub's place in time, before the answer's allowances are installed.
 
         Returns report and answer in terms of the cell's window. At an edge that the hub has passed, the old allowances
-        decide how much a bucket drains: the hub may have taken the new ones from a node that has had its part already.
+        decide how much a bucket drains: the new ones may have been taken from a node whose bucket has drained for that
+        edge already.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
             self._step_to(cell, answer.epoch)
@@ -147,7 +148,7 @@ class Edges:
         """Does nothing after a charge. Windows that begin with the first charge override this."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """Returns the number by which the cell knows the window that was charged in `epoch`."""
+        """Returns the number that the window of an earlier charge in `epoch` has in this cell; here `epoch` itself."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:

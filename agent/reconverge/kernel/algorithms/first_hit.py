@@ -1,4 +1,4 @@
-"""Windows that begin with the first charge: each node opens them itself, and follows the hub's once it hears of it."""
+"""Windows that begin with the first charge: each node opens its own, and adopts the hub's once it hears of one."""
 
 # Theory of operation.
 #
@@ -35,9 +35,9 @@ class FirstHitEdges(Edges):
     by_charge = True
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Lets the fast path decide while a window is open. Between two windows a charge must take the slow path.
+        """Lets the fast path decide while a window is open.
 
-        It opens the next window.
+        Between two windows a charge must take the slow path, which opens the next window.
         """
         super().set_until(cell, now_ns)
         if cell.epoch == NONE:
@@ -55,7 +55,10 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """Returns the cell's own epoch for a window that overlaps the cell's: the two are one window."""
+        """Returns the cell's own epoch if the window that was charged in `epoch` overlaps the cell's window.
+
+        Overlapping windows count as one. Otherwise returns the number of a window that the cell does not count.
+        """
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
 
@@ -69,7 +72,10 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renames the cell's window by the hub's corrected time; the window keeps its place in this node's time."""
+        """Renumbers the cell's window by the hub's corrected time; by this node's clock the window stays where it is.
+
+        Returns whether the cell has any use to report.
+        """
         measure(cell)
         cell.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time
@@ -114,7 +120,7 @@ class FirstHitEdges(Edges):
         self.anchor(cell, now_ns)
 
     def _same(self, one: int, other: int) -> bool:
-        """Whether two windows overlap, or both are no window at all."""
+        """Returns whether two windows overlap, or both are no window at all."""
         if one < 0 or other < 0:
             return one < 0 and other < 0
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns

@@ -38,14 +38,17 @@ from reconverge.kernel.cell import Cell, Mark
 
 
 class Memory(Protocol):
-    """A memory of the use of keys that have left. `kernel/evicted.py` implements it."""
+    """A memory of the use of evicted keys. `kernel/evicted.py` implements it."""
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
         """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
         ...
 
     def window_of(self, key: str, now_ns: int, /) -> tuple[int, int, int] | None:
-        """Returns the memory's window number, and the most that a key may have used in it and in the one before."""
+        """Returns the number of the stored window, and the most that a key may have used in it and in the one before.
+
+        Returns None while nothing is stored.
+        """
         ...
 
     def keep_level(self, key: str, level: int, window_ns: int, now_ns: int, /) -> bool:
@@ -61,8 +64,8 @@ class CellMeter:
     """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
 
     An exception may come out of a signal handler wherever a function is called. So values that change together are
-    computed first and then assigned without a call in between, in an order in which even a part of the assignments
-    keeps the bound.
+    computed first and then assigned without a call in between. They are assigned in an order in which even a part of
+    the assignments never lets a limit admit more than its bound.
     """
 
     aligned = False
@@ -79,7 +82,7 @@ class CellMeter:
     """After twice as long without a charge the meter reads zero."""
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Moves the cell into window number `epoch`, `steps` after the last (1 when they touch)."""
+        """Moves the cell into window number `epoch`, `steps` windows after its last one (1 for the next window)."""
         raise NotImplementedError
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -87,7 +90,7 @@ class CellMeter:
         raise NotImplementedError
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns until when a charge may simply be added to `used`."""
+        """Returns the moment until which a charge may simply be added to `used`."""
         raise NotImplementedError
 
     def used(self, cell: Cell, now_ns: int) -> int:
@@ -113,8 +116,8 @@ class CellMeter:
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns for how long `cost` certainly does not fit below the capacity, with the use of all nodes.
 
-        It may fit later, never earlier. `fleet_wait_ns` is later by the possible error of the clocks (`lag_ns`), and
-        its rounding is within the microsecond that callers ignore.
+        `cost` may fit later than that, never earlier. `fleet_wait_ns` is later by the possible error of the clocks
+        (`lag_ns`), and its rounding is within the microsecond that callers ignore.
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
@@ -145,7 +148,7 @@ class CellMeter:
             cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapts the cell to the hub's clock, which is not where it was believed to be."""
+        """Adapts the cell after this node's knowledge of the hub's clock was corrected; most meters need no change."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         """Returns the part of this node's allowance that is in use and cannot be given away; rounded up."""
@@ -164,7 +167,7 @@ class CellMeter:
         return 0.0
 
     def look(self, cell: Cell) -> int:
-        """Returns the number by which a charge made now is found again; see `Mark.look`."""
+        """Returns the number by which a later correction finds a charge that is made now; see `Mark.look`."""
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
@@ -184,7 +187,7 @@ class CellMeter:
             cell.previous -= min(amount, cell.previous)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the count of the present window, and the count beside it; see `CellReport`."""
+        """Returns the numbers for a report's fields `current` and `previous`; see `CellReport`."""
         return cell.used, cell.previous
 
     def confirm(self, cell: Cell) -> None:
@@ -202,7 +205,11 @@ class CellMeter:
         """Notes that the key is no longer kept at the hub; this node's use is reported in full from here on."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Counts the confirmed part of the use as the other nodes': the hub goes on counting it, under another name."""
+        """Moves the confirmed part of this node's use to the other nodes' use.
+
+        The hub goes on counting that part, but no longer as the use of this node, so this node must not report it
+        again.
+        """
         epoch, current, previous = cell.confirmed
         if epoch not in (cell.epoch, cell.epoch - 1):
             return

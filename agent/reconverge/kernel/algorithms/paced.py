@@ -1,4 +1,4 @@
-"""The meters of paced limits: they space requests by the rate, each paid for by the time after it."""
+"""The meters of paced limits: a request goes on credit, and the next one waits until the rate has paid it off."""
 
 # Theory of operation.
 #
@@ -76,11 +76,11 @@ class PacedTerms(NamedTuple):
 
 
 class LeakyBucket(Bucket):
-    """A bucket for which requests can also wait in a queue; the next one goes when the bucket has run dry.
+    """A bucket for which requests can also wait in a queue; the first in the queue goes when the bucket has run dry.
 
     So requests from the queue are spaced by their cost over the node's part of the rate, and a burst that would fit
-    into the bucket is spread out. `level` is how full it is. `credit` is how much of that came from the queue: the
-    allowance need not cover it, as it is paid for before the next request goes.
+    into the bucket is spread out. `level` is how full the bucket is. `credit` is the part of the level that came from
+    the queue: the allowance need not cover that part, as it is paid for before the next request goes.
     """
 
     leaves_in_use = False
@@ -92,7 +92,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the level. While requests wait, the surplus of an empty bucket makes up for the lateness of timers."""
+        """Drains the level. While requests wait, drain beyond an empty bucket is saved to make up for late timers."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # something may have been given back
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -104,13 +104,13 @@ class LeakyBucket(Bucket):
         self._drain(cell, drained, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """Returns how long until a request may go if `ahead` goes before it; NEVER_NS while nothing is paid off."""
+        """Returns how long until a request may go behind a cost of `ahead`; NEVER_NS while nothing is paid off."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
         """Charges a request that has waited for its turn.
 
-        The request counts as gone at the moment when the bucket ran dry, as far as lateness is made up for.
+        The charge is dated back to the moment when the bucket ran dry, as far as saved drain (`cell.late`) covers it.
         """
         price = cost * self._window_ns
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
@@ -136,14 +136,14 @@ class LeakyBucket(Bucket):
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Adapts a cell to this quota after the `former` one brought it up to now.
+        """Adapts a cell to a changed quota, the one of this meter; the cell was last drained at the rate in `former`.
 
         The cell has its new allowance already.
         """
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
-        """Returns the most lateness that is made up for.
+        """Returns the largest amount that may be saved to make up for late timers.
 
         It is no more than the node may fill alone: a short stall must not become a burst that would not have fitted.
         """
@@ -164,9 +164,9 @@ class Smooth(LeakyBucket):
 
     The two smooth limits differ only in the price of stored permits.
 
-    It follows the RateLimiter of Guava, by its documentation: the cost of a request decides how long the next one
-    waits. `level` is the debt, `stored` the permits. When an allowance shrinks, the permits shrink by the same part;
-    when it grows, no permits come with it, so that none is stored twice.
+    As in Guava's RateLimiter, by its documentation, the cost of a request decides how long the next one waits. `level`
+    is the debt, `stored` the permits. When an allowance shrinks, the permits shrink by the same part; when it grows, no
+    permits come with it, so that none is stored twice.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -201,7 +201,7 @@ class Smooth(LeakyBucket):
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns NEVER_NS, which is no bound, while nothing is owed; else -1."""
+        """Returns NEVER_NS, so that any cost fits, if the node has an allowance and owes nothing; else -1."""
         return NEVER_NS if allowance > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
@@ -230,12 +230,12 @@ class Smooth(LeakyBucket):
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
-        """Adapts a cell to this quota.
+        """Adapts a cell to a changed quota, the one of this meter; the cell was last drained at the rate in `former`.
 
         The next request may go at the same moment as before, and the stored share of all permits stays the same. If the
-        burst grows faster than the rate, no more is stored than the rate brings. The debt of a node without an
-        allowance is converted by the rate of the whole limit. No cell comes to owe more than a request can cost from
-        now on.
+        burst grows faster than the rate, the stored permits grow only as much as the rate. The debt of a node without
+        an allowance is converted by the rate of the whole limit. The change raises no debt above the largest cost that
+        a request can have from now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
@@ -255,7 +255,7 @@ class Smooth(LeakyBucket):
         return cell.level + max(0, self._stored_most(cell) - cell.stored)
 
     def _be_late(self, cell: Cell, surplus: int) -> int:
-        """Uses a part of the surplus to make up for lateness while requests wait; returns the rest."""
+        """Saves a part of the surplus drain to make up for late timers while requests wait; returns the rest."""
         if not cell.waiters:
             surplus, cell.late = surplus + cell.late, 0
             return surplus
@@ -318,8 +318,8 @@ class SmoothWarmingUp(Smooth):
     """A smooth limit that warms up: stored permits mean that the service is cold, and their upper half goes slowly.
 
     The interval between two permits is the stable one up to half of what can be stored, and rises in a straight line to
-    three times that when all is stored. Taking permits costs the area under that line, rounded up; it is a rational
-    number, as it takes a square and no root. From cold, taking the upper half takes as long as a warm-up.
+    three times the stable one when all is stored. Taking permits costs the area under that line, rounded up: a rational
+    number, for which a square is computed and no root. From cold, taking the upper half takes as long as a warm-up.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -343,7 +343,10 @@ class SmoothWarmingUp(Smooth):
 
 
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
-    """Returns the arithmetic of a paced limit."""
+    """Returns the arithmetic of a paced limit.
+
+    With `merged_only` a cell's level is that of all nodes, and drains at the full rate.
+    """
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)
     kind = SmoothBursty if limit.algorithm == SMOOTH_BURSTY else SmoothWarmingUp

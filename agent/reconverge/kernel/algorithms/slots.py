@@ -116,7 +116,7 @@ class Slots(CellMeter):
         """Does nothing: the hub does not count slots of a node that is gone, so this node reports its own again."""
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Gives slots back; the use just before counts as the peak if it is higher than the present one."""
+        """Gives slots back, and stores the number in use before as the peak if it is above the stored peak."""
         peak = max(cell.level, cell.used)
         returned = min(amount, cell.used)
         cell.level = peak
@@ -154,7 +154,7 @@ class SlotEdges(Edges):
         """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Places the cell in its window, as if that had been open for long: no further demand is expected in it."""
+        """Places the cell in its window, as if that were open for long: no further demand is expected in the window."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns
@@ -171,5 +171,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Whether the slots that this node uses of a key are on a lease that has ended."""
+    """Returns whether the slots that this node uses of a key are on a lease that has ended."""
     return lease_left_ns(cell, now_ns) <= 0

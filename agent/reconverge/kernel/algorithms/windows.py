@@ -1,6 +1,6 @@
 """The meters of windows by the hub's clock: use counts in full in a fixed window, and fades in a sliding one.
 
-When a window begins and ends is said in `edges.py`.
+`edges.py` defines when a window begins and ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FixedWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Starts the count at zero, and the allowance at its base."""
+        """Starts the count at zero, and sets the allowance to the base allowance, with which each window begins."""
         cell.allowance = cell.base
         cell.counted = 0
         cell.used = 0
@@ -117,7 +117,7 @@ class SlidingWindow(CellMeter):
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns the room below an allowance. For a key kept at the hub, the allowance is about this window alone."""
+        """Returns the room below an allowance. For a key kept at the hub, only this window's charges take up room."""
         if cell.at_hub:
             return allowance - cell.used
         return allowance - cell.used - self._faded(cell.previous, cell, now_ns)

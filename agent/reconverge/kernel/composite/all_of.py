@@ -87,7 +87,7 @@ class AllQuotas:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides with the grounds of the binding quota."""
+        """Decides as `allow`; returns the decision of the binding quota, with its grounds."""
         if (
             kind is None
             and self._stores
@@ -168,7 +168,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides; returns one verdict for each quota. All have the same answer, each with its own place in time."""
+        """Decides; returns one verdict for each quota: the common answer, with the window of that quota."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -181,7 +181,7 @@ class AllQuotas:
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
         """Returns the cost by each quota, in the parts of a request in which that quota counts.
 
-        A quota with a table of costs of its own uses that. Raises InvalidCost or UnknownKind.
+        A quota that has a table of costs takes the cost of `kind` from its table. Raises InvalidCost or UnknownKind.
         """
         if kind is None:
             cost = Table.check_cost(cost)
@@ -191,7 +191,10 @@ class AllQuotas:
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of the first quota. The quotas share the lock, so none of them can decide."""
+        """Returns the first quota's refusal of a request that is made on a thread in the middle of a decision.
+
+        The quotas share the lock, so none of them can decide.
+        """
         return self.tables[0].refuse_reentry()
 
     def check_key(self, key: object) -> str:
@@ -301,8 +304,8 @@ def refuse_all(
 ) -> list[tuple[Cell, bool]]:
     """Counts a refused cost; returns for each quota its cell, and whether it has room afterwards.
 
-    A quota that counts refused requests also counts those that another quota refuses because it is used up. A request
-    that comes again then has to wait for both.
+    A quota that counts refused requests also counts a request that another quota refuses because it is used up. If the
+    request comes again, it has to wait for both quotas.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)

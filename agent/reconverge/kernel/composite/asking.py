@@ -53,7 +53,7 @@ SPEAK_UP_NS = SECOND_NS
 
 
 class DecidingRule(Enum):
-    """The rule by which a request is decided."""
+    """The rule that decides about a request that may ask the hub: the node's allowances, or its policy."""
 
     ALLOWANCE = auto()
     """By the node's own part of the limit, as the hub has answered."""
@@ -87,7 +87,7 @@ class AskGate:
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Whether this node cannot decide about a request with certainty: there may be room, but not on this node."""
+        """Returns whether this node cannot decide with certainty: there may be room, though not on this node."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
@@ -97,15 +97,15 @@ class AskGate:
         return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
 
     def fits(self, key: str, costs: Costs) -> bool:
-        """Whether there is room for the request within the node's own part of the limit."""
+        """Returns whether there is room for the request within the node's own part of the limit."""
         now_ns = self._now_ns()
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
         """Notes that a request waits, and asks the hub for its cost.
 
-        Returns the moment since which each report asks for it, in nanoseconds of the monotonic clock; None if the hub
-        is not asked. Adds the cells in which the request waits to `cells`, each as soon as it does.
+        Returns the moment since which each report asks for that cost, in nanoseconds of the monotonic clock; None if
+        the hub is not asked. Adds each cell to `cells` just before the request waits in it.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
@@ -130,8 +130,8 @@ class AskGate:
     ) -> Settled | None:
         """Decides about a request by a rule. Returns None in place of a refusal, unless `refuse` is set.
 
-        `counted`: it has joined, so its demand has been counted. `units` is the cost of one unit by each quota; with
-        it, the charges can be corrected later.
+        `counted` means that the request has joined, so its demand has been counted. `units` is the cost of one unit by
+        each quota; with it, the charges can be corrected later.
         """
         now_ns = self._now_ns()
         groups = self._groups(costs)
@@ -161,7 +161,7 @@ class AskGate:
         return [table.shard_of(key) for table in self._limit.tables]
 
     def learns(self, shards: Sequence[ShardState]) -> bool:
-        """Whether a shard has lost its data and not received the reports of all nodes yet.
+        """Returns whether a shard has lost its data and not received the reports of all nodes yet.
 
         `shards` has one shard for each quota, as `AskGate.shards` returns them.
         """
@@ -179,7 +179,10 @@ class AskGate:
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns until when a refusal can hold at most: the end of the first window after which all is free."""
+        """Returns until when a refusal can hold at most: until the first of the quotas starts at zero again.
+
+        Only quotas whose count starts at zero with each window have such a moment; without any, returns NEVER_NS.
+        """
         ends_ns = [closes_ns(cell) for cell in cells if cell.table.meter.aligned and not cell.table.meter.slots]
         return min(ends_ns, default=NEVER_NS)
 
@@ -202,7 +205,7 @@ class Together:
         self.lock = tables[0].lock
 
     def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether one comparison for each quota finds room. Takes no lock."""
+        """Returns whether one comparison for each quota finds room. Takes no lock."""
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
             if cell is None or not (cell.heard or cell.shard.alone):
@@ -212,7 +215,7 @@ class Together:
         return True
 
     def fits(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether there is certainly room in all quotas."""
+        """Returns whether there is certainly room in all quotas."""
         return self.lock.run(self._fits, key, costs, now_ns)
 
     def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
@@ -220,7 +223,7 @@ class Together:
         return all(cell.heard and _within_allowance(table, cell, cost, now_ns)[1] for table, cell, cost in parts)
 
     def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether neither an admission nor a refusal of the request would be certain."""
+        """Returns whether neither an admission nor a refusal of the request would be certain."""
         return self.lock.run(self._in_doubt, key, costs, now_ns)
 
     def _in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
@@ -274,8 +277,8 @@ class Together:
     def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
         """Returns the room that a request finds at all quotas, by a rule.
 
-        The caller holds the lock until it has charged, refused or read the request: meanwhile no charge goes on without
-        it.
+        The caller holds the lock until it has charged, refused or read the request: meanwhile no charge can be made
+        without that lock.
         """
         weigh = evaluate if rule is DecidingRule.MEMORY else _within_allowance
         cells = [look_up(table, key, now_ns) for table in self.tables]
@@ -296,7 +299,7 @@ class Weighed(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether all quotas have room."""
+        """Returns whether all quotas have room."""
         return all(fits for _, fits in self.spares)
 
     def charge(self, now_ns: int, *, counted: bool, units: Costs | None) -> Settled:
@@ -341,12 +344,15 @@ def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Whether asking would change nothing: the policy goes by totals alone, or a smooth limit's turn comes soon."""
+    """Returns whether it is of no use to ask the hub.
+
+    That is so if the policy goes by totals alone, or if the next turn of a smooth limit comes soon.
+    """
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
 
 def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
-    """Whether the hub has lost its data and may not have received the reports of all nodes yet."""
+    """Returns whether the hub has lost its data and may not have received the reports of all nodes yet."""
     return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
 
 

@@ -1,7 +1,7 @@
 """Several quotas at once, by the compiled kernel: one call looks at all of them, and charges all if all admit.
 
-The quotas are those of one limit (`all_of.py`), or of limits that decide about a request together (`joint.py`). What
-takes a closer look is left to these, which define what is decided.
+The quotas are those of one limit (`all_of.py`), or of limits that decide about a request together (`joint.py`). These
+two modules define the decisions, and decide themselves when a request takes a closer look.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from reconverge.kernel.engine import COMPILED, Decision, Store, native
 
 
 def stores_of(limit: Decider) -> tuple[Store, ...]:
-    """Returns the store of each quota of a limit; empty where Python decides, or one quota that admits is enough."""
+    """Returns the store of each quota of a limit; empty if Python decides, or if a single quota may admit a request."""
     here = COMPILED and not limit.is_share and all(table.compiled for table in limit.tables)
     return tuple([table.cells for table in limit.tables]) if here else ()
 
 
 def _in_python(*_arguments: object) -> None:
-    """Returns None, so that the callers decide. It stands for the compiled kernel where there is none."""
+    """Returns None, by which callers learn that they must decide. Replaces `hit_all` if there is no compiled kernel."""
 
 
 hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], list[Decision] | int | None]] = (

@@ -38,7 +38,7 @@ class Decider(Protocol):
 
     @property
     def is_share(self) -> bool:
-        """Whether any one of the tables may admit a request. Otherwise all of them must."""
+        """Returns whether any one of the tables may admit a request. Otherwise all of them must."""
         ...
 
     @property
@@ -52,15 +52,15 @@ class Decider(Protocol):
         ...
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
+        """Returns whether `cost` may be used by `key`; if so it is charged. Never waits."""
         ...
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`, with the grounds."""
+        """Decides as `allow`; returns the decision with its grounds."""
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether this node can decide about a request with certainty. False, too, if that takes a closer look."""
+        """Returns whether this node can decide with certainty at a first look; False if it needs a closer one."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:

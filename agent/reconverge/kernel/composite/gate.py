@@ -53,14 +53,17 @@ class Gate(Protocol):
     """
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """Admits a request if it may go now. `again`: it waits already, so its demand has been counted."""
+        """Admits a request if it may go now.
+
+        `again` means that the request waits already, so its demand has been counted.
+        """
         ...
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Notes that a request waits, and has the hub asked for its cost.
 
-        Adds the cells in which it waits to `cells`, each as soon as it does, so that an exception out of a signal
-        handler leaves no cell with a waiting request that is gone.
+        Adds each cell to `cells` just before the request waits in it, so that an exception out of a signal handler
+        leaves no cell with a waiting request that is gone.
         """
         ...
 
@@ -69,11 +72,14 @@ class Gate(Protocol):
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request behind others that wait, with costs of `ahead`. `waited`: it has waited itself."""
+        """Refuses a request that would go after others in the queue, whose costs by each quota sum to `ahead`.
+
+        `waited` means that the request itself has waited in the queue.
+        """
         ...
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns how long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+        """Returns how long a request has to wait in any case, behind costs of `ahead`, if nothing is given back.
 
         Returns 0 in a fleet, where other nodes may give back what they do not use.
         """
@@ -188,7 +194,7 @@ class AllOf:
 
 
 class EitherOf:
-    """A gate that lets a request through when its share has room, or else the pool that its parent leaves for all.
+    """A gate that lets a request through when its share of a parent's quota has room, or else the parent's pool.
 
     Requests that wait for the parent, or for other shares of it, have queues of their own. The first one to try gets
     the room in the pool, and requests ahead may go by either way. So their wait cannot be known beforehand.

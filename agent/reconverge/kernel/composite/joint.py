@@ -57,8 +57,8 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     """Returns the decisions if all limits admit the request; then each has charged it, all in one moment.
 
     Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
-    is needed, as where the compiled kernel does not decide, or a limit of several quotas refuses. With `certain`, only
-    requests that fit into the node's own part of each limit are admitted.
+    is needed. That is so where the compiled kernel does not decide, or where a limit of several quotas refuses. With
+    `certain`, only requests that fit into the node's own part of each limit are admitted.
     """
     quotas = [stores_of(limit) for limit, _, _ in claims]
     if not all(quotas):
@@ -154,7 +154,10 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """Counts the refusal at all options; returns the answer with the shortest wait. It is certain only if all are."""
+    """Counts the refusal at all options of a limit; returns the answer with the shortest wait.
+
+    The answer is certain only if the refusals of all options are certain.
+    """
     answers = [option.refuse(now_ns, counted=part.counted).decision for option in options]
     certain = all(answer.certain for answer in answers)
     return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())

@@ -82,7 +82,7 @@ class Composites:
         return self._all_of.get(name) or self._all_of.setdefault(name, AllQuotas(name, tables))
 
     def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
-        """Whether the name belongs to a limit with exactly these quotas that is declared, or is being declared."""
+        """Returns whether the name belongs to a limit with exactly these quotas that is or is being declared."""
         known = self._all_of.get(name)
         return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
@@ -123,7 +123,7 @@ class Composites:
 
 
 def _refuse_slots(quotas: Mapping[str, Limit], parents: Sequence[Table] | None) -> None:
-    """Raises InvalidLimit if a limit on slots is combined with other quotas or a parent: its charges come back."""
+    """Raises InvalidLimit if a limit on work in progress is combined with other quotas or with a parent."""
     slots = next((limit for limit in quotas.values() if limit.slots), None)
     if slots is not None and len(quotas) > 1:
         problem = "limits work in progress, not a rate; declare it as a limit of its own and take its slots separately"

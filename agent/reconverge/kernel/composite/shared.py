@@ -46,7 +46,7 @@ class ShareLimit:
         return any(table.allow(key, cost) for table in self.able((cost,)))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides with the grounds.
+        """Decides as `allow`; returns the decision with its grounds.
 
         A refusal is that of the share or of the pool, whichever may admit the request first.
         """
@@ -155,10 +155,10 @@ class ShareLimit:
 
 
 def what_is_left(pool: Limit, share: Limit) -> Limit:
-    """Returns the parent's limit, or its rest, less a share. Raises InvalidLimit.
+    """Returns a parent's limit without one more share: `pool`, which is outside all earlier shares, less `share`.
 
     The shares and the rest add up to the whole, because both are counted alike: in the same windows, or, for buckets,
-    filled and drained at rates and bursts that add up.
+    filled and drained at rates and bursts that add up. Raises InvalidLimit if the share cannot be taken out.
     """
     text = str(share)
     if pool.soft or share.soft:

@@ -231,7 +231,7 @@ def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lo
 def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> bool:
     """Moves one cell to the next batch; returns whether it is still a new key.
 
-    It is not if it has left, or if the hub has answered for it since its clock jumped.
+    Returns False if the key has left, or if the hub has answered for it since its clock jumped.
     """
     cell = tally.fresh.popleft()
     if not cell.fresh:

@@ -73,7 +73,7 @@ class AskState:
     """When the batch was taken that waits for its answer; never, if none does."""
 
     def forget_asks(self) -> None:
-        """Forgets all requests that ask, and that any of them has asked in vain."""
+        """Forgets all requests that ask the hub, and that the hub may have left a batch of theirs unanswered."""
         self.asking_ns = NEVER_NS
         """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
         self.askers: dict[Asker, None] = {}
@@ -98,7 +98,7 @@ class AskState:
 
     @property
     def in_vain(self) -> bool:
-        """Whether the hub has left a batch unanswered, and has not answered any since."""
+        """Returns whether the hub has left a batch unanswered, and has not answered any since."""
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""Reports of all cells of a batch, and the merging of all its answers; C has the same."""
+"""Makes the reports of all cells of a batch, and applies all its answers; the compiled kernel does both in C."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Makes the report of a cell, and merges the hub's answer into the cell: the node's half of the allowances protocol.
 
-The hub's half is the merge rule.
+The hub's half is the merge rule (`reconverge_sync.merge`).
 """
 
 # Theory of operation.
@@ -180,15 +180,15 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 
 def _said_allowance(cell: Cell) -> int:
-    """Returns the allowance to report; 0 if this node may only use up what it has in use already."""
+    """Returns the allowance to report; 0 for a key of which this node keeps no allowance beyond its use."""
     return 0 if keeps_no_allowance(cell) else cell.allowance
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
-    """Returns the `asked` field of a report: the cost that was asked for.
+    """Returns the `asked` field of a report: the cost of all requests on this node since the last report.
 
-    For a key about which requests ask the hub, it encodes the cost that waits for the hub. If no request has asked
-    since the last report, a request that was refused counts as waiting: it may come again.
+    For a key about which requests ask the hub, the field encodes the cost that waits for the hub. If no request has
+    asked since the last report, a request that was refused counts as waiting: it may come again.
     """
     if _asks(cell):
         waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
@@ -197,7 +197,7 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
 
 
 def _asks(cell: Cell) -> bool:
-    """Whether requests about this key ask the hub in doubt: the last request did, or one shortly before it.
+    """Returns whether requests about this key ask the hub in doubt: the last request did, or one shortly before it.
 
     Always False for a paced limit, whose nodes need allowances.
     """
@@ -205,7 +205,7 @@ def _asks(cell: Cell) -> bool:
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
-    """Whether this is the last report of a key that is marked to leave: no request has come since it was marked."""
+    """Returns whether this is the last report of a key: it is marked to leave, and no request has come since."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
         let_stay(cell)
@@ -280,10 +280,10 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
-    """Scales an answer to a report from before the capacity fell: the same parts of today's capacity.
+    """Scales the allowances of an answer down if the capacity has fallen since the report that it answers.
 
-    The limit may have changed since, or the plan of the key. Any other answer is returned as it is. See
-    `table/changes.py`.
+    The allowances stay the same parts of the capacity. It may have fallen because the limit was changed, or because the
+    key was moved to another plan. Any other answer is returned as it is. See `table/changes.py`.
     """
     table = cell.table
     capacity, before = table.capacity, answer.capacity
@@ -298,13 +298,13 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
-    """Whether the hub has recorded that this node may charge something on this key, or needs something."""
+    """Returns whether the hub has recorded that this node may charge something on this key, or needs something."""
     held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
-    """Whether the hub keeps an allowance on record that this node no longer has, until this node reports again."""
+    """Returns whether the hub still has on record an allowance that this node gave up, until it reports again."""
     return keeps_no_allowance(cell) and report.allowance > 0
 
 
@@ -328,7 +328,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:
-    """Whether a quiet cell that is due should be reported now; if not, another look is scheduled."""
+    """Returns whether a quiet cell that is due should be reported now; if not, another look is scheduled."""
     interval_ns = cell.table.interval_ns
     kept_at_hub = cell.at_hub or not cell.table.keeps_spare
     if now_ns >= cell.reported_ns + interval_ns or kept_at_hub or _has_surplus(cell, now_ns):
@@ -340,9 +340,9 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
     """Schedules the next look at this cell, in case no request for it comes before.
 
-    That is soon while other nodes may lack what the cell holds. A cell that has been quiet for a while is looked at
-    after as long again, until its meter must have run out and it can leave. If no other node had a need at the hub's
-    last answer, no node lacks anything yet.
+    The look comes soon while other nodes may lack what the cell holds. Otherwise a cell that has been quiet for some
+    time is looked at again after as much time, until its meter must have run out and it can leave. If no other node had
+    a need at the hub's last answer, no node is taken to lack anything yet.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -389,7 +389,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns when a cell that may keep nothing spare should report what it does not need any more.
+    """Returns when a cell that may hold no spare allowance should report what it does not need any more.
 
     A grant beyond what was asked for goes back at once, and a grant that was asked for counts as used as soon as it is
     given. Use that has faded since is reported when it amounts to a whole request.
@@ -488,9 +488,10 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_allowances(cell: Cell, used: int, need: float) -> None:
-    """Gives back the allowance beyond this node's fair part of the rest at the last answer.
+    """Gives back the allowance beyond the use, the need, and this node's fair part of the room that no node needs.
 
-    If the key is kept at the hub, all allowance that is not in use goes back.
+    The room is that of the hub's last answer. If the key is kept at the hub, all allowance that is not in use goes
+    back.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -531,7 +532,7 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: this node's fair part of the rest at the last answer."""
+    """Returns the headroom that the cell keeps: this node's fair part of the free capacity at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -542,7 +543,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Whether other nodes may lack what a cell holds, and it is enough to justify an exchange to give it back."""
+    """Returns whether a cell holds enough that other nodes may lack to justify an exchange that gives it back."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

@@ -37,7 +37,7 @@ class Later:
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
     def holds(self, due: Container[int] | None) -> bool:
-        """Whether any cell is deferred for one of the intervals in `due`; None stands for all intervals."""
+        """Returns whether any cell is deferred for one of the intervals in `due`; None stands for all intervals."""
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:

@@ -1,4 +1,4 @@
-"""A fair queue of the cells of a shard that wait for a report: one lane for each limit, taken from by turns."""
+"""A fair queue of the cells of a shard that wait for a report: each limit has a lane, and the lanes take turns."""
 
 # Theory of operation.
 #
@@ -54,7 +54,7 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Appends a cell behind the others of its limit; it no longer belongs to any other numbered queue."""
+        """Appends a cell behind the others of its limit, and marks it with the number of this queue, if any."""
         self._add(cell)
         if self.number:
             cell.dirty = self.number  # last: queued twice does no harm, a marked cell that is missing is never reported

@@ -68,7 +68,7 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
     """Takes out of the meter the use that the hub goes on counting, under an old name or from a last report.
 
-    From here on it counts as use of other nodes, until the hub's next answer. A bucket does not change: what it counts
-    twice has drained before long.
+    From here on that use counts as use of other nodes, until the hub's next answer. A bucket keeps it: it counts twice
+    then, but drains before long.
     """
     cell.table.meter.disown(cell, now_ns)

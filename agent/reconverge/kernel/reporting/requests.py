@@ -48,7 +48,7 @@ def mark_dirty(cell: Cell) -> None:
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:
-    """Queues the cell for the next regular exchange, and requests a runner if none may be at work."""
+    """Queues the cell for the next regular exchange, and has the exchange loop woken if it may not wake by itself."""
     shard = cell.shard
     # Asked before, because another table's decision may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
@@ -149,7 +149,7 @@ def let_stay(cell: Cell) -> None:
 
 
 def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
-    """Whether the exchange loop will wake by itself at `when_ns` or before, so that no decision has to wake it."""
+    """Returns whether the exchange loop will wake by itself at `when_ns` or before, so that decisions need not."""
     return shard.looks_ns <= when_ns
 
 
@@ -160,7 +160,7 @@ def _want_wake(cell: Cell) -> None:
 
 
 def _is_refused(cell: Cell) -> bool:
-    """Whether the cell counts the keys beyond the cap together, and its limit is strict and therefore refuses them.
+    """Returns whether the cell counts all keys beyond the cap together, and its strict limit therefore refuses them.
 
     A key that is counted with others now, and by itself before or after, could exceed its limit.
     """

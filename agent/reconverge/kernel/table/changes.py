@@ -44,7 +44,7 @@ def counted_otherwise(one: Limit, other: Limit) -> list[str]:
 
 
 def why_not(table: LimitState, limit: Limit) -> str | None:
-    """Explains why the limit of a table cannot become that one; None if it can."""
+    """Explains why the table's limit cannot become `limit` while it is in use; returns None if it can."""
     changed = counted_otherwise(table.limit, limit)
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)
@@ -75,8 +75,8 @@ def _parts(unit: int) -> str:
 def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
     """Notes that the capacity has fallen from `before`, so that answers to earlier reports are scaled down.
 
-    Of several changes within a lease the largest capacity is used, which scales down rather too much; a later answer
-    grants nothing.
+    Of several changes within a lease the largest capacity is used, which may scale an answer down too much. An answer
+    that comes more than a lease after a change grants nothing, so earlier changes are ignored.
     """
     if table.capacity >= before:
         return

@@ -1,6 +1,6 @@
 """The grounds of a decision (`limit`, `remaining`, `retry_after`, ...), and the use of a key.
 
-Nothing is charged. The lock is held, but for `usage_as_it_stands`.
+Nothing is charged. The caller holds the lock, except for `usage_as_it_stands`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int
 
 
 def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int) -> bool:
-    """Whether no answer of the hub would change the decision about `cost`, which has not been charged yet.
+    """Returns whether no answer of the hub would change the decision about `cost`, which has not been charged yet.
 
-    Nothing is certain about a key that the hub has not answered for: not even when its window ends is known. A refusal
+    Nothing is certain about a key that the hub has not answered for: even the end of its window is unknown. A refusal
     by a smooth limit is not certain either: with a larger allowance the node would pay off its debt faster.
     """
     if cell.shard.alone:
@@ -59,7 +59,7 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
     A hub that has lost its data may know less than before, so nothing is certain until it has relearned the data. Nor
     is anything certain while the hub goes by a smaller capacity than this node: the last node may have reported the
-    larger one by now.
+    larger capacity by now.
     """
     if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0
@@ -68,10 +68,11 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether an exchange about a refused cost would bring nothing: the key is kept at the hub, and none of it is free.
+    """Returns whether an exchange about a refused cost would bring nothing: the hub keeps the key, and no part is free.
 
-    False with a base, as the next window's allowance depends on what was refused. Also False if the last answer is
-    older than VAIN_INTERVALS: another node may have given back what it had used, or have reset the key.
+    False for a cell with a base allowance, as the next window's allowance depends on the refused requests. Also False
+    if the last answer is older than VAIN_INTERVALS: another node may have given back what it had used, or have reset
+    the key.
     """
     if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False

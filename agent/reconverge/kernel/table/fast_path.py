@@ -49,7 +49,7 @@ Allow: TypeAlias = Callable[..., bool]
 
 
 def goes_straight_on() -> bool:
-    """Whether this interpreter runs code that calls nothing without an interruption by another thread."""
+    """Returns whether this interpreter runs code that calls nothing without an interruption by another thread."""
     known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
     return known and not runs_without_lock()
 
@@ -62,11 +62,11 @@ class Decides(Protocol):
     now_ns: Callable[[], int]
 
     def cost_of(self, cost: object, kind: str | None, /) -> int:
-        """Returns the cost of so many requests of that kind."""
+        """Returns the cost of `cost` requests of `kind`."""
         ...
 
     def allow_at(self, key: str, cost: int, now_ns: int, /) -> bool:
-        """Decides with the lock."""
+        """Decides about a request as `allow` at a given moment, holding the lock."""
         ...
 
 
@@ -79,7 +79,7 @@ class HeldLock:
 
 
 def charge_at_once(table: Decides) -> None:
-    """Makes a table's `allow` work without the lock. The caller repeats this when the limit has changed."""
+    """Replaces a table's `allow` with a lock-free version. The caller repeats this when the limit has changed."""
     held: HeldLock = vars(table).setdefault("held", HeldLock())  # the same for every function that was made before
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.

@@ -91,7 +91,7 @@ def drop(table: LimitState, cell: Cell) -> bool:
 
 
 def _make_room(table: LimitState, now_ns: int) -> bool:
-    """Whether there is room for one more key, after dropping keys that are not needed.
+    """Returns whether there is room for one more key, after dropping keys that are not needed.
 
     With a hub, keys are looked at only when the node is full. Without a hub they are looked at with every new key,
     because nothing else drops idle keys.
@@ -157,7 +157,7 @@ def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full:
 
 
 def leaves_in_use(table: LimitState) -> bool:
-    """Whether a node without a hub may drop keys of this limit while their use counts.
+    """Returns whether a node without a hub may drop keys of this limit while their use counts.
 
     It may not if each key has windows of its own.
     """
@@ -195,13 +195,16 @@ def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Whether there is nothing to remember about a cell of a node without a hub. Brings the cell to `now_ns`."""
+    """Returns whether there is nothing to remember about a cell of a node without a hub.
+
+    Brings the cell to `now_ns`.
+    """
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)
 
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
-    """Whether a cell was reset so recently that the use from before the reset may still be remembered."""
+    """Returns whether a cell was reset so recently that the use from before the reset may still be remembered."""
     fade_ns = cast("LimitState", cell.table).evicted.fade_ns
     return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
@@ -215,14 +218,14 @@ def used_now(cell: Cell, now_ns: int) -> int:
 
 
 def may_be_idle(cell: Cell, now_ns: int) -> bool:
-    """Whether the cell seems to hold nothing and to have nothing to report, without bringing it to `now_ns`."""
+    """Returns whether the cell seems to hold nothing and to have nothing to report, without bringing it to `now_ns`."""
     if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
 
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Whether a cell has nothing in use, holds no allowance, and has nothing left to report."""
+    """Returns whether a cell has nothing in use, holds no allowance, and has nothing left to report."""
     if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)

@@ -30,9 +30,9 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """Decides as `decide`, with everything that the one comparison leaves out.
+    """Decides as `decide`, always in full, without the one comparison.
 
-    The cell's meter has then counted the charge.
+    The cell's meter has counted the charge afterwards.
 
     `cell` is the cell of the key, if the caller has found it already.
     """
@@ -101,7 +101,7 @@ def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None
 
 
 def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether `cost` would be admitted. Charges nothing."""
+    """Returns whether `cost` would be admitted. Charges nothing."""
     table.edges.advance(cell, now_ns)
     allowed = cost <= spare_of(table, cell, cost, now_ns)
     take_interest(cell, now_ns)
@@ -109,7 +109,7 @@ def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
 
 
 def is_used_up(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Whether `cost` does not fit because the quota is used up, as far as this node knows.
+    """Returns whether `cost` does not fit because the quota is used up, as far as this node knows.
 
     False if the cost does not fit only because other nodes hold the rest: the caller cannot be blamed for that.
     """

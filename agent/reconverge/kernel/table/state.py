@@ -32,7 +32,7 @@ it is granted."""
 
 
 class Listener(Protocol):
-    """An object that waits for better news about keys of a limit."""
+    """An object whose requests wait until there is room for keys of a limit."""
 
     def tell(self, key: str) -> None:
         """Notifies the listener that there may be room for `key` now. Must not wait, nor fail."""
@@ -135,7 +135,7 @@ class LimitState:
         """How much of the capacity a new key begins without."""
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by a limit from now on, or by the rest of one after a share of it was set aside."""
+        """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
         self.pool = pool
         """The part of the limit that is for all requests: all of it, unless shares were set aside."""
         self.meter = meter_for(pool, merged_only=self.policy.merged_only)
@@ -202,7 +202,7 @@ class LimitState:
 
     @property
     def small_allowances(self) -> bool:
-        """Whether allowances are kept small, because a window, or the time to drain a bucket, outlasts the lease.
+        """Returns whether allowances are kept small, because a window or the drain of a full bucket outlasts the lease.
 
         Use counts for longer than a lease then; see `hub/headroom.py`. Always False without a bound on over-admission.
         Also False for a smooth limit, whose allowance is a part of the rate and cannot be held unused, and for slots,
@@ -230,8 +230,8 @@ class LimitState:
     def relearns_ns(self) -> int:
         """Returns for how long a hub that has lost its data grants no allowances on this limit.
 
-        Where the policy has no overshoot, that is until no earlier allowance can be in use any more. Elsewhere it is no
-        longer than until the next exchanges. At the hub the same time is named `learning_us`.
+        Where the policy has no overshoot, that is until no earlier allowance can be in use any more. For other policies
+        it is 0: the hub waits for the next exchanges at most. At the hub the same time is named `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0

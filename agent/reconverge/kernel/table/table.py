@@ -78,7 +78,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Verdict(NamedTuple):
-    """One decision, with the place in time that it belongs to by this node's clock."""
+    """One decision, with its window and its moment by the hub's clock, as far as this node knows them."""
 
     allowed: bool
     epoch: int
@@ -128,7 +128,7 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by another limit from now on: the rest of this one, after a share was set aside."""
+        """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
@@ -148,7 +148,7 @@ class Table(LimitState):
             charge_at_once(self)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether `cost` may be used by `key`; if so it is charged. Never waits."""
+        """Returns whether `cost` may be used by `key`; if so it is charged. Never waits."""
         if cost is not _ONE or kind is not None:
             cost = self.cost_of(cost, kind)
         return self.allow_at(key, cost * self.unit, self.now_ns())
@@ -163,7 +163,7 @@ class Table(LimitState):
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`, with the grounds. Never waits."""
+        """Decides as `allow`; returns the decision with its grounds. Never waits."""
         return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
@@ -176,10 +176,10 @@ class Table(LimitState):
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether this node can decide about a request with certainty, without the hub.
+        """Returns whether this node can decide about a request with certainty, without the hub.
 
-        The request fits into this node's part of the limit, or is refused for certain. Returns False, too, if that
-        takes a closer look.
+        That is so if the request fits into this node's part of the limit, or is refused for certain. Also returns False
+        if it takes a closer look to know.
         """
         cost = self.cost_of(cost, kind) * self.unit
         cell = self.cells.get(key) if type(key) is str else None
@@ -293,7 +293,7 @@ class Table(LimitState):
         self.tell(key)
 
     def take_at_once(self, key: str, cost: int, held: HeldSlots) -> bool:
-        """Takes slots for `held` if there is certainly room and nothing else needs a look; returns whether it did."""
+        """Takes slots for `held` if one comparison finds room; returns whether it took them."""
         try:
             return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
         except Reentry:
@@ -304,7 +304,10 @@ class Table(LimitState):
         return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """Returns the cell in which slots of a key were just taken; see `tiers.py`: its table may have changed."""
+        """Returns the cell in which slots of a key were just taken.
+
+        The cell may be in another table by now, as the key's plan may have changed; see `tiers.py`.
+        """
         return self.lock.run(_cell_in_use, self, plain_key(key, self.kernel.key_bytes_max))
 
     def release(self, held: HeldSlots) -> None:
@@ -390,7 +393,7 @@ class Table(LimitState):
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
-        """Counts such a refused request, and has the first one logged."""
+        """Counts a call that was made on a thread in the middle of a decision, and has the first such call logged."""
         self.reentered += 1
         self.kernel.note_reentry(self.name)
 
@@ -434,13 +437,16 @@ class Table(LimitState):
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Counts by the rest of the limit after a share was set aside. No request has been made yet."""
+        """Counts by `pool`, the part of the limit outside the shares, after a share was set aside.
+
+        No request has been made yet.
+        """
         assert not self.cells, "allowances may have been granted"
         self.count_by(pool)
         self.choose_path()
 
     def share_lock(self, lock: Lock) -> None:
-        """Uses the given lock from now on, as other tables do."""
+        """Uses the given lock from now on, which other tables use as well."""
         self.lock = lock
         self.choose_path()
 
@@ -462,11 +468,11 @@ class Table(LimitState):
                 self.put_off(self.take_over, key)
 
     def counts_like(self, limit: Limit) -> bool:
-        """Whether a limit of the same name has the same cells at the hub, and differs only in how much it admits."""
+        """Returns whether a limit of the same name has the same cells at the hub, and only admits more or less."""
         return not counted_otherwise(self.limit, limit)
 
     def why_not(self, limit: Limit) -> str | None:
-        """Explains why this limit cannot become that one; None if it can."""
+        """Explains why this limit cannot become `limit` while it is in use; returns None if it can."""
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
@@ -492,7 +498,7 @@ class Table(LimitState):
         return [cell.key for cell in cells if cell.waiters]
 
     def set_policy(self, policy: Policy) -> None:
-        """Goes as far past the allowance as `policy` says from now on; the overdraft shrinks to its part of that."""
+        """Follows `policy` from now on; each overdraft shrinks to this node's part of the overshoot in `policy`."""
         try:
             self.lock.run(self._set_policy, policy, self.now_ns())
         except Reentry:
@@ -506,11 +512,12 @@ class Table(LimitState):
             adapt_to_policy(self, cell, now_ns)
 
     def leave_spare_at_hub(self, *, leave: bool = True) -> None:
-        """Holds nothing that is not used or asked for, from the next exchange on; with False, keeps spare parts again.
+        """Keeps no spare allowance on this node: the free part stays at the hub. `leave=False` ends that.
 
-        This is for small quotas whose callers wait for the hub when they are in doubt. The free part is then in one
-        place, and not spread over nodes in parts that are too small for a request. It costs an exchange for each
-        admitted request. While the hub is away, a key that the hub knows is refused until it has been forgotten.
+        It takes effect with the next exchange. This is for small quotas whose callers wait for the hub when they are in
+        doubt. The free part is then in one place, and not spread over nodes in parts that are too small for a request.
+        It costs an exchange for each admitted request. While the hub is away, a key that the hub knows is refused until
+        it has been forgotten.
 
         It works only for logs and slices, and not with policies that go by the total. For other limits the hub keeps
         scarce keys by itself where requests ask (`CellReport.asks`).

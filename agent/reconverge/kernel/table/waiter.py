@@ -136,10 +136,10 @@ class PacedWaiter(Waiter):
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room, and whether a request may go, on credit: nothing is owed, and the node has some rate.
+        """Returns the room, and whether a request may go on credit: nothing is owed, and the node has some rate.
 
-        The room is not a cost here; it only decides whether to ask for an allowance ahead of time: below the low-water
-        mark without an allowance, and at the mark with one.
+        The room is not an amount that fits. It only decides whether to ask for an allowance ahead of time: it is below
+        the low-water mark if the node has no allowance, and at the mark if it has one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
