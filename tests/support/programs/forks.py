@@ -73,6 +73,7 @@ def _decides_around(hub: str, work: Callable[[], None]) -> None:
         sys.exit()
     os.waitpid(child, 0)
     admit(hub, "again")
+    wait_for_a_line()  # while the test counts the connections
 
 
 def forks_with_a_careless_hub(hub: str) -> None:
@@ -148,6 +149,7 @@ def forks_while_it_joins_a_server(hub: str) -> None:
     _, status = os.waitpid(child, 0)
     assert 0 == status
     admit(hub, "again")
+    wait_for_a_line()
 
 
 def forks_in_its_loop(hub: str) -> None:
