@@ -220,7 +220,9 @@ class LogHooks(SilentHooks):
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
         if self._may_write("exchange_failed", event.kind):
             extra = {"event": "exchange_failed", "kind": event.kind, "count": event.count}
-            self._log.warning("reconverge: exchanges failed with %s: %d", event.kind, event.count, extra=extra)
+            self._log.warning(
+                "reconverge: exchanges with the hub failed with %s; number: %d", event.kind, event.count, extra=extra
+            )
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
         if self._may_write("settings_changed", str(event.version)):
@@ -228,13 +230,18 @@ class LogHooks(SilentHooks):
             kept = ", ".join((*event.capped, *event.unfit))
             source = f"version {event.version}" if event.version else "this node's own"
             self._log.info(
-                "reconverge: settings in force: %s; not as published: %s", source, kept or "none", extra=extra
+                "reconverge: settings in force: %s; published settings not followed: %s",
+                source,
+                kept or "none",
+                extra=extra,
             )
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
         if self._may_write("settings_rejected", event.reason):
             extra = {"event": "settings_rejected", "reason": event.reason, "count": event.count}
-            self._log.warning("reconverge: settings rejected as %s: %d", event.reason, event.count, extra=extra)
+            self._log.warning(
+                "reconverge: published settings rejected as %s; number: %d", event.reason, event.count, extra=extra
+            )
 
     def _write(self, level: int, event: str, limit: str, count: int, keys: tuple[str, ...]) -> None:
         if not self._may_write(event, limit):

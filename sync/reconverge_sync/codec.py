@@ -133,14 +133,14 @@ def encode_answer(answer: Answer) -> bytes:
             continue  # a number needs more bits
         header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
         return header + rows + answer.generation.encode()
-    raise AssertionError("neither row format was used, though the wide one raises struct.error itself")
+    raise AssertionError("each row format was skipped, although the widest must fit or raise struct.error: a bug")
 
 
 def decode_answer(payload: object) -> Answer:
     """Returns the answer in the hub's reply. Raises HubUnavailable if the reply is no valid answer."""
     try:
         if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-            raise ValueError(f"{_kind_of(payload)}, where at most {ANSWER_BYTES_MAX} bytes are expected")
+            raise ValueError(f"the payload must have at most {ANSWER_BYTES_MAX} bytes, but {_kind_of(payload)}")
         version, status, amount_bytes, rows, hub_us = ANSWER_HEADER.unpack_from(payload)
         if version != SCHEMA_VERSION:
             raise ValueError(f"the schema is {version!r}, not {SCHEMA_VERSION}")
@@ -149,7 +149,7 @@ def decode_answer(payload: object) -> Answer:
         wide = AMOUNTS[amount_bytes]
         end = ANSWER_HEADER.size + rows * ANSWER_ROWS[wide].size
         if end > len(payload):
-            raise ValueError(f"{rows} rows are promised, which are not there in {len(payload)} bytes")
+            raise ValueError(f"the header promises {rows} rows, but {len(payload)} bytes cannot contain them")
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
     except (ValueError, struct.error) as error:
@@ -193,7 +193,7 @@ def _pack(value: object) -> bytes:
 
 def _unpack(payload: object) -> Any:
     if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
-        raise ValueError(f"{_kind_of(payload)}, where at most {ANSWER_BYTES_MAX} bytes are expected")
+        raise ValueError(f"the payload must have at most {ANSWER_BYTES_MAX} bytes, but {_kind_of(payload)}")
     return msgpack.unpackb(payload, strict_map_key=True)
 
 

@@ -338,7 +338,7 @@ def test_a_limits_own_interval_that_becomes_too_long_is_told(
     agent.change_pace(10, limit="api")
     agent.stop()
 
-    assert ["'api'"] == [each.getMessage().split()[1] for each in caplog.records if each.levelno >= logging.WARNING]
+    assert ["'api'"] == [each.getMessage().split()[3] for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_soft_without_effect_on_one_of_several_quotas_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -349,8 +349,9 @@ def test_soft_without_effect_on_one_of_several_quotas_is_told(caplog: pytest.Log
     agent.limit("others", "20/second; 1000/hour", soft="5%")
 
     (record,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert "soft=0.05 adds less than one request to 5, so it has no effect on 'api'; it takes at least 0.2" in (
-        record.getMessage()
+    assert (
+        "soft=0.05 adds less than one request to the 5 of the quota 'api', so it has no effect there; give soft=0.2"
+        in (record.getMessage())
     )
 
 

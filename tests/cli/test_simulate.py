@@ -224,7 +224,7 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
         (("--slices", "1001"), "limit '1000/10s': 1001 slices are not between 1 and 1000"),
         (("--fault", "flood@1w+1w"), "fault='flood@1w+1w': unknown kind 'flood'; write cut:NODES"),
         (("--fault", "cut:half@2w"), "fault='cut:half@2w': needs a length: +LENGTH; write cut:NODES"),
-        (("--fault", "cut:9@2w+1w"), "fault='cut:9@2w+1w': is about 9 nodes, but the fleet has 8; write"),
+        (("--fault", "cut:9@2w+1w"), "fault='cut:9@2w+1w': must apply to 1 to 8 nodes of the fleet, not to 9; write"),
         (("--fault", "down@30w+1w"), "fault='down@30w+1w': begins after the 30 windows that are simulated"),
         (("--warmup", "30"), "warmup=30: leaves none of 30 windows"),
         (("--warmup", "5", "--windows", "5"), "warmup=5: leaves none of 5 windows"),

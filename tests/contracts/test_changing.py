@@ -145,7 +145,9 @@ def test_more_former_limits_than_can_be_kept_are_refused() -> None:
         document = with_customer(document, "ada", each, now_s=NOW_S + number / 1000)
 
     assert 100 == len(document.customers["ada"].former)
-    with pytest.raises(InvalidContracts, match=r"customers\.ada: would have 101 former limits .* 100 are possible"):
+    with pytest.raises(
+        InvalidContracts, match=r"customers\.ada: this customer would have 101 former limits .* 100 are"
+    ):
         with_customer(document, "ada", said[-1], now_s=NOW_S + 1)
 
 

@@ -200,7 +200,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a name that counts by something else in another plan": (
         changed("plans.free.limits.api", {"limit": "50/s", "by": "user"}),
         "plans.pro.limits.api.by",
-        "counts by customer, and by user in 'free'",
+        "counts by customer here, and by user in the plan 'free'",
     ),
     "two quotas for one count": (
         {
@@ -209,7 +209,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
             }
         },
         "plans.b.limits.all",
-        "all plans must say the same",
+        "write the same limit in all plans",
     ),
     "a plan that lasts and is followed by none": (
         changed("plans.free.lasts", "P1D"),
@@ -250,7 +250,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a trial that follows": (
         changed("customers.ada", {"plan": "pro", "until": "2027-01-01", "then": "trial"}),
         "customers.ada.then",
-        "ends after a time itself",
+        "`then` must not name it",
     ),
     "a moment that is none": (changed("customers.bob.since", "soon"), "customers.bob.since", "is no moment"),
     "a moment before all": (changed("customers.bob.since", "0001-01-01"), "customers.bob.since", "1970"),

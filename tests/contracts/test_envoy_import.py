@@ -445,7 +445,7 @@ MISTAKES = {
     "shared by one value": (
         f"domain: d\ndescriptors:\n- {{key: a, value: b, share_threshold: true, {RATE}}}",
         "descriptors.0.share_threshold",
-        "needs a value that contains *",
+        "needs a descriptor whose value contains *",
     ),
     "shared by all": (
         f"domain: d\ndescriptors:\n- {{key: a, value: b*, share_threshold: true, {RATE}}}",

@@ -148,7 +148,9 @@ def test_a_document_that_fits_on_no_pages_is_refused() -> None:
     costs = {f"a kind of request, {number}": 1 for number in range(100)}
     limits = {f"limit-{number}": {"limit": "1/second", "costs": costs} for number in range(100)}
     said = {"plans": {"free": {"limits": limits}}}
-    with pytest.raises(InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; shorten them$"):
+    with pytest.raises(
+        InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; shorten entries$"
+    ):
         divided(checked(said))
 
 
@@ -179,12 +181,12 @@ def test_a_page_is_taken_from_no_other_place() -> None:
     """Customers on the page of others, plans with customers, a missing page, a page of customers that is a list."""
     parts = divided(checked(shop(ada="pro", bob="free", cyd="pro", dan="free")), pages=2)
     plans, (first, second) = parts.outline
-    with pytest.raises(InvalidContracts, match=r"is on page 0 of 2, where it does not belong"):
+    with pytest.raises(InvalidContracts, match=r"this customer is on page 0 of 2, but belongs on another"):
         Pages().of_payloads(parts.pages, parts.outline._replace(customers=(second, first)))
     with pytest.raises(MissingPage, match=second):
         Pages().of_payloads({plans: parts.pages[plans], first: parts.pages[first]}, parts.outline)
     with pytest.raises(
-        InvalidContracts, match=r"^customers: must be on pages of their own, not on the page of plans; publish"
+        InvalidContracts, match=r"^customers: the page of plans has customers, which must be on other pages; publish"
     ):
         plans_in(shop(ada="pro"))
     odd = payload_of([])

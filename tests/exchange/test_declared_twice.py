@@ -44,7 +44,7 @@ def test_a_node_is_told_that_another_declares_a_smaller_quota(
         own = small.stats().limits["login"].smaller
 
     (said,) = warnings_of(caplog)
-    assert "'login' with a capacity of 5, and this one with 100" in said
+    assert "'login' with a capacity of 5, and this node with 100" in said
     assert 0 == own
 
 

@@ -418,9 +418,9 @@ def test_hooks_are_told_what_is_in_force_and_what_was_rejected(
     ] == diary.events
     lines = [record.getMessage() for record in caplog.records if record.name == "of the test"]
     assert [
-        "reconverge: settings in force: version 4; not as published: login, sync_interval",
-        "reconverge: settings rejected as old: 1",
-        "reconverge: settings in force: this node's own; not as published: none",
+        "reconverge: settings in force: version 4; published settings not followed: login, sync_interval",
+        "reconverge: published settings rejected as old; number: 1",
+        "reconverge: settings in force: this node's own; published settings not followed: none",
     ] == lines
 
 

@@ -688,7 +688,10 @@ class Agent:
     def _check(self, timeout: Seconds) -> None:
         runner = self._lifecycle.listening
         if isinstance(runner, TaskRunner) and runner.is_here:
-            raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
+            raise RuntimeError(
+                "check() would block the event loop in which this agent exchanges with its hub; "
+                "write `await agent.check_async()` here"
+            )
         paused = threading.Event()  # fork: this call alone knows it
         for pause_s in self._lifecycle.look_for_answers(timeout):
             paused.wait(pause_s)

@@ -141,7 +141,7 @@ def log_variables() -> None:
     _said.update(unread)
     if unread:
         logger.warning(
-            "reconverge: an Agent that a program makes itself does not read %s; make it by"
-            " reconverge.integrations.config.load(), which does",
+            "reconverge: an Agent that a program makes itself does not read %s; make the Agent by"
+            " reconverge.integrations.config.load(), which reads all variables",
             ", ".join(unread),
         )

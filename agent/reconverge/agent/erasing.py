@@ -173,8 +173,8 @@ class Erasing:
             self._tables.clear()
         if given_up and self._logged.is_new("in use"):
             logger.warning(
-                "reconverge: %d keys are in use on this node and stay here and at the hub, although their identity is"
-                " to be erased; end its requests, and order it again. From now on that is not logged any more",
+                "reconverge: %d keys that are to be erased stay on this node and at the hub, because requests on this"
+                " node still use them; end these requests, and order the erasure again. Further cases are not logged",
                 len(given_up),
             )
 

@@ -51,8 +51,8 @@ class RequiredHub:
         if self._unheeded:
             self._unheeded = False
             logger.error(
-                "reconverge: require_hub=True had no effect: a decision came before start(), and waits for no hub; "
-                "call start() or check() when the program starts, or use `with agent`"
+                "reconverge: require_hub=True had no effect: a decision was made before start(), without waiting for "
+                "the hub; call start() or check() when the program starts, or use `with agent`"
             )
 
 

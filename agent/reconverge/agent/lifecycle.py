@@ -210,7 +210,9 @@ class Lifecycle:
             except RuntimeError as error:  # no thread can be started now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
                     self._refusal = str(error)  # none ever will
-                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # the message has all
+                    logger.error(  # noqa: TRY400  # the message has all
+                        "reconverge: this agent exchanges nothing with its hub: %s", error
+                    )
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
         """Starts a thread that sends the last report, because the event loop that exchanged was closed before it.

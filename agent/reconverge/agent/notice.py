@@ -56,9 +56,9 @@ class ShortWindows:
 
 def _log_short_window(table: Table) -> None:
     logger.warning(
-        "reconverge: %r has a window of %g s, and is exchanged every %g s; a node receives the counts of others when "
-        "the window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
-        "window.",
+        "reconverge: the quota %r has a window of %g s, and its counts are exchanged every %g s; a node receives the "
+        "counts of other nodes when the window is over, so nodes share little. Exchange every %g s or more often "
+        "(sync_interval), or use a longer window.",
         table.name,
         table.limit.window,
         table.interval_ns / SECOND_NS,
@@ -71,8 +71,8 @@ def log_soft(quotas: Mapping[str, Limit]) -> None:
     for name, limit in quotas.items():
         if limit.soft and limit.capacity == limit.nominal:
             logger.warning(
-                "reconverge: soft=%g adds less than one request to %d, so it has no effect on %r; it takes at least %g"
-                " there, or Limit(..., soft=...) for the other quotas alone",
+                "reconverge: soft=%g adds less than one request to the %d of the quota %r, so it has no effect there;"
+                " give soft=%g or more, or write Limit(..., soft=...) for the other quotas alone",
                 limit.soft,
                 limit.nominal,
                 name,

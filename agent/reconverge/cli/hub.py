@@ -94,7 +94,11 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
     if adoption.problem:
         typer.echo(f"reconverge: shard {shard}: {adoption.problem}", err=True)
         return stands | {"waits": True, "problem": adoption.problem}
-    logger.warning("reconverge: the loss of the data before %s is adopted (shard %d)", data.generation, shard)
+    logger.warning(
+        "reconverge: the loss of all data before generation %s was accepted by `hub adopt` (shard %d)",
+        data.generation,
+        shard,
+    )
     tell(f"shard {shard}: adopted; {adoption.cells} keys wait no longer (adoption {data.adopted + 1})")
     return stands | {"waits": False, "adopted": data.adopted + 1}
 

@@ -152,8 +152,8 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
         if not isinstance(value, str):
             kind = "None" if value is None else type(value).__name__
             raise InvalidKey(
-                f"the fact {fact!r}, by which the limit {term.name!r} counts, is text, not {kind}: turn {shown(value)}"
-                " into text first"
+                f"the fact {fact!r}, by which the limit {term.name!r} counts, must be text, not {kind}: turn "
+                f"{shown(value)} into text first"
             )
         if not value:
             raise InvalidKey(f"the fact {fact!r}, by which the limit {term.name!r} counts, is empty: pass its value")

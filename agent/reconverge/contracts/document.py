@@ -74,8 +74,8 @@ def checked(said: object) -> Document:
     unknown = table.unknown or REFUSED
     if unknown != REFUSED and _check_plan(unknown, plans, "unknown").lasts is not None:
         raise InvalidContracts(
-            f"the plan {unknown!r} ends after a time, which unknown customers have no `since` for; "
-            "name a plan that does not end",
+            f"the plan {unknown!r} ends after a time, which counts from `since`, and unknown customers have no "
+            "`since`; name a plan that does not end",
             "unknown",
         )
     customers: object = {} if table.customers is None else table.customers
@@ -83,7 +83,7 @@ def checked(said: object) -> Document:
         raise InvalidContracts(f"must be a table of customers by name, not {shown(customers)}", "customers")
     if len(customers) > CUSTOMERS_MAX:
         raise InvalidContracts(
-            f"has {len(customers)} entries, and at most {CUSTOMERS_MAX} are possible; remove some", "customers"
+            f"has {len(customers)} customers, and at most {CUSTOMERS_MAX} are possible; remove some", "customers"
         )
     return Document(plans, {name: checked_customer(name, each, plans) for name, each in customers.items()}, unknown)
 
@@ -101,11 +101,13 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
     _check_goes_with("until", table.until, "then", table.then, *path)
     if plan.lasts is not None and table.since is None:
         raise InvalidContracts(
-            f"is missing: the plan {table.plan!r} ends after a time, which counts from `since`", *path, "since"
+            f"is missing, but the plan {table.plan!r} ends after a time, which counts from `since`; write `since`",
+            *path,
+            "since",
         )
     if table.then is not None and plans[table.then].lasts is not None:
         raise InvalidContracts(
-            f"the plan {table.then!r} ends after a time itself, so it cannot follow; name one that does not end",
+            f"the plan {table.then!r} ends after a time, so `then` must not name it; name a plan that does not end",
             *path,
             "then",
         )
@@ -173,7 +175,11 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
         raise InvalidContracts(error.problem, *path, *_at_fault(table.limit, given)) from None
     if limit.soft and limit.capacity == limit.nominal:
         least = ceil(1000 / limit.nominal) / 1000
-        raise InvalidContracts(f"adds less than one request to {limit.nominal}; write at least {least}", *path, "soft")
+        raise InvalidContracts(
+            f"adds less than one request to a quota of {limit.nominal}, so it has no effect; write at least {least}",
+            *path,
+            "soft",
+        )
     return replace(limit, name=None)
 
 
@@ -210,8 +216,8 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
     """
     if CUSTOMER not in plan_limit.by:
         raise InvalidContracts(
-            f"counts by {', '.join(plan_limit.by)}, which other customers share; remove it, as one customer cannot "
-            "have a limit of its own there",
+            f"the plan's limit counts by {', '.join(plan_limit.by)}, which other customers share, so one customer "
+            "cannot change it; remove this limit from the customer",
             *path,
         )
     if not isinstance(said, str):
@@ -220,7 +226,7 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
         quotas = parse_quotas(said)
         if len(quotas) != 1:
             raise InvalidContracts(
-                f"{shown(said)} has {len(quotas)} quotas, where one is expected; leave the others out", *path
+                f"{shown(said)} has {len(quotas)} quotas, but must have exactly one; write one quota", *path
             )
         if not says_how_much(quotas[0], plan_limit.limit):
             return replace(Limit.parse(said), name=None)
@@ -237,7 +243,9 @@ def _check_ends(plans: Mapping[str, Plan]) -> None:
         while at is not None:
             path = ("plans", name, "then")
             if at in seen:
-                raise InvalidContracts(f"leads back to the plan {at!r}; the last plan must have no `then`", *path)
+                raise InvalidContracts(
+                    f"the chain of plans leads back to {at!r}; the last plan must have no `then`", *path
+                )
             if len(seen) > FOLLOWING_MAX:
                 raise InvalidContracts(f"is followed by more than {FOLLOWING_MAX} plans; make the chain shorter", *path)
             seen.add(at)
@@ -256,14 +264,15 @@ def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
             path = ("plans", plan_name, "limits", name)
             if other.by != each.by:
                 raise InvalidContracts(
-                    f"counts by {', '.join(each.by)}, and by {', '.join(other.by)} in {other_name!r}; make both alike",
+                    f"this limit counts by {', '.join(each.by)} here, and by {', '.join(other.by)} in the plan "
+                    f"{other_name!r}; write the same facts in all plans",
                     *path,
                     "by",
                 )
             if CUSTOMER not in each.by and other.limit != each.limit:
                 raise InvalidContracts(
-                    f"is {each.limit}, and {other.limit} in {other_name!r}; "
-                    "as it counts customers together, all plans must say the same",
+                    f"this limit is {each.limit} here, and {other.limit} in the plan {other_name!r}; "
+                    "it counts customers together, so write the same limit in all plans",
                     *path,
                 )
 

@@ -102,7 +102,10 @@ def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes
     except ModuleNotFoundError as error:
         if hold == "on-demand" or page_bytes is not None or meanwhile != "unknown":
             raise MissingExtra("holding customers on demand", error.name or "cachetools", "contracts") from error
-        logger.info("reconverge: all customers are held, however many: the package cachetools is not installed")
+        logger.info(
+            "reconverge: this node holds the contracts of all customers in memory, even if there are many, because the "
+            "package cachetools is not installed"
+        )
         return None
     return PagesOnDemand(
         contracts,

@@ -140,8 +140,9 @@ class AnswerStats:
         if hub_us - since_us < SMALLER_GRACE_US or not self._logged_smaller.is_new(table.name):
             return
         logger.warning(
-            "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this one with"
-            " %d; for keys that both use, the smaller one applies. Declare the same, or rename one of them",
+            "reconverge: another node of this namespace declares the limit %r with a capacity of %d, and this node"
+            " with %d; for keys that both nodes use, the smaller capacity applies. Declare the same capacity on all"
+            " nodes, or rename the limit on one of them",
             table.name,
             cell.capacity // table.unit,
             said // table.unit,

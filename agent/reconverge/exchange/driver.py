@@ -286,10 +286,9 @@ class ExchangeDriver(Ownership):
             syncer.give_up_allowances(self._clock.monotonic_ns())
         if self.restorations == 1:
             logger.warning(
-                "reconverge: the node goes on under a new name, and without allowances until the next answer, as %s:"
-                " this process may be a copy,"
-                " restored from an image of its memory. From now on that is only counted, as"
-                " `restorations` in stats()",
+                "reconverge: this process may be a copy, restored from an image of its memory, because %s. Its node"
+                " goes on under a new name, and without allowances until the hub answers. Further cases are not logged,"
+                " but counted as `restorations` in stats()",
                 sign,
             )
 

@@ -323,9 +323,9 @@ class Asking:
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(
-                "reconverge: the limit %r was asked %s, which must not wait; in doubt it decides from memory there, and"
-                " small limits may be refused or admitted falsely; ask with `await limiter.ask(...)`, or on another"
-                " thread",
+                "reconverge: the limit %r was asked %s, which must not wait for the hub, so the node decides from its"
+                " memory, and may refuse or admit requests of small quotas wrongly; ask with `await limiter.ask(...)`,"
+                " or on another thread",
                 self.limit.name,
                 where,
             )

@@ -156,7 +156,7 @@ class Slot(Unique):
 
     def _check_free(self) -> None:
         if self.cost > 0:
-            raise RuntimeError(f"this slot of {self._key!r} is held already; each block needs one of its own")
+            raise RuntimeError(f"this slot of {self._key!r} is held already; make another slot for each block")
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
         """Checks by a timer whether the lease has ended; then cancels `task`, or calls the function `on_lease_end`."""

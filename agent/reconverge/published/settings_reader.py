@@ -76,7 +76,8 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
             logger.info("reconverge: published settings (version %d) are in force", now.version)
         elif before is not None:
             logger.warning(
-                "reconverge: published settings (version %d) have expired; back to this node's own", before.version
+                "reconverge: published settings (version %d) have expired; this node's own settings are in force again",
+                before.version,
             )
 
     def _apply_whole(self, document: FleetSettings) -> None:

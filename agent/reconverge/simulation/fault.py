@@ -151,7 +151,7 @@ def _times(text: str, window_ns: int) -> tuple[int, int]:
         return start_ns, 0
     length_ns = round(float(match["length"]) * units[match["length_unit"]])
     if length_ns == 0:
-        raise ValueError(f"has the length 0 in {text!r}")
+        raise ValueError(f"must have a length above 0 after the +, not {text!r}")
     return start_ns, length_ns
 
 
@@ -162,7 +162,7 @@ def _members(text: str, nodes: int, random: Random) -> frozenset[int]:
             raise ValueError(f"names the nodes {text!r}, which is neither a number nor one, half or all")
         count = int(text)
     if not 1 <= count <= nodes:
-        raise ValueError(f"is about {count} nodes, but the fleet has {nodes}")
+        raise ValueError(f"must apply to 1 to {nodes} nodes of the fleet, not to {count}")
     return frozenset(random.sample(range(nodes), count))
 
 

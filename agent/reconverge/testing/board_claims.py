@@ -118,7 +118,9 @@ class BoardClaims:
                 await hub.leave_snapshot(name, payload, keep_s=KEEP_S)
             except ValueError:
                 continue
-            raise AssertionError(f"{name!r} with {len(payload)} bytes was taken")
+            raise AssertionError(
+                f"the hub took a snapshot of {len(payload)} bytes with the name {name!r}; it must raise ValueError"
+            )
         assert {} == dict(await hub.snapshots())
 
     @claim

@@ -138,8 +138,8 @@ class Exporter:
             run.expired += oldest - first
             if self._logged.is_new("expired"):
                 logger.error(
-                    "reconverge: %d periods (%s) were not exported for as long as the hub keeps them; their usage is"
-                    " not billed. Run the exporter more often than that",
+                    "reconverge: the usage of %d periods (%s) was not exported before the hub ceased to keep it, and is"
+                    " not billed; run the exporter more often",
                     oldest - first,
                     self._kind,
                 )

@@ -221,7 +221,7 @@ class Meter:
         if self._logged.is_new(what):
             logger.warning(
                 "reconverge: usage of some %s is counted under %r, because this node has room for %s; raise rows_max or"
-                " routes_max, or count by fewer names. From now on that is only counted, as `overflowed`",
+                " routes_max, or count by fewer names. Further cases are not logged, but counted as `overflowed`",
                 what,
                 OTHERS,
                 bound,

@@ -210,7 +210,7 @@ class UsageReporter:
         if unreported or not ended:
             beside = "" if ended else "; it is still being reported"
             logger.error(
-                "reconverge: usage of %d keys was not reported to the hub before the end%s", unreported, beside
+                "reconverge: usage of %d keys was not reported to the hub before stop() returned%s", unreported, beside
             )
 
     def __enter__(self) -> Self:

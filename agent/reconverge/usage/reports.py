@@ -311,8 +311,8 @@ class UsageReports:
         self.losses += 1
         self.reported_again += count
         logger.warning(
-            "reconverge: the hub has lost usage that it had; this node reports %d rows again. What nodes had"
-            " reported that are gone, and what was not exported, is lost unless the hub's own data have come back",
+            "reconverge: the hub has lost usage that it had; this node reports %d rows again. Usage that departed nodes"
+            " had reported, and that was not exported, is lost unless the hub's own data have come back",
             count,
         )
 
@@ -326,8 +326,8 @@ class UsageReports:
             shard.sequence = shard.answered = 0
         if self._logged.is_new("copy"):
             logger.warning(
-                "reconverge: another process reports usage under the account of this one, so this may be a copy,"
-                " restored from an image of its memory; going on under a new account"
+                "reconverge: another process reports usage under the account of this process, which may be a copy,"
+                " restored from an image of its memory; this process goes on under a new account"
             )
 
     def _note_reported(self, state: _ShardReports, row: UsageRow) -> None:
@@ -342,9 +342,9 @@ class UsageReports:
         self.dropped[kind] += rows
         if self._logged.is_new(("dropped", kind)):
             logger.error(
-                "reconverge: usage of %d rows was never reported to the hub and is lost for the kind of period %r:"
-                " the hub has not answered for as long as it keeps them. Longer periods still have it. From now on that"
-                " is only counted, as `dropped`",
+                "reconverge: usage of %d rows was never reported to the hub and is lost for the kind of period %r,"
+                " because the hub has not answered for as long as it keeps such periods. Longer periods still contain"
+                " this usage. Further cases are not logged, but counted as `dropped`",
                 rows,
                 kind,
             )
@@ -353,9 +353,10 @@ class UsageReports:
         self.misdated[period.kind] += 1
         if self._logged.is_new("misdated"):
             logger.error(
-                "reconverge: the hub does not count usage of %s, because it is %s by its clock: that is further ahead"
-                " than %d s, or longer ago than it keeps. It is counted in the period that it is there, so that none is"
-                " lost; put the clock of this machine right. From now on that is only counted, as `misdated`",
+                "reconverge: this node dated usage %s, but by the hub's clock it is %s; the hub counts no usage that is"
+                " more than %d s ahead, or older than the hub keeps. So that none is lost, the usage is counted in the"
+                " nearest period that the hub counts; put the clock of this machine right. Further cases are not"
+                " logged, but counted as `misdated`",
                 period_name(period),
                 period_name(period_at(MINUTE, hub_us / 1_000_000)),
                 AHEAD_MS // 1000,
@@ -365,8 +366,8 @@ class UsageReports:
         self.folded += folded
         if folded and self._logged.is_new("folded"):
             logger.warning(
-                "reconverge: the hub has no room for usage of further identities and routes in this period; they are"
-                " counted under %r. From now on that is only counted, as `folded`",
+                "reconverge: the hub has no room for usage of further identities and routes in this period; their usage"
+                " is counted under %r. Further cases are not logged, but counted as `folded`",
                 OTHERS,
             )
 
@@ -374,8 +375,8 @@ class UsageReports:
         self.overflowed += 1
         if self._logged.is_new("overflowed"):
             logger.warning(
-                "reconverge: this node keeps usage of %d rows and no more; further ones are counted under %r. From now"
-                " on that is only counted, as `overflowed`",
+                "reconverge: this node keeps usage of at most %d rows; usage of further rows is counted under %r."
+                " Further cases are not logged, but counted as `overflowed`",
                 self._rows_max,
                 OTHERS,
             )

@@ -178,7 +178,7 @@ class ClusterTopology:
                 place = successor
                 before = ()
         raise exceptions.TryAgainError(
-            f"servers sent the question about slot {slot} on more than {HOPS_MAX} times; wait until slots have moved"
+            f"servers redirected the command for slot {slot} {HOPS_MAX} times; wait until slots have moved"
         )
 
     async def places(self) -> dict[Place, list[int]]:

@@ -203,7 +203,11 @@ class MqttHub:
         if total > self._mentioned and self._log.allows(now_ns):
             self._mentioned = total
             self._log.note(now_ns)
-            logger.warning("reconverge: messages at %s were of no use, and changed nothing: %s", self._shown, wrong)
+            logger.warning(
+                "reconverge: this node could not use messages at %s, and ignored them; their numbers by reason: %s",
+                self._shown,
+                wrong,
+            )
 
     def __repr__(self) -> str:
         return f"MqttHub({self._shown!r}, namespace={self._settings.namespace!r})"

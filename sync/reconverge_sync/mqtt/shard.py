@@ -354,7 +354,9 @@ class ShardServer:
             if self._clock.monotonic_ns() - begun_ns > SLICE_NS:
                 await asyncio.sleep(0)
                 begun_ns = self._clock.monotonic_ns()
-        raise AssertionError("the steps of a merge ended without an answer, which the last of them is")
+        raise AssertionError(
+            "the steps of a merge ended without an answer, although the last step must return it: a bug"
+        )
 
     def _tell_totals(self, message: Message) -> None:
         number = read_question(message.payload)

@@ -81,7 +81,7 @@ class BrokerAddress:
             raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
         tls = tls_options(query, wrong) if encrypted else {}
         if parts.password and not parts.username:
-            raise wrong("has a password without a user's name, which MQTT does not know; name the user, too")
+            raise wrong("has a password without a user's name; name the user, too")
         login = Login(unquote(parts.username) if parts.username else None, unquote(parts.password or "") or None)
         return cls(
             parts.hostname or "localhost",

@@ -74,7 +74,7 @@ class Connection:
         if not several and "," in hosts:
             raise refuse("names several hosts, which only redis+cluster:// and redis+sentinel:// URLs may do; name one")
         if len(places) > PLACES_MAX:
-            raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others; leave some out")
+            raise refuse(f"names {len(places)} hosts, and at most {PLACES_MAX} are allowed; leave some out")
         encrypted = parts.scheme.startswith(("rediss", "valkeys"))
         if parts.fragment:
             raise refuse("has a # after which nothing belongs; in a password it is written %23")
@@ -185,7 +185,7 @@ def _place(host: str, default_port: int) -> Place:
     parts = urlsplit(f"//{host}")
     port = default_port if parts.port is None else parts.port
     if port == 0 or parts.path or parts.query or parts.fragment:
-        raise ValueError("the host has no port from 1 to 65535, or something after the port")
+        raise ValueError("the port must be a number from 1 to 65535, with nothing after it")
     return Place(parts.hostname or "localhost", port)
 
 

@@ -56,7 +56,7 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
-            raise ValueError(f"{loans} loans were sent, and {len(held)} are in it")
+            raise ValueError(f"{loans} loans were sent, but the answer has {len(held)}")
         status = Status.STALE if stale else Status.MERGED
         return Lent(int(hub_us), str(generation, "utf-8"), status, tuple(_whole(each, least=-1) for each in held))
     except (ValueError, TypeError) as error:
@@ -67,7 +67,9 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
 def _wish(name: str, packed: Any) -> Wish:
     limit, *numbers = unpacked(packed)
     if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
-        raise ValueError(f"a wish of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid name")
+        raise ValueError(
+            f"what a region needs of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
+        )
     return Wish(name, limit, *map(_whole, numbers))
 
 

@@ -305,7 +305,9 @@ def _lease(reply: Any) -> ExportLease:
 def _numbers(packed: bytes, count: int) -> list[int]:
     numbers = list(unpacked(packed))
     if len(numbers) != count or any(type(each) is not int or abs(each) > WHOLE_MAX for each in numbers):
-        raise ValueError(f"a field of usage has {len(numbers)} numbers, not {count} whole ones")
+        raise ValueError(
+            f"a field of usage must have {count} whole numbers up to {WHOLE_MAX}, and it has {len(numbers)} values"
+        )
     return numbers
 
 

@@ -114,7 +114,10 @@ def test_an_agent_that_eventlet_comes_upon_later_decides_and_says_so_once(redis_
         status, lines = process.ends()
 
     assert 0 == status, process.stderr
-    assert 1 == sum(line.startswith("reconverge: nothing is exchanged: eventlet has replaced") for line in lines)
+    assert 1 == sum(
+        line.startswith("reconverge: this agent exchanges nothing with its hub: eventlet has replaced")
+        for line in lines
+    )
     assert "admitted 2 False" == lines[-1]
 
 

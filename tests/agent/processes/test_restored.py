@@ -100,7 +100,7 @@ def test_a_restored_node_goes_on_under_a_new_name(
 
     assert (2, set()) == (agent.stats().restorations, before & _accounts(agent))
     assert [2] * shards == [exchanges.lapses for exchanges in agent.stats().exchanges]
-    assert 1 == sum("the node goes on under a new name" in record.message for record in caplog.records)
+    assert 1 == sum("Its node goes on under a new name" in record.message for record in caplog.records)
 
 
 def _is_restored(machine: Machine, agent: Agent) -> None:

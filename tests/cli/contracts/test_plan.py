@@ -302,7 +302,7 @@ def test_what_is_given_wrongly_is_told_in_a_sentence(tmp_path: Path, arguments: 
         ("-1,ada\n", ":2: t_s is -1, which is not between 0 and"),
         ("1763892000000,ada\n", "which is not between 0 and 4102444800 seconds"),
         ("1,\n", ":2: client is missing"),
-        ("1,ada,bob\n", ":2: has more fields than there are columns"),
+        ("1,ada,bob\n", ":2: the line has more fields than there are columns"),
         ("1,\x00ada\n", "which cannot be a key"),
     ],
 )

@@ -212,8 +212,8 @@ async def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [
-        ("lifetime = 0\n", "fleet.toml, line 1: lifetime: must be the seconds for which to obey"),
-        ("\nswitch = 'off'\n", "fleet.toml, line 1: lifetime: must be the seconds for which to obey"),
+        ("lifetime = 0\n", "fleet.toml, line 1: lifetime: must be the seconds for which nodes obey"),
+        ("\nswitch = 'off'\n", "fleet.toml, line 1: lifetime: must be the seconds for which nodes obey"),
         ("lifetime = 60\ncolour = 'red'\n", "fleet.toml, line 2: colour: there is no such setting"),
         ("lifetime = 60\nswitch = 'maybe'\n", "fleet.toml, line 2: switch: must be 'on', 'shadow', 'off'"),
         ("lifetime = 60\nsync_interval = -1\n", "fleet.toml, line 2: sync_interval: "),

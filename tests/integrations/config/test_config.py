@@ -339,7 +339,10 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "window": (lambda text: text.replace("1000/hour", "1000/day"), "limits.api.limit"),
     "a share": (lambda text: text.replace("2/minute", "3/minute"), "limits.vip.limit"),
     "no share any more": (lambda text: text.replace('parent = "login"', ""), "limits.vip.parent"),
-    "one limit less": (lambda text: text.partition("[limits.vip]")[0], "'vip' is missing now, and may still be in use"),
+    "one limit less": (
+        lambda text: text.partition("[limits.vip]")[0],
+        "the limit 'vip' is missing now, but requests may still use it",
+    ),
     "a new share": (lambda text: text + '[limits.new]\nlimit = "1/minute"\nparent = "login"\n', "limits.new.parent"),
     "too slow": (lambda text: text.replace("0.2", "1000.0"), "sync_interval"),
 }

@@ -328,7 +328,7 @@ async def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixtu
     limits.install(app)
     async with TestClient(TestServer(app)):
         pass
-    told = [each.getMessage() for each in caplog.records if "is never asked" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "is never applied" in each.getMessage()]
 
     assert 1 == len(told)
-    assert "the limit of test_a_limit_above_the_route_is_told_of.<locals>.above is never asked" in told[0]
+    assert "the limit of test_a_limit_above_the_route_is_told_of.<locals>.above is never applied" in told[0]

@@ -361,7 +361,7 @@ def test_a_limit_for_fastapi_as_a_default_without_depends_is_told_of_once(
     ask_asgi(app, "/a", times=3)
     told = [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
 
-    assert ["read", "user"] == sorted("read" if " of read " in each else "user" for each in told)
+    assert ["read", "user"] == sorted("read" if " of read, " in each else "user" for each in told)
     assert all("=Depends(limits('5/minute'))" in each for each in told)
 
 

@@ -235,7 +235,10 @@ def _stack(said: Any) -> StackLoad:
     )
     counts = [made.admitted, *(each for layer in made.layers for each in (layer.refused, layer.would_refuse))]
     if any(len(each) != len(classes) for each in counts) or len(set(classes)) < len(classes):
-        raise ValueError(f"classes: {len(classes)} names, of which one is there twice or lacks a count; {ONE_VERSION}")
+        raise ValueError(
+            f"a stack has {len(classes)} classes, but a name is repeated, or a list of counts has another length; "
+            f"{ONE_VERSION}"
+        )
     return made
 
 

@@ -139,7 +139,7 @@ def _rows(path: Path, file: IO[str], needed: Sequence[str], parse: Callable[[Row
     try:
         for row in reader:
             if REST in row:
-                raise ValueError(f"has more fields than there are columns, {len(row[REST])} more; remove them")
+                raise ValueError(f"the line has more fields than there are columns; remove the last {len(row[REST])}")
             yield parse(row)
     except (ValueError, csv.Error) as error:
         raise InvalidTrace(path, str(error), reader.line_num) from None
@@ -172,7 +172,7 @@ def moment_s_in(row: Row) -> float:
     except ValueError:
         raise ValueError(f"{TIME} is {text!r}, not a number of seconds") from None
     if not math.isfinite(t_s):
-        raise ValueError(f"{TIME} is {text!r}, not a moment; give seconds")
+        raise ValueError(f"{TIME} is {text!r}, not a finite number; give seconds")
     return t_s
 
 

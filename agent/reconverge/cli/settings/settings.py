@@ -117,7 +117,8 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
     lifetime = said.pop(LIFETIME, None)
     if type(lifetime) is not int or not 1 <= lifetime <= LIFETIME_MAX_S:
         raise wrong(
-            f"must be the seconds for which to obey, from 1 to {LIFETIME_MAX_S}, not {shown(lifetime)}", LIFETIME
+            f"must be the seconds for which nodes obey the settings, from 1 to {LIFETIME_MAX_S}, not {shown(lifetime)}",
+            LIFETIME,
         )
     issued = now_ns // SECOND_NS
     said |= {

@@ -155,8 +155,9 @@ class HintListener:
         self._trusted = False
         if self._logged.is_new("lost"):
             logger.warning(
-                "reconverge: contracts have changed and no hint came; this node looks for changes once in an interval"
-                " until hints come again. Writers need the right to PUBLISH (see docs/operate/redis.md)"
+                "reconverge: contracts have changed, but no hint came, which is the hub's message about a change; until"
+                " hints come again, this node looks for changes once in an interval. Writers need the right to PUBLISH"
+                " (see docs/operate/redis.md)"
             )
         now_ns = self._clock.monotonic_ns()
         if self._renewed_ns is None or now_ns - self._renewed_ns >= RENEWED_S * SECOND_NS:

@@ -91,7 +91,10 @@ def _index(said: object) -> Index:
     (plans,) = _digests("plans", [table["plans"]], 1)
     customers = _digests("customers", table["customers"], PAGES_MAX)
     if len(customers) & (len(customers) - 1):
-        raise InvalidDocument(f"{len(customers)} pages are no power of two, as all publishers write them", "customers")
+        raise InvalidDocument(
+            f"has {len(customers)} pages, but their number must be a power of two; publish the contracts again",
+            "customers",
+        )
     return Index(
         namespace=table["namespace"],
         version=table["version"],

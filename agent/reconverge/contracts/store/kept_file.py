@@ -51,7 +51,9 @@ class KeptFile:
         rest = content[len(header) + 1 :]
         lengths = [int(each) for each in header[len(MAGIC) :].split()]
         if not lengths or min(lengths) < 0 or sum(lengths) != len(rest):
-            raise ValueError(f"the {len(rest)} bytes of {self.path} are not those that its head states; delete it")
+            raise ValueError(
+                f"{self.path} has {len(rest)} bytes after its first line, which states another number; delete the file"
+            )
         parts: list[bytes] = []
         for length in lengths:
             parts.append(rest[:length])

@@ -119,7 +119,7 @@ def plans_in(said: object) -> Document:
     """Reads the page of plans. Returns a document without customers. Raises InvalidContracts."""
     if isinstance(said, dict) and "customers" in said:
         raise InvalidContracts(
-            "must be on pages of their own, not on the page of plans; publish the contracts again", "customers"
+            "the page of plans has customers, which must be on other pages; publish the contracts again", "customers"
         )
     return checked(said)
 
@@ -143,7 +143,7 @@ def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages:
         check_identity(identity, "customers")
         if page_number(identity, pages) != number:
             raise InvalidContracts(
-                f"is on page {number} of {pages}, where it does not belong; publish the contracts again",
+                f"this customer is on page {number} of {pages}, but belongs on another; publish the contracts again",
                 "customers",
                 identity,
             )
@@ -189,4 +189,4 @@ def _customer_pages(customers: Mapping[str, Any], pages: int) -> list[bytes]:
 
 def _check_length(payload: bytes, what: str) -> None:
     if len(payload) > PAGE_BYTES_MAX:
-        raise InvalidContracts(f"{what} {len(payload)} bytes, and a page may have {PAGE_BYTES_MAX}; shorten them")
+        raise InvalidContracts(f"{what} {len(payload)} bytes, and a page may have {PAGE_BYTES_MAX}; shorten entries")

@@ -342,4 +342,4 @@ def _request_in(args: tuple[Any, ...]) -> web.Request:
             return each.request
     kinds = ", ".join(type(each).__name__ for each in args) or "nothing"
     problem = "a limited handler must take the request as an argument, or be a method of an aiohttp.web.View"
-    raise TypeError(f"{problem}; it was called with {kinds}")
+    raise TypeError(f"{problem}; this handler was called with {kinds}")

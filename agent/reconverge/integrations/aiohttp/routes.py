@@ -87,7 +87,7 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
         bare = handler.__wrapped__
         if id(handler) not in reached and id(bare) in reached:
             logger.warning(
-                "reconverge: the limit of %s is never asked: a route leads to the handler without it; put @limits.limit"
-                " below @routes.get, or add the limited handler to the router",
+                "reconverge: the limit of %s is never applied, because a route leads to the handler without its limit;"
+                " put @limits.limit below @routes.get, or add the limited handler to the router",
                 getattr(bare, "__qualname__", bare),
             )

@@ -18,7 +18,7 @@ try:
     from http_sfv.dictionary import Dictionary
     from http_sfv.list import List
 except ImportError as error:
-    raise MissingExtra("the reader of servers' limits", "http-sfv", "httpx,requests") from error
+    raise MissingExtra("reading rate limits from the header fields of servers", "http-sfv", "httpx,requests") from error
 
 HELD_MAX: Final = 86_400.0
 """Seconds: the longest hold. If a server asks for more than a day, a day is used."""

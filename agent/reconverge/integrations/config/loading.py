@@ -195,11 +195,13 @@ class Configuration:
         try:
             self.reload()
         except ReconvergeError as error:
-            logger.error("reconverge: not reloaded, and all is as before: %s", error)  # noqa: TRY400  # it is no bug
+            logger.error(  # noqa: TRY400  # it is no bug
+                "reconverge: the settings were not reloaded, and the former settings stay in force: %s", error
+            )
         except Exception:
-            logger.exception("reconverge: not reloaded, and all is as before")
+            logger.exception("reconverge: the settings were not reloaded, and the former settings stay in force")
         else:
-            logger.info("reconverge: reloaded")
+            logger.info("reconverge: the settings were reloaded")
 
     def _read(self) -> tuple[Settings, MistakeLocator]:
         _read_limits_of_environment()  # raises an error that describes the mistake, unlike pydantic's
@@ -241,7 +243,8 @@ class Configuration:
         for name in agent.limiters:
             if name in self._settings.limits and name not in settings.limits:
                 raise finding.that(
-                    f"{name!r} is missing now, and may still be in use; restart the process, or switch the limit off",
+                    f"the limit {name!r} is missing now, but requests may still use it; restart the process, or switch "
+                    "the limit off",
                     "limits",
                 )
         paces = [(each.sync_interval, each.min_sync_interval) for each in (settings, self._settings)]
@@ -260,7 +263,10 @@ class Configuration:
         if limiter is None:
             if limit.parent is not None:
                 raise finding.that(
-                    "takes a share from a limit that is in use; restart the process", "limits", name, "parent"
+                    "a limit with a parent cannot be added to a running agent; restart the process",
+                    "limits",
+                    name,
+                    "parent",
                 )
             return [lambda: _declare(agent, name, limit)]
         before = self._settings.limits.get(name)

@@ -110,7 +110,7 @@ class Conditions:
         if self.any_match and not exists:
             raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
         if self.match is not None and version not in self.match:
-            raise _failed(f"the contracts are at version {version}, but If-Match names another one", version)
+            raise _failed(f"the contracts are at version {version}, but If-Match names another version", version)
         if not reads and exists and self.is_known(version):
             raise _failed(f"the contracts are at version {version}, which If-None-Match excludes", version)
 

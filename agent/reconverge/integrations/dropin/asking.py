@@ -90,9 +90,9 @@ class StorageAsking:
             leave_spare_at_hub(limiter, leave=False)
         if _is_small(limiter) and self._logged.is_new():
             logger.warning(
-                "reconverge: the limit %r is used on the thread of an event loop, which must not wait, so in doubt"
-                " memory decides, and small quotas may be refused or admitted falsely. Where the library can await its"
-                " storage, write async+reconverge+redis://",
+                "reconverge: the limit %r is used on the thread of an event loop, which must not wait for the hub, so"
+                " the node decides from its memory, and may refuse or admit requests of small quotas wrongly. Where the"
+                " library can await its storage, write async+reconverge+redis://",
                 limiter.name,
             )
 

@@ -329,8 +329,8 @@ class StorageLimits(Unbreakable):
     def _log_many(self) -> None:
         if self._logged.is_new():
             logger.warning(
-                "reconverge: a storage was asked about more than %d limits; further ones are rounded down to powers of "
-                "two, and their windows up",
+                "reconverge: a storage was asked about more than %d limits; the quota of each further limit is rounded "
+                "down to a power of two, and its window is rounded up; use fewer different limits",
                 LIMITS_MAX,
             )
 

@@ -182,8 +182,8 @@ class Limits:
         code = name_of_function(function), getattr(function, "__code__", function)
         if self._key_functions.setdefault(rule.name, code) != code:
             logger.warning(
-                "reconverge: two limits are called %r and have key functions that differ, so a key of the one is a key"
-                " of the other, too; give one of them a name= of its own",
+                "reconverge: two limits with different key functions have the name %r, so they count equal keys"
+                " together; give one of the limits another name=",
                 rule.name,
             )
 

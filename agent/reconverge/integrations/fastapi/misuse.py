@@ -73,7 +73,12 @@ def log_endpoints(app: object, functions: Iterable[object]) -> None:
     for function in functions:
         if id(function) in endpoints:
             name = name_of_function(function)
-            logger.warning("reconverge: limits(%s) limits nothing, because %s serves a route; %s", name, name, WRITE)
+            logger.warning(
+                "reconverge: limits(%s) limits nothing: in FastAPI a limit is no decorator, and %s serves a route; %s",
+                name,
+                name,
+                WRITE,
+            )
 
 
 def _log_defaults(holders: Iterable[object]) -> None:
@@ -87,8 +92,8 @@ def _log_defaults(holders: Iterable[object]) -> None:
         for each in parameters:
             if isinstance(each.default, Dependency):
                 logger.warning(
-                    "reconverge: the limit %r limits nothing: it is the default of %s of %s without Depends; write"
-                    " %s=Depends(limits('5/minute'))",
+                    "reconverge: the limit %r limits nothing: it is the default of the parameter %s of %s, but without"
+                    " Depends; write %s=Depends(limits('5/minute'))",
                     each.default.__name__,
                     each.name,
                     name_of_function(function),

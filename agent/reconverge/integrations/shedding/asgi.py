@@ -151,8 +151,8 @@ class LoadSheddingMiddleware:
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
-                "reconverge: %r works on a request before its body has come; from now on, those whose body is read by "
-                "a task of its own count as in progress while they wait for it",
+                "reconverge: the application %r works on a request before its body has come; from now on, a request "
+                "whose body is read by a task of its own counts as in progress while that task waits for the body",
                 self.app,
             )
 

@@ -278,7 +278,8 @@ class Deciding:
         if self._throttle.allows(now_ns):
             self._throttle.note(now_ns)
             logger.error(
-                "reconverge: a request went on without load shedding, because a function failed", exc_info=error
+                "reconverge: a request went on without load shedding, because finding its class or its key failed",
+                exc_info=error,
             )
 
 

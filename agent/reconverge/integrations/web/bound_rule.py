@@ -450,7 +450,8 @@ class Declared:
         if self._missed == MISSED_MAX:
             self._missed = -1
             logger.warning(
-                "reconverge: %r: %s has found no key in any of the first %d requests; a request without a key %s%s",
+                "reconverge: rule %r: the key function %s has found no key in any of the first %d requests; a request"
+                " without a key %s%s",
                 self.name,
                 name_of_function(self._key),
                 MISSED_MAX,

@@ -46,7 +46,9 @@ class Failures:
         if not self._logged.is_new((name, kind)) and not self._log.allows(now_ns):
             return
         self._log.note(now_ns)
-        logger.warning("reconverge: %r failed, and the request %s", name, goes or self._goes, exc_info=error)
+        logger.warning(
+            "reconverge: the function %r failed, and the request %s", name, goes or self._goes, exc_info=error
+        )
 
     @property
     def total(self) -> int:

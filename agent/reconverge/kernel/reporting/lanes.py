@@ -92,7 +92,7 @@ class Lanes:
             if not self._cycle:
                 self._cycle = list(self._lanes)[::-1]
                 if not self._cycle:
-                    raise IndexError("no cell waits to be reported; ask whether one does before taking it")
+                    raise IndexError("no cell waits to be reported; check that the queue has a cell before taking it")
             lane = self._lanes.get(self._cycle[-1])
             if lane is not None:
                 return lane

@@ -264,7 +264,7 @@ class ErasingClaims(Trial):
         """Erasure deletes the identity's address sketch of every kept hour, and makes room for another identity."""
         hub, (usage, _) = operator(self, scene), ledger(scene)
         if not isinstance(usage, AddressLedger):
-            raise SkipTest("the hub merges no addresses, as its ledger is no AddressLedger")
+            raise SkipTest("this hub keeps no sketches of addresses, as its ledger is no AddressLedger")
         shard, sketch, now = shard_of("ada", usage.shards), b"\x07\x03", scene.hub_us() // HOUR_US
         for hour in (now - 1, now):
             await usage.note_addresses(AddressReport(hour, shard, SECRET, {"ada": sketch, "adam": sketch}))

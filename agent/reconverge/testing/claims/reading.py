@@ -35,7 +35,7 @@ def reader(scene: Scene) -> KeyReader:
     """Returns the hub as a process without a node opens it. Skips the test if the hub reads no keys."""
     hub = scene.another_hub()
     if not isinstance(hub, KeyReader):
-        raise SkipTest("this hub reads no keys")
+        raise SkipTest("this hub does not let keys be read, as it is no reconverge.hub.KeyReader")
     return hub
 
 
@@ -239,7 +239,7 @@ class ReadingClaims(Trial):
 
         async def read(_: Scene) -> None:
             if not isinstance(hub, KeyReader):
-                raise SkipTest("this hub reads no keys")
+                raise SkipTest("this hub does not let keys be read, as it is no reconverge.hub.KeyReader")
             try:
                 await reads(hub)
             except HubUnavailable:

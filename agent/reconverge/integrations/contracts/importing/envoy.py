@@ -140,7 +140,8 @@ class _Mapping:
             keys = [each.key for each in way]
             if len(set(keys)) < len(keys):
                 raise self.file.wrong(
-                    "is nested below a descriptor of the same key, but a fact has only one value", way[-1].path
+                    "is nested below a descriptor of the same key, but a fact has only one value; remove one of them",
+                    way[-1].path,
                 )
             for each in way:
                 fact = CUSTOMER if each.key == self.customer else re.sub(r"\W", "_", f"{each.key}")
@@ -149,7 +150,8 @@ class _Mapping:
                     if fact in self.facts.values():
                         other = next(key for key, taken in self.facts.items() if taken == fact)
                         raise self.file.wrong(
-                            f"would become the fact {fact}, as would {other!r}; rename one of them", each.path
+                            f"the key {each.key!r} would become the fact {fact}, as would {other!r}; rename a key",
+                            each.path,
                         )
                     self.facts[each.key] = fact
                     if fact != each.key:
@@ -250,11 +252,10 @@ class _Mapping:
         for identity, plans in plans_of.items():
             if len(plans) > 1:
                 way = list(plans.values())[-1][1]
-                problem = (
-                    f"the customer {shown(identity)} has limits of its own in the plans {', '.join(plans)}, but can"
-                )
+                problem = f"the customer {shown(identity)} has limits of its own in the plans {', '.join(plans)}"
                 raise self.file.wrong(
-                    f"{problem} be on one plan only; choose another key for the customer", way[-1].path
+                    f"{problem}, but a customer can be on one plan only; choose another key for the customer",
+                    way[-1].path,
                 )
             ((name, (values, _)),) = plans.items()
             self.customers[identity] = self._customer(identity, name, values)

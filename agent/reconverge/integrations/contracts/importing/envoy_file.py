@@ -126,7 +126,9 @@ class EnvoyFile:
             self._descriptors(table, path),
         )
         if found.shared and not found.is_pattern:
-            raise self.wrong(f"needs a value that contains {ANY}, not {value!r}", (*path, "share_threshold"))
+            raise self.wrong(
+                f"needs a descriptor whose value contains {ANY}, not {value!r}", (*path, "share_threshold")
+            )
         for name in ("detailed_metric", "value_to_metric"):
             if self._truth(table, name, path):
                 self.remark("is left out: it is about the names of Envoy's metrics", (*path, name))
