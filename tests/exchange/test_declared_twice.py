@@ -10,9 +10,9 @@ import pytest
 from reconverge import Agent, Limit
 from reconverge.exchange import answer_stats
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import SmallNode
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import Node
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -79,11 +79,11 @@ def test_nothing_is_told_of_nodes_that_declare_the_same(
 def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a larger quota that reaches one node after the other is no mistake. Method: half a minute on a clock."""
     clock = ManualClock(1_750_000_000)
-    hub, first, second, seen = MemoryHub(clock=clock), Node(clock), Node(clock), answer_stats.AnswerStats()
+    hub, first, second, seen = MemoryHub(clock=clock), SmallNode(clock), SmallNode(clock), answer_stats.AnswerStats()
     of_first = first.limit(Limit(5, 60.0, algorithm="sliding-window"), STRICT)
     of_second = second.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
 
-    def exchange(node: Node) -> None:
+    def exchange(node: SmallNode) -> None:
         batch = node.sends()
         node.reaches(hub)
         answer = None if node.flight is None else node.flight.answer

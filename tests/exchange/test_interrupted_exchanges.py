@@ -32,8 +32,8 @@ from reconverge.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 from tests.support.opcodes import Ended, Interrupted, interrupted_at, raise_ended, raise_interrupted
 
 QUOTA: Final = 12
@@ -69,7 +69,7 @@ class HubAway(MemoryHub):
         return await super().exchange(batch)
 
 
-class TaskNode(Node):
+class TaskNode(SmallNode):
     """A node that exchanges as a task does, with a limiter for every kind of limit."""
 
     def __init__(self, world: InterruptedFleet) -> None:

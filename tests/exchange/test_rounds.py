@@ -16,9 +16,9 @@ from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel, LimitInterval, Table
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, Policy
+from reconverge.simulation.explore.node import START_S
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import Always
-from tests.support.node import START_S
 
 INTERVAL_NS = SECOND_NS
 EARLIEST_NS = INTERVAL_NS // 10

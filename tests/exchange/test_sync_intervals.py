@@ -17,8 +17,8 @@ from reconverge.kernel import LimitInterval, Table
 from reconverge.kernel.table.slow_path import view_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.support.kernel.talker import Talkers
-from tests.support.node import INTERVAL_NS
 
 LIMIT = Limit(100_000, 60)
 SLOW = LimitInterval(4 * INTERVAL_NS, INTERVAL_NS)

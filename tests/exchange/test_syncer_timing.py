@@ -14,9 +14,9 @@ from reconverge.exchange.syncer import CELLS_MAX, JITTER
 from reconverge.kernel.reporting.requests import mark_dirty
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import Talker, Talkers
-from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 LIMIT = Limit(1000, 60)
 
@@ -112,7 +112,7 @@ def test_a_shard_that_was_never_told_anything_hears_of_a_node_more_seldom() -> N
     """Of several shards: it has nothing of that node's to lose. The first key makes it one like any other."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock, shards=2)
-    node = Node(clock, shards=2)
+    node = SmallNode(clock, shards=2)
     node.kernel.lease_ns = 600 * SECOND_NS
     table = node.limit(LIMIT, BALANCED)
     used = table.kernel.shard_of("limit", "ada").index

@@ -13,9 +13,9 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.support.effort import tried
 from tests.support.kernel.talker import Talker, Talkers
-from tests.support.node import INTERVAL_NS
 
 NEVER_NEAR = Limit(10**9, 86_400)
 SCARCE = Limit(40, 2)

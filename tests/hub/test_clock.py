@@ -13,8 +13,8 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S, Node
 
 AHEAD_NS = 1_750_000_000 * SECOND_NS
 """How far the hub's clock is ahead of this node's, unless a test says otherwise."""
@@ -194,7 +194,7 @@ class NodeBesideHub:
         self.clock = ManualClock(MINUTE_BEGINS_S)
         self.hubs_clock = ManualClock(MINUTE_BEGINS_S + hub_ahead_s)
         self.hub = MemoryHub(clock=self.hubs_clock)
-        self.node = Node(self.clock)
+        self.node = SmallNode(self.clock)
         self.table = self.node.limit(Limit(10, 60, algorithm="fixed-window"), AVAILABLE)
 
     def passes(self, seconds: float) -> None:

@@ -24,9 +24,9 @@ from reconverge.kernel import COMPILED, first_odd_cell
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
 from tests.support.effort import tried
 from tests.support.kernel.talker import Talkers
-from tests.support.node import INTERVAL_NS, LEASE_NS
 from tests.support.nonsense import LIES, NONSENSE, Nonsense, OddHub, _rows
 
 LIMITS = {

@@ -19,11 +19,11 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import LEASE_NS
 from reconverge_sync.codec import ANSWER_HEADER, decode_answer, encode_answer
 from reconverge_sync.mqtt.messages import MalformedMessage, read_answer, write_answer
 from tests.hub.test_nonsense import LIMITS, RECOVERY_NS, Driven
 from tests.support.hubs.parrot import Parrot
-from tests.support.node import LEASE_NS
 from tests.support.waiting import eventually
 
 Damage = Callable[[bytearray], object]

@@ -12,9 +12,9 @@ from typing import Final
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Batch, CellReport, LimitReport, cells_of
 from reconverge.limit import ALGORITHMS
+from reconverge.simulation.explore.node import START_S
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import _cells_of
-from tests.support.node import START_S
 
 LIMITS: Final = [
     LimitReport(

@@ -16,9 +16,9 @@ from reconverge.limiter.certainty import for_any_node
 from reconverge.limiter.control import LimitControl
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS
 from reconverge.testing import ManualClock
 from tests.support.kernel.talker import Talker, Talkers, busy
-from tests.support.node import INTERVAL_NS
 
 NODES = 4
 

@@ -25,9 +25,9 @@ from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.decider import Decider
 from reconverge.limiter.asking import Asking, Result, Steps
 from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import until_near
-from tests.support.node import INTERVAL_NS, START_S, Node
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -101,7 +101,7 @@ class AskingNodes:
     def __init__(self, *quotas: Limit, nodes: int = 2, policy: Policy = STRICT, asks_max: int | None = None) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.nodes = [Node(self.clock) for _ in range(nodes)]
+        self.nodes = [SmallNode(self.clock) for _ in range(nodes)]
         if asks_max is not None:
             for node in self.nodes:
                 node.kernel.asks.per_second = asks_max

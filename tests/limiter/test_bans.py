@@ -30,8 +30,8 @@ from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge.policies import NAIVE, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 AFTER, FOR = "3/minute", "10 minutes"
 FOR_S = 600
@@ -472,11 +472,11 @@ class BanningFleet:
     def __init__(self, nodes: int = 2) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.nodes = [Node(self.clock) for _ in range(nodes)]
+        self.nodes = [SmallNode(self.clock) for _ in range(nodes)]
         self.limiters = [self._limiter(node) for node in self.nodes]
 
     @staticmethod
-    def _limiter(node: Node) -> RateLimiter:
+    def _limiter(node: SmallNode) -> RateLimiter:
         terms = ban_terms(AFTER, FOR)
         assert terms is not None
         refusals, ban = (

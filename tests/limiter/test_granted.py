@@ -17,8 +17,8 @@ from reconverge import Agent, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.limiter.test_asking import ALGORITHMS, FIVE, PATIENT_S, WITHIN_NS, Ask, AskingNodes, Ring
-from tests.support.node import INTERVAL_NS
 from tests.support.servers import RedisServer
 
 SLOTS = Limit(5, algorithm="concurrency")

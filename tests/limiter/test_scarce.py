@@ -15,8 +15,8 @@ from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
 from reconverge.published.caps import with_max_overshoot
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.limiter.test_asking import AskingNodes
-from tests.support.node import INTERVAL_NS
 
 TEN = Limit(10, 60, algorithm="fixed-window")
 

@@ -16,10 +16,10 @@ from reconverge.kernel.cell import measure
 from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.composite.test_several import said_by
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.node import START_S, Node
 from tests.support.servers import RedisServer
 from tests.support.waiters import counted_tries, scene_of, settled
 from tests.support.waiting import eventually_in_loop
@@ -221,7 +221,7 @@ async def test_nobody_looks_more_often_than_needed(
 async def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
     """For what all who wait need, every interval; an ask is only for what is lacking."""
     clock = ManualClock(START_S)
-    hub, node = MemoryHub(clock=clock), Node(clock)
+    hub, node = MemoryHub(clock=clock), SmallNode(clock)
     quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
     limiter = RateLimiter(LimitControl(node.kernel.composites.all_of("api", quotas, STRICT)))
     for _ in range(4):

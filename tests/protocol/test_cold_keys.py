@@ -16,9 +16,9 @@ from reconverge.clock import ManualClock
 from reconverge.kernel.reporting.cell_reports import ALONE_INTERVALS_MAX, TIGHT_SHARE
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.effort import tried
-from tests.support.node import INTERVAL_NS, START_S, Node
 from tests.support.servers import RedisServer
 
 KEYS = tried(80, long=200)
@@ -76,7 +76,7 @@ def test_a_quiet_key_that_holds_nearly_all_is_spoken_of_again_and_again() -> Non
     """However long the window is, whoever needs a part of it waits for a bounded number of intervals; but not each."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
-    node = Node(clock)
+    node = SmallNode(clock)
     table = node.limit(Limit(3, 86_400), BALANCED)
     reported: list[int] = []
     for number in range(INTERVALS + 20 * ALONE_INTERVALS_MAX):

@@ -19,9 +19,9 @@ from reconverge.kernel.cell import lease_until_ns
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from reconverge.simulation import Experiment, Fleet, Traffic, World
+from reconverge.simulation.explore.node import START_S
 from reconverge.testing.claims.scenes.scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S
 
 
 class DriftingClocks:

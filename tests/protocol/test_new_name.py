@@ -10,8 +10,8 @@ import pytest
 from reconverge.clock import ManualClock
 from reconverge.limit import Limit
 from reconverge.policies import NAIVE
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 WINDOW_S = 3600.0
 QUOTA = 100
@@ -23,7 +23,7 @@ def test_what_was_used_under_the_old_name_counts_before_the_hub_says_so(algorith
     """Between its first word under a new name and the first answer to a count, a node admits no more than is left."""
     clock = ManualClock(HOUR_BEGINS_S)
     hub = MemoryHub(clock=clock)
-    node = Node(clock)
+    node = SmallNode(clock)
     table = node.limit(Limit(QUOTA, WINDOW_S, algorithm=algorithm), NAIVE)
     node.exchanges_with(hub)
     before = sum(table.allow("ada") for _ in range(60))

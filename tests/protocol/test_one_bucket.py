@@ -16,10 +16,10 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import Answer, Batch
 from reconverge.limit import GCRA, INTERVAL, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
+from reconverge.simulation.explore.observer import BucketTruth
 from reconverge_sync.memory import MemoryHub
-from tests.support.aligned import BucketTruth
 from tests.support.effort import tried
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEY = "ada"
 BITS = 1e-6
@@ -57,8 +57,8 @@ class TwoNodes:
         self.nodes = [self._started(), self._started()]
         self.worst = -float(limit.capacity)
 
-    def _started(self) -> Node:
-        node = Node(self.clock)
+    def _started(self) -> SmallNode:
+        node = SmallNode(self.clock)
         node.limit(self.limit, self.policy)
         return node
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidLimit
 from reconverge.exchange.syncer import SILENCE_NS
+from reconverge.hub.merge_rule import MergeRule
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import COMPILED, Cell, Table, Verdict, gate_of
 from reconverge.kernel.cell import lease_until_ns
@@ -36,21 +37,12 @@ from reconverge.limit import (
 from reconverge.limit.limit import PACED
 from reconverge.policies import Policy, choose
 from reconverge.published.caps import with_max_overshoot
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, SmallNode
+from reconverge.simulation.explore.observer import BucketTruth, FirstHitTruth, WatchedHub, usable
 from reconverge.simulation.truth import declared_bound
 from reconverge_sync.memory import MemoryHub
-from tests.support.aligned import (
-    TWISTS,
-    BucketTruth,
-    FirstHitTruth,
-    WatchedHub,
-    follow_calendar,
-    next_edge_ns,
-    truth_of,
-    twisted,
-    usable,
-)
+from tests.support.aligned import TWISTS, follow_calendar, next_edge_ns, twisted, twisted_truth
 from tests.support.effort import tried
-from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 KEYS = ("ada", "bob")
 COST_MAX = 5
@@ -101,7 +93,9 @@ class Protocol(RuleBasedStateMachine):
     keys_max = 1000
     asks = True
     """Whether requests ask."""
-    hub: MemoryHub
+    hub: MergeRule
+    memory: MemoryHub
+    """Where the hub keeps its data."""
     watched: WatchedHub | None = None
     """The same hub, where each key has one limit."""
 
@@ -155,10 +149,11 @@ class Protocol(RuleBasedStateMachine):
         self.clock = ManualClock(START_S)
         self.limit = limit
         self.twist = twist
-        self.nodes: list[Node] = []
+        self.nodes: list[SmallNode] = []
         self.late: list[Batch] = []
-        self.truth = {key: truth_of(self.limit, self.clock, twist) for key in KEYS}
-        self.hub = self.watched = WatchedHub(self.clock, self.truth)
+        self.truth = {key: twisted_truth(self.limit, self.clock, twist) for key in KEYS}
+        self.memory = MemoryHub(clock=self.clock)
+        self.hub = self.watched = WatchedHub(self.memory, self.truth)
         self.nodes_ever = self.departures = 0
         self.remembered_until_ns = 0
         self.witness_needed = False
@@ -327,7 +322,7 @@ class Protocol(RuleBasedStateMachine):
     )
     def a_partition(self, cut: int, lasts: float, key: str, cost: int, times: int) -> None:
         """Some nodes hear nothing for a share of a lease, while the others go on, and all are asked."""
-        connected: list[Node] = []
+        connected: list[SmallNode] = []
         for index, node in enumerate(self.nodes):
             if cut >> index & 1:
                 self._give_up(node)
@@ -499,7 +494,7 @@ class Protocol(RuleBasedStateMachine):
         """No charge is counted twice, whatever was repeated."""
         if not hasattr(self, "truth"):
             return
-        totals = self.hub._shards[0].totals().get(self.quota_name)
+        totals = self.memory._shards[0].totals().get(self.quota_name)
         if totals is not None:
             assert totals.charged <= sum(truth.charged for truth in self.truth.values())
             assert totals.refunded <= sum(truth.refunded for truth in self.truth.values())
@@ -511,8 +506,8 @@ class Protocol(RuleBasedStateMachine):
         for node in sorted(self.nodes, key=lambda node: not node.syncer._generation):
             self._give_up(node)
             node.cancels_asks(node.kernel.tables[self.quota_name])
-            node.says_everything_to(self.hub)
-            account = self.hub._shards[0].accounts[node.syncer.account].limits
+            node.reports_everything_to(self.hub)
+            account = self.memory._shards[0].accounts[node.syncer.account].limits
             told = account.get(self.quota_name, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
@@ -522,12 +517,12 @@ class Protocol(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ inside
 
-    def under_way(self) -> list[Node]:
+    def under_way(self) -> list[SmallNode]:
         """The nodes that have a batch on its way."""
         return [node for node in self.nodes if node.flight is not None]
 
     def _start_node(self) -> None:
-        node = Node(self.clock, keys_max=self.keys_max)
+        node = SmallNode(self.clock, keys_max=self.keys_max)
         table = self._declare(node)
         lease_s = self.leases_s[self.nodes_ever % len(self.leases_s)]
         if lease_s is not None and self.limit.calendar is None and self.twist != "calendar":
@@ -536,18 +531,18 @@ class Protocol(RuleBasedStateMachine):
         self.nodes.append(node)
         self.nodes_ever += 1
 
-    def _declare(self, node: Node) -> Table:
+    def _declare(self, node: SmallNode) -> Table:
         """Declare the limit on a node."""
         return node.limit(self.limit, self.policy)
 
-    def _node(self, index: int) -> Node:
+    def _node(self, index: int) -> SmallNode:
         return self.nodes[index % len(self.nodes)]
 
-    def _table(self, node: Node, key: str) -> Table:  # where keys are on plans it depends on the key
+    def _table(self, node: SmallNode, key: str) -> Table:  # where keys are on plans it depends on the key
         """The table in which a key is asked about."""
         return node.kernel.tables[self.quota_name]
 
-    def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
+    def _ask(self, node: SmallNode, key: str, cost: int, times: int) -> None:
         table = self._table(node, key)
         cost = min(cost, table.limit.cost_max)
         self._asked(key)
@@ -557,13 +552,13 @@ class Protocol(RuleBasedStateMachine):
                 self._admitted(node, key, cost, verdict)
         self.the_limit_holds()
 
-    def _end_asks(self, node: Node) -> None:
+    def _end_asks(self, node: SmallNode) -> None:
         table = node.kernel.tables[self.quota_name]
         for key, cost in node.stops_asking(table):
             self._admitted(node, key, cost, table.observe(key, self.clock.monotonic_ns()))
         self.the_limit_holds()
 
-    def _admitted(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+    def _admitted(self, node: SmallNode, key: str, cost: int, verdict: Verdict) -> None:
         truth = self.truth[key]
         if isinstance(truth, FirstHitTruth):
             truth.admitted_by(node.number, cost, verdict.epoch)
@@ -571,7 +566,7 @@ class Protocol(RuleBasedStateMachine):
             truth.admitted(cost, verdict.epoch, verdict.slice_number)
         node.charged += cost
 
-    def _gave_back(self, node: Node, key: str, cost: int, verdict: Verdict) -> None:
+    def _gave_back(self, node: SmallNode, key: str, cost: int, verdict: Verdict) -> None:
         truth = self.truth[key]
         if isinstance(truth, FirstHitTruth):
             truth.gave_back_by(node.number, cost, verdict.epoch)
@@ -583,7 +578,7 @@ class Protocol(RuleBasedStateMachine):
         if isinstance(truth, BucketTruth):
             truth.asked()
 
-    def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
+    def _go_on(self, nodes: list[SmallNode], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
         """Let `nodes` exchange, all nodes be asked, and time pass."""
         for _ in range(rounds):
             for node in sorted(nodes, key=lambda node: not node.syncer._generation):
@@ -596,10 +591,10 @@ class Protocol(RuleBasedStateMachine):
                 self._ask(node, key, cost, times)
             self.clock.advance_ns(step_ns)
 
-    def _may_speak(self, node: Node) -> bool:
+    def _may_speak(self, node: SmallNode) -> bool:
         return not self.witness_needed or bool(node.syncer._generation)
 
-    def _give_up(self, node: Node) -> None:
+    def _give_up(self, node: SmallNode) -> None:
         batch = node.gives_up()
         if batch is not None:
             self.late = [*self.late[-5:], batch]

@@ -18,11 +18,11 @@ from reconverge.kernel.cell import measure
 from reconverge.limit import ALGORITHMS, Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import choose
+from reconverge.simulation.explore.node import START_S, SmallNode
+from reconverge.simulation.explore.observer import BucketTruth, truth_of
 from reconverge_sync.memory import MemoryHub
 from tests.protocol.test_protocol import COSTS, KEYS, NODES, NODES_MAX, PARTS, Protocol, limit_of
-from tests.support.aligned import BucketTruth, truth_of
 from tests.support.effort import tried
-from tests.support.node import START_S, Node
 
 QUOTAS = st.builds(
     lambda algorithm, quota, window_s, soft, count_refused: limit_of(
@@ -50,15 +50,13 @@ class Several(Protocol):
     def begin(self, limits: list[Limit], overshoot: float, nodes: int, certainly_new: bool) -> None:
         """Start the nodes, with one limit."""
         self.clock = ManualClock(START_S)
-        self.hub = MemoryHub(clock=self.clock)
+        self.hub = self.memory = MemoryHub(clock=self.clock)
         if not certainly_new:
             self.hub.lose_data()
         self.limits = quotas_of("limit", limits)
-        self.truths = {
-            name: {key: truth_of(limit, self.clock, "plain") for key in KEYS} for name, limit in self.limits.items()
-        }
+        self.truths = {name: {key: truth_of(limit, self.clock) for key in KEYS} for name, limit in self.limits.items()}
         self.policy = choose(max_overshoot=overshoot, cold_allowance=0.0)
-        self.nodes: list[Node] = []
+        self.nodes: list[SmallNode] = []
         self.late: list[Batch] = []
         self.nodes_ever = self.departures = 0
         self.remembered_until_ns = 0
@@ -157,14 +155,14 @@ class Several(Protocol):
     def _turn_to(self, name: str) -> None:
         self.quota_name, self.limit, self.truth = name, self.limits[name], self.truths[name]
 
-    def _joint(self, node: Node) -> AllQuotas:
+    def _joint(self, node: SmallNode) -> AllQuotas:
         tables = node.kernel.tables  # which have been told of other policies and quotas since
         policy = next((table.policy for table in tables.values()), self.policy)
         limits = {name: tables[name].limit if name in tables else limit for name, limit in self.limits.items()}
         return node.kernel.composites.all_of("limit", limits, policy)
 
     def _start_node(self) -> None:
-        node = Node(self.clock)
+        node = SmallNode(self.clock)
         self._joint(node)
         self.nodes.append(node)
         self.nodes_ever += 1
@@ -175,7 +173,7 @@ class Several(Protocol):
             if isinstance(truth, BucketTruth):
                 truth.asked()
 
-    def _ask(self, node: Node, key: str, cost: int, times: int) -> None:
+    def _ask(self, node: SmallNode, key: str, cost: int, times: int) -> None:
         self._asked(key)
         for _ in range(times):
             verdicts = self._joint(node).decide(key, cost, self.clock.monotonic_ns())
@@ -183,7 +181,7 @@ class Several(Protocol):
                 self._admitted_by_all(node, key, cost, verdicts)
         self.the_limit_holds()
 
-    def _admitted_by_all(self, node: Node, key: str, cost: int, verdicts: Sequence[Verdict]) -> None:
+    def _admitted_by_all(self, node: SmallNode, key: str, cost: int, verdicts: Sequence[Verdict]) -> None:
         node.charged += cost
         for name, verdict in zip(self.limits, verdicts, strict=True):
             self.truths[name][key].admitted(cost, verdict.epoch, verdict.slice_number)

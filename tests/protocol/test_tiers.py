@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from reconverge.kernel import COMPILED, Table
+from reconverge.simulation.explore.node import SmallNode
 from tests.protocol.test_protocol import KEYS, NODES, Protocol
 from tests.support.effort import tried
-from tests.support.node import Node
 
 SMALLER = "limit@smaller"
 
@@ -24,7 +24,7 @@ SMALLER = "limit@smaller"
 class Plans(Protocol):
     """The same nodes, hub and network, with keys that change plans."""
 
-    def _declare(self, node: Node) -> Table:
+    def _declare(self, node: SmallNode) -> Table:
         if self.nodes_ever == 0:
             self.on_smaller: set[tuple[int, str]] = set()
         kernel, limit = node.kernel, self.limit
@@ -39,7 +39,7 @@ class Plans(Protocol):
         """Whether the limit is one that plans can have."""
         return self.twist != "calendar" and self.limit.initial is None
 
-    def _table(self, node: Node, key: str) -> Table:
+    def _table(self, node: SmallNode, key: str) -> Table:
         return node.kernel.tables[SMALLER if (node.number, key) in self.on_smaller else self.quota_name]
 
     @precondition(lambda self: self.has_plans())

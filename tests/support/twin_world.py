@@ -15,8 +15,8 @@ from reconverge.limit import QUOTA_MAX
 from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiting.waiters import Steps, ThreadWaker, waiting_at
 from reconverge.policies import choose
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 Data = dict[str, Any]
 Step = list[Any]
@@ -28,7 +28,7 @@ LIFETIME_NS = 40 * 366 * 86_400 * SECOND_NS
 """No process lives longer than that, and clocks that go up to the year 2262 have room for it."""
 
 
-class TwinNode(Node):
+class TwinNode(SmallNode):
     """A node whose names are the same in every process."""
 
     def __init__(self, clock: ManualClock, label: str, *, shards: int, keys_max: int) -> None:

@@ -63,9 +63,8 @@ def grant(
 ) -> None:
     """Raises the node's allowances towards its share, within the free part.
 
-    The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance, as
-    it expires: in a base it would last into the next window, and so beyond the loan. `small_allowances`: the window
-    outlasts the node's lease, so the node's unused allowance is kept small.
+    The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance: in a
+    base it would outlast the loan. `small_allowances` are for windows that outlast the node's lease.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)

@@ -11,13 +11,13 @@ from reconverge.hub.report import Loan
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
 from reconverge.settings import MILLION, checked_share
+from reconverge.simulation.explore.node import SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import Node
 
 
 def own_part(limit: Limit, share: float) -> int:
     """Returns the own part of a region with that share, as its node reports it."""
-    node = Node(ManualClock(0))
+    node = SmallNode(ManualClock(0))
     node.kernel.region_ppm = checked_share(share)
     node.limit(limit, STRICT).decide("ada", 1, 0)
     batch = node.sends()
@@ -51,7 +51,7 @@ def test_all_parts_together_never_exceed_the_limit(quota: int, shares: list[int]
 def test_what_was_lent_before_is_no_breach() -> None:
     """When a loan is over, what was used of it still counts; the limit was kept all the same."""
     clock = ManualClock(1_750_000_000)
-    hub, node, watch = MemoryHub(clock=clock), Node(clock), AnswerStats()
+    hub, node, watch = MemoryHub(clock=clock), SmallNode(clock), AnswerStats()
     node.kernel.region_ppm = checked_share(0.2)
     login = node.limit(Limit(100, 60.0, algorithm="sliding-window"), STRICT)
 

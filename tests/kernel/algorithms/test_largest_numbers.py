@@ -17,10 +17,10 @@ from reconverge.kernel.cell import DEMAND_MAX
 from reconverge.limit import ALGORITHMS, BUCKETS, LOG_QUOTA_MAX, METERED, QUOTA_MAX, SLIDING_LOG, SMOOTH_WARMING_UP
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.lone import Lone
 from tests.support.kernel.odd import HUGE, named
-from tests.support.node import START_S, Node
 
 TEN_YEARS_S = 3660 * 86_400
 EXACT_MAX = 2**53
@@ -39,7 +39,7 @@ def largest(algorithm: str, window_s: float = TEN_YEARS_S) -> Limit:
     return Limit(quota, window_s, algorithm=algorithm, warmup=warmup)
 
 
-class LargeTalker(Node):
+class LargeTalker(SmallNode):
     """A node with one limit that tells its hub everything, and remembers the last it has said."""
 
     def __init__(self, limit: Limit) -> None:

@@ -28,12 +28,12 @@ from reconverge.hub.report import CellReport
 from reconverge.kernel.composite.all_of import AllQuotas
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.algorithms.test_against_references import REFERENCES
 from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, in_ns
 from tests.support.kernel.reference import Reference, fits, left
-from tests.support.node import START_S, Node
 
 
 def limiter_of(limit: str | list[Limit], clock: ManualClock | None = None, **settings: Any) -> RateLimiter:
@@ -149,7 +149,7 @@ def test_however_a_limit_is_asked_an_attempt_that_another_quota_refuses_counts(w
 def test_what_no_quota_that_is_used_up_refuses_is_no_attempt_to_count() -> None:
     """A node without an allowance has to refuse while the quotas have room: no caller can be blamed for that."""
     clock = ManualClock(START_S)
-    hub, node, other = MemoryHub(clock=clock), Node(clock), Node(clock)
+    hub, node, other = MemoryHub(clock=clock), SmallNode(clock), SmallNode(clock)
     quotas = {"api": Limit(6, 60), "api#2": EVERY_ATTEMPT}
     here, there = (each.kernel.composites.all_of("api", quotas, STRICT) for each in (node, other))
     for _ in range(20):
@@ -234,7 +234,7 @@ def test_a_window_that_begins_with_the_first_hit_is_opened_by_what_all_quotas_ad
 def test_a_refusal_tells_the_hub_of_those_that_refused_and_of_no_others() -> None:
     """Each asks for what it lacked; one that had room asks for nothing."""
     clock = ManualClock(START_S)
-    hub, node = MemoryHub(clock=clock), Node(clock)
+    hub, node = MemoryHub(clock=clock), SmallNode(clock)
     quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
     api = node.kernel.composites.all_of("api", quotas, STRICT)
     for _ in range(4):
@@ -250,7 +250,7 @@ def test_a_refusal_tells_the_hub_of_those_that_refused_and_of_no_others() -> Non
     assert {"api#2": 3} == {name: report.ask for name, report in reports.items() if report.ask}
 
 
-def said_by(node: Node) -> dict[str, CellReport]:
+def said_by(node: SmallNode) -> dict[str, CellReport]:
     """Returns a node's report on each quota of its only key."""
     batch = node.sends()
     assert batch is not None
@@ -259,7 +259,7 @@ def said_by(node: Node) -> dict[str, CellReport]:
 
 def test_a_quota_that_had_room_is_reported_all_the_same() -> None:
     """It was asked about: a cell that is never reported would never be granted an allowance, nor ever leave."""
-    node = Node(ManualClock(START_S))
+    node = SmallNode(ManualClock(START_S))
     api = node.kernel.composites.all_of("api", {"api": Limit(4, 60), "api#2": Limit(100, 60)}, BALANCED)
     api.tables[0].allow("ada", 4)
 
@@ -419,7 +419,7 @@ def test_one_call_answers_as_python_does_which_weighs_each_quota(
     """Two nodes have two equal limits each, of which one is decided without the call. So the answers are the same."""
     clock = ManualClock(START_S)
     hub = MemoryHub()
-    nodes = [Node(clock) for _ in range(2)]
+    nodes = [SmallNode(clock) for _ in range(2)]
     pairs = [tuple(_all_of(node, name, limits, policy) for name in ("once", "each")) for node in nodes]
     for _, each in pairs:
         each._stores = ()  # as where Python decides
@@ -433,6 +433,6 @@ def test_one_call_answers_as_python_does_which_weighs_each_quota(
             assert replace(expected, binding=expected.binding.replace("each", "once")) == decision
 
 
-def _all_of(node: Node, name: str, limits: list[Limit], policy: Policy) -> AllQuotas:
+def _all_of(node: SmallNode, name: str, limits: list[Limit], policy: Policy) -> AllQuotas:
     quotas = {name if number == 0 else f"{name}#{number + 1}": limit for number, limit in enumerate(limits)}
     return node.kernel.composites.all_of(name, quotas, policy)

@@ -13,9 +13,9 @@ from reconverge import Agent, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import METERED, PACED, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.lone import Lone
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 WINDOW_S = 10.0
 
@@ -187,13 +187,13 @@ def test_agents_of_one_name_share_their_keys_and_their_cap() -> None:
     assert (3, 1) == (admitted, agents[1].stats().keys)
 
 
-class SmallNode:
+class CrampedNode:
     """One node with room for few keys, and its hub."""
 
     def __init__(self, limit: Limit, *, keys_max: int = 1000) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.node = Node(self.clock, keys_max=keys_max)
+        self.node = SmallNode(self.clock, keys_max=keys_max)
         self.table = self.node.limit(limit, BALANCED)
 
     def keeps_in_touch(self, seconds: float) -> None:
@@ -212,7 +212,7 @@ class SmallNode:
 
 def test_an_idle_key_leaves_when_the_hub_has_taken_its_allowance_back(limit: Limit) -> None:
     """Two windows after the last request nothing is left of it on the node, and all of it has been told."""
-    fleet = SmallNode(limit)
+    fleet = CrampedNode(limit)
     admitted = sum(fleet.table.allow("ada") for _ in range(7))
     fleet.keeps_in_touch(1.0)
     remembered = set(fleet.table.cells)
@@ -229,7 +229,7 @@ def test_an_idle_key_leaves_when_the_hub_has_taken_its_allowance_back(limit: Lim
 
 def test_an_idle_key_stays_while_the_hub_has_not_heard_of_it(limit: Limit) -> None:
     """Cut off, a node forgets nothing, and tells it all as soon as it can."""
-    fleet = SmallNode(limit)
+    fleet = CrampedNode(limit)
     admitted = sum(fleet.table.allow("ada") for _ in range(7))
     for _ in range(100):
         fleet.node.sends()
@@ -237,14 +237,14 @@ def test_an_idle_key_stays_while_the_hub_has_not_heard_of_it(limit: Limit) -> No
         fleet.clock.advance_ns(SECOND_NS)
     kept = set(fleet.table.cells)
 
-    fleet.node.says_everything_to(fleet.hub)
+    fleet.node.reports_everything_to(fleet.hub)
 
     assert (7, 0, {"ada"}, 7) == (admitted, 7 - admitted, kept, fleet.charged())
 
 
 def test_what_was_charged_meanwhile_is_told_before_a_key_leaves(limit: Limit) -> None:
     """A key that wakes up between two looks at it is not taken for an idle one."""
-    fleet = SmallNode(limit)
+    fleet = CrampedNode(limit)
     fleet.table.allow("ada")
     fleet.keeps_in_touch(2 * WINDOW_S - 1)
     woken = fleet.table.allow("ada")
@@ -256,7 +256,7 @@ def test_what_was_charged_meanwhile_is_told_before_a_key_leaves(limit: Limit) ->
 
 def test_a_key_that_is_only_asked_about_leaves_too(limit: Limit) -> None:
     """Questions make the node learn about a key, and do not keep it for ever."""
-    fleet = SmallNode(limit)
+    fleet = CrampedNode(limit)
     fleet.table.usage("ada")
     fleet.keeps_in_touch(1.0)
     learnt = fleet.table.usage("ada").staleness
@@ -268,7 +268,7 @@ def test_a_key_that_is_only_asked_about_leaves_too(limit: Limit) -> None:
 
 def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> None:
     """Nothing that was admitted is lost because its key found no room."""
-    fleet = SmallNode(limit, keys_max=2)
+    fleet = CrampedNode(limit, keys_max=2)
     admitted = sum(fleet.table.allow(f"key {number}") for number in range(8))
 
     fleet.keeps_in_touch(2.0)
@@ -278,7 +278,7 @@ def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> Non
 
 def test_room_that_an_idle_key_leaves_is_used(limit: Limit) -> None:
     """After the cap was reached and traffic has moved on, new keys are counted each on its own again."""
-    fleet = SmallNode(limit, keys_max=2)
+    fleet = CrampedNode(limit, keys_max=2)
     for key in ("ada", "bob", "cyd"):
         fleet.table.allow(key)
     fleet.keeps_in_touch(2 * WINDOW_S + 5)

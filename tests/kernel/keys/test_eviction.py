@@ -18,8 +18,8 @@ from reconverge.kernel.eviction import KEPT_NS
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import ALGORITHMS, METERED, SLIDING_WINDOW, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 WINDOW_S = 60.0
 LIMIT = Limit(10, WINDOW_S, algorithm=SLIDING_WINDOW)
@@ -31,7 +31,7 @@ class Crowded:
     def __init__(self, limit: Limit = LIMIT, policy: Policy = BALANCED, *, keys_max: int = 10) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.node = Node(self.clock, keys_max=keys_max)
+        self.node = SmallNode(self.clock, keys_max=keys_max)
         self.table: Table = self.node.limit(limit, policy)
         self.exchanges()  # from now on it knows what time it is at the hub
 
@@ -81,7 +81,7 @@ class Crowded:
 
     def used_of(self, key: str) -> int:
         """Returns the use of the key by all others, as a node that has just begun hears of it."""
-        asker = Node(self.clock)
+        asker = SmallNode(self.clock)
         table = asker.limit(self.table.limit, self.table.policy)
         table.usage(key)
         asker.exchanges_with(self.hub)
@@ -250,7 +250,7 @@ def test_lifetime_totals_are_exact_however_often_keys_come_and_go(algorithm: str
     for tick in range(40):
         admitted += fleet.admitted_of(2, f"key {tick % 4}")
         fleet.goes_on(0.7)
-    fleet.node.says_everything_to(fleet.hub)
+    fleet.node.reports_everything_to(fleet.hub)
 
     assert fleet.evicted > 10
     assert admitted == fleet.hub.sums()["limit"].charged

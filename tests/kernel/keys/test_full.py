@@ -13,8 +13,8 @@ from reconverge.kernel import Kernel, Table
 from reconverge.kernel.table.lookup import OTHERS_PASSED
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEYS = 20
 MOST = 600_000
@@ -141,7 +141,7 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
 ) -> None:
     """When it comes back, it has no allowance for being new."""
     clock = ManualClock(START_S)
-    hub, node = MemoryHub(clock=clock), Node(clock)
+    hub, node = MemoryHub(clock=clock), SmallNode(clock)
     table = node.limit(Limit(1000, 2.0, algorithm=algorithm), BALANCED)
     for key in ("ada", "bob"):
         table.allow(key)
@@ -166,7 +166,7 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
 def test_a_key_whose_report_waits_for_its_answer_stays_on_a_full_node(*, answered: bool) -> None:
     """The answer is about it; once that is in, the key leaves for one that is asked about."""
     clock = ManualClock(START_S)
-    hub, node = MemoryHub(clock=clock), Node(clock)
+    hub, node = MemoryHub(clock=clock), SmallNode(clock)
     table = node.limit(Limit(1000, 2.0, algorithm=SLIDING_WINDOW), BALANCED)
     for key in ("ada", "bob"):
         table.allow(key)

@@ -17,9 +17,9 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Kernel, Table
 from reconverge.limit import FIXED_WINDOW, GCRA, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.support.effort import tried
 from tests.support.kernel.lone import NOON_S, Lone
-from tests.support.node import INTERVAL_NS
 
 REMEMBERED = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, GCRA)
 WINDOW_S = 60.0

@@ -20,8 +20,8 @@ from reconverge.kernel.reporting import agenda
 from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 PER_SECOND = 1000
 BURST = PER_SECOND * BURST_NS // SECOND_NS
@@ -34,7 +34,7 @@ class Flooded:
     def __init__(self, per_second: int = PER_SECOND) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.node = Node(self.clock, keys_max=100_000)
+        self.node = SmallNode(self.clock, keys_max=100_000)
         self.node.kernel.newcomers.per_second = per_second
         self.flooded = self.node.limit(LIMIT, BALANCED, name="flooded")
         self.other = self.node.limit(LIMIT, BALANCED, name="other")

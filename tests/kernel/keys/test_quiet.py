@@ -19,9 +19,9 @@ from reconverge.kernel.engine import Cell
 from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.effort import tried
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 pytestmark = pytest.mark.usefixtures("compiled_kernel")
 
@@ -51,7 +51,7 @@ class QuietNode:
     def __init__(self, algorithm: str = SLIDING_WINDOW, *, keys_max: int = 100_000) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.node = Node(self.clock, keys_max=keys_max)
+        self.node = SmallNode(self.clock, keys_max=keys_max)
         self.table = self.node.limit(Limit(100, 60, algorithm=algorithm), BALANCED)
 
     @property

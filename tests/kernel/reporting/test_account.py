@@ -34,7 +34,7 @@ def test_nothing_is_lost_or_doubled_by_a_long_cut(hours: float) -> None:
     assert 7 == pair.node.admitted_of(7)
     cut_off(pair.node, hours, pair)
 
-    pair.node.says_everything_to(pair.hub)
+    pair.node.reports_everything_to(pair.hub)
 
     assert Totals(17, 0) == pair.totals()
 
@@ -52,7 +52,7 @@ def test_nothing_is_doubled_by_a_cut_that_is_shorter_than_the_lease(hours: float
     assert 7 == node.admitted_of(7)
     cut_off(node, hours, world)
 
-    node.says_everything_to(world.hub)
+    node.reports_everything_to(world.hub)
 
     assert Totals(17, 0) == world.totals()
 

@@ -15,14 +15,14 @@ from reconverge.kernel.reporting.agenda import GROUP_MAX, LOOKS_MAX, PROMISED_SH
 from reconverge.kernel.table.lookup import look_up, new_cell
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
-from tests.support.node import START_S, Node
+from reconverge.simulation.explore.node import START_S, SmallNode
 
 
 class TwoLimits:
     """A node with two limits, whose cells are promised another look."""
 
     def __init__(self, keys: int) -> None:
-        self.node = Node(ManualClock(START_S), keys_max=10 * keys)
+        self.node = SmallNode(ManualClock(START_S), keys_max=10 * keys)
         self.shard = self.node.kernel.shards[0]
         self.now_ns = self.node.clock.monotonic_ns()
         tables = [self.node.limit(Limit(10, 60), STRICT, name) for name in ("one", "other")]

@@ -14,8 +14,8 @@ from reconverge.clock import SECOND_NS
 from reconverge.hub.report import CellReport
 from reconverge.limit import METERED, Limit
 from reconverge.policies import BALANCED, STRICT, choose
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.support.kernel.talker import MINUTE, Talker, Talkers, busy, reported
-from tests.support.node import INTERVAL_NS
 
 
 def next_report(world: Talkers, node: Talker) -> CellReport:

@@ -12,8 +12,9 @@ from reconverge.limit import Limit
 from reconverge.limiter import RateLimiter
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import AVAILABLE, STRICT, Policy
+from reconverge.simulation.explore.node import LEASE_NS
+from reconverge.simulation.explore.observer import TrueUse
 from tests.support.kernel.talker import Talker, Talkers, busy, reported
-from tests.support.node import LEASE_NS, Truth
 
 LOG = Limit(100, 60, algorithm="sliding-log")
 REFUSED = Limit(100, 60, algorithm="sliding-log", count_refused=True)
@@ -267,7 +268,7 @@ class Slowly(Talkers):
 
     def __init__(self) -> None:
         super().__init__(SLICES, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
-        self.truth = Truth(SLICES, self.clock)
+        self.truth = TrueUse(SLICES, self.clock)
         self.charged = 0
         """To which slice the first charge was."""
 

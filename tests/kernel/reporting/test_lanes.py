@@ -28,7 +28,7 @@ from reconverge.kernel.reporting.requests import mark_dirty, request_early
 from reconverge.kernel.table.lookup import look_up
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from tests.support.node import START_S
+from reconverge.simulation.explore.node import START_S
 from tests.support.opcodes import interrupted_at
 
 MANY = 20_000

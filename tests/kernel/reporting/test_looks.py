@@ -11,7 +11,7 @@ from reconverge.kernel import Kernel
 from reconverge.kernel.reporting.agenda import LOOKS_MAX
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
-from tests.support.node import START_S
+from reconverge.simulation.explore.node import START_S
 
 MANY = 3 * LOOKS_MAX
 CELLS_MAX = 256

@@ -14,11 +14,11 @@ from reconverge.hub.report import ANSWER_ROWS, AnswerRows, Batch, CellAnswer, Ce
 from reconverge.kernel import COMPILED
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import AVAILABLE, BALANCED
+from reconverge.simulation.explore.node import START_S
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import _keys
 from tests.support.kernel.talker import Talker
-from tests.support.node import START_S
 
 compiled_only = pytest.mark.skipif(not COMPILED, reason="in Python reports are tuples, and there is nothing to compare")
 ASKED = st.lists(st.tuples(st.sampled_from(["ada", "żaba", "猫", "x" * 100]), st.integers(1, 10**11)), max_size=20)

@@ -20,9 +20,9 @@ from reconverge.kernel.cell import Cell, Headroom
 from reconverge.limit import ALGORITHMS, FIXED_WINDOW, SLIDING_WINDOW, SMOOTH, TOKEN_BUCKET
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy, View
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S
 from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
-from tests.support.node import INTERVAL_NS, START_S
 
 HALVES = [64, 32, 16, 8, 4, 2, 1]
 """Asked for in turn they fill whatever is left of up to twice the first."""

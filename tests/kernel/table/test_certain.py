@@ -22,8 +22,8 @@ from reconverge.kernel.composite.all_of import binding
 from reconverge.kernel.table.explain import nothing_free_ns
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S, Node
 
 QUOTA: Final = 8
 ALGORITHMS: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra", "sliding-slices", "sliding-log")
@@ -37,7 +37,7 @@ class CertainNodes:
     def __init__(self, algorithm: str, nodes: int = 2, policy: Policy = STRICT) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.nodes = [Node(self.clock) for _ in range(nodes)]
+        self.nodes = [SmallNode(self.clock) for _ in range(nodes)]
         limit = Limit(QUOTA, 60.0, algorithm=algorithm)
         self.tables: list[Table] = [node.limit(limit, policy) for node in self.nodes]
 

@@ -15,8 +15,8 @@ from reconverge.kernel import COMPILED, Cell
 from reconverge.limit import Limit
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S, Node
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="only the compiled kernel knows places by their addresses")
 
@@ -53,7 +53,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self.clock = ManualClock(START_S)
-        self.node = Node(self.clock)
+        self.node = SmallNode(self.clock)
         self.limiter = RateLimiter(LimitControl(self.node.limit(Limit(100, 60), BALANCED)))
         self.store: Any = self.limiter.control.table.cells
         self.hub = MemoryHub(clock=self.clock)

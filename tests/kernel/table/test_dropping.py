@@ -15,9 +15,9 @@ from reconverge.clock import ManualClock
 from reconverge.kernel import Kernel, Table
 from reconverge.kernel.table.tiers import fetch
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.table.test_tiers import ALGORITHMS, admitted, lone_tiers, tiers_of
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 
 def drop(*tables: Table) -> list[str]:
@@ -141,7 +141,7 @@ def test_a_limit_that_is_counted_otherwise_finds_those_that_are_held() -> None:
 def test_what_was_charged_to_a_dropped_table_stays_in_the_nodes_account() -> None:
     """The hub is told the sum, whichever table it was charged to, and no less when one has gone or is back."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock), MemoryHub(clock=clock)
     free, pro = tiers_of(node.kernel, "fixed-window", "500/hour", "600/hour")
     told: list[int] = []
     free.warm(["ada"])
@@ -152,7 +152,7 @@ def test_what_was_charged_to_a_dropped_table_stays_in_the_nodes_account() -> Non
         while not other.allow("ada"):
             node.exchanges_with(hub)
             clock.advance_ns(INTERVAL_NS)
-        node.says_everything_to(hub)
+        node.reports_everything_to(hub)
         told.append(hub._shards[0].totals()["requests"].charged)
 
     assert [1, 2, 3] == told

@@ -20,9 +20,9 @@ from reconverge.limit import Limit
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
 from reconverge.settings import MILLION
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.effort import tried
-from tests.support.node import START_S, Node
 from tests.support.opcodes import Interrupted, interrupted_at, raise_interrupted
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ class InterruptedNode:
     def __init__(self, kind: str, *, alone: bool) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.node = Node(self.clock, keys_max=MILLION)
+        self.node = SmallNode(self.clock, keys_max=MILLION)
         kernel = self.node.kernel
         if alone:
             kernel = Kernel(

@@ -14,8 +14,8 @@ from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel import Cell, gate_of
 from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import LEASE_NS
 from tests.support.kernel.talker import Talker, Talkers
-from tests.support.node import LEASE_NS
 
 TICK_NS = MILLISECOND_NS
 MET_S = 4.0

@@ -14,8 +14,8 @@ from reconverge.limit import Limit
 from reconverge.limiter import RateLimiter
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 WINDOW_S = 60
 LIMITS: dict[str, dict[str, Any]] = {
@@ -37,7 +37,7 @@ def limit_of(kind: str) -> Limit:
     return Limit(5, WINDOW_S, **LIMITS[kind])
 
 
-def exchanging(node: Node, hub: MemoryHub, seconds: float) -> None:
+def exchanging(node: SmallNode, hub: MemoryHub, seconds: float) -> None:
     """Let time pass, with an exchange in each interval."""
     until_ns = node.clock.monotonic_ns() + round(seconds * SECOND_NS)
     while (left_ns := until_ns - node.clock.monotonic_ns()) > 0:
@@ -48,7 +48,7 @@ def exchanging(node: Node, hub: MemoryHub, seconds: float) -> None:
 @every_limit
 def test_a_node_that_used_all_of_a_new_key_itself_knows_when_some_of_it_comes_back(kind: str) -> None:
     """The hub has yet to answer; what the node has used is the least that was used, so it is too early before."""
-    node = Node(ManualClock(START_S + 0.3))
+    node = SmallNode(ManualClock(START_S + 0.3))
     table = node.limit(limit_of(kind), BALANCED)
     assert [True] * 5 == [table.allow("ada") for _ in range(5)]
     refused = table.hit("ada")
@@ -64,7 +64,7 @@ def test_a_node_that_used_all_of_a_new_key_itself_knows_when_some_of_it_comes_ba
 @every_limit
 def test_a_client_that_keeps_to_it_is_admitted_at_the_first_try(kind: str) -> None:
     """By a node that exchanges with its hub, and is the only one."""
-    node = Node(ManualClock(START_S + 0.3))
+    node = SmallNode(ManualClock(START_S + 0.3))
     hub = MemoryHub(clock=node.clock)
     table = node.limit(limit_of(kind), BALANCED)
     admitted: list[bool] = []
@@ -82,7 +82,7 @@ def test_a_client_that_keeps_to_it_is_admitted_at_the_first_try(kind: str) -> No
 @every_limit
 def test_a_client_whose_key_is_in_debt_is_admitted_at_the_first_try_if_it_keeps_to_it(kind: str) -> None:
     """By a node that exchanges with its hub; each time seventeen of five were settled."""
-    node = Node(ManualClock(START_S + 0.3))
+    node = SmallNode(ManualClock(START_S + 0.3))
     hub = MemoryHub(clock=node.clock)
     limiter = RateLimiter(LimitControl(node.limit(limit_of(kind), BALANCED)))
     admitted: list[bool] = []
@@ -101,7 +101,7 @@ def test_a_client_whose_key_is_in_debt_is_admitted_at_the_first_try_if_it_keeps_
 @pytest.mark.parametrize("kind", ["fixed", "sliding", "bucket"])
 def test_after_a_loss_of_data_a_strict_limit_says_when_the_hub_grants_again(kind: str) -> None:
     """A lease and what counts for two windows later: all that was granted before is over then."""
-    node = Node(ManualClock(START_S + 0.3))
+    node = SmallNode(ManualClock(START_S + 0.3))
     hub = MemoryHub(clock=node.clock)
     table = node.limit(limit_of(kind), STRICT)
     table.allow("ada")

@@ -16,9 +16,9 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import COMPILED, AskGate, Table
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.effort import tried
-from tests.support.node import START_S, Node
 
 QUOTA: Final = 6
 ALGORITHMS: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra", "sliding-slices", "sliding-log")
@@ -46,7 +46,7 @@ def test_what_is_settled_at_once_is_settled_at_a_closer_look(
     """And the compiled kernel, which knows these limits, settles all that is settled."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
-    nodes = [Node(clock) for _ in range(2)]
+    nodes = [SmallNode(clock) for _ in range(2)]
     tables = [node.limit(Limit(QUOTA, 10.0, algorithm=algorithm), policy) for node in nodes]  # type: ignore[arg-type]
     for what, number, amount in steps:
         if what == "allow":
@@ -66,7 +66,7 @@ def test_what_is_settled_at_once_is_settled_at_a_closer_look(
 
 def test_a_key_that_is_not_known_is_not_settled() -> None:
     """And the question leaves nothing behind."""
-    node = Node(ManualClock(START_S))
+    node = SmallNode(ManualClock(START_S))
     table = node.limit(Limit(QUOTA, 10.0), STRICT)
 
     assert not table.settles("ada")

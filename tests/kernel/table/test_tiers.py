@@ -18,8 +18,8 @@ from reconverge.errors import LimitConflict
 from reconverge.kernel import Kernel, Table
 from reconverge.kernel.store import LISTED_MAX
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket", "sliding-log", "sliding-slices", "gcra"]
 
@@ -110,7 +110,7 @@ def test_keys_beyond_the_cap_are_counted_by_plan() -> None:
 def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
     """Another window, or another algorithm: its use would be in other units. The hub keeps one account for both."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock), MemoryHub(clock=clock)
     one, two = [
         node.kernel.tier(name, Limit.parse(text), STRICT, reported_as="requests")
         for name, text in (("requests@one", "5/hour"), ("requests@two", other))
@@ -121,7 +121,7 @@ def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
         node.exchanges_with(hub)
 
     own = [table.usage("ada").own for table in (one, two)]
-    node.says_everything_to(hub)
+    node.reports_everything_to(hub)
 
     assert [2, 2] == counts == own
     assert 4 == hub._shards[0].totals()["requests"].charged
@@ -129,7 +129,7 @@ def test_a_limit_that_is_counted_otherwise_counts_apart(other: str) -> None:
 
 def test_a_name_stands_for_one_limit() -> None:
     """Declaring it again alike returns the same table, and otherwise is an error."""
-    kernel = Node(ManualClock(START_S)).kernel
+    kernel = SmallNode(ManualClock(START_S)).kernel
     _, pro = tiers_of(kernel, "sliding-window", "5/hour", "50/hour")
 
     assert pro is kernel.tier("requests@50/hour", Limit.parse("50/hour"), STRICT, reported_as="requests")
@@ -147,7 +147,7 @@ class NodesWithPlans:
     def __init__(self) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.nodes = [Node(self.clock), Node(self.clock)]
+        self.nodes = [SmallNode(self.clock), SmallNode(self.clock)]
         self.plans = [tiers_of(node.kernel, "fixed-window", "100/hour", "40/hour") for node in self.nodes]
 
     def exchange(self, rounds: int = 4) -> None:
@@ -211,7 +211,7 @@ def test_the_smaller_plan_holds_until_the_last_node_has_changed() -> None:
 def test_all_policies_keep_their_bound_of_the_larger_plan() -> None:
     """A policy that dares something dares a share of the capacity of the plan that the key is on."""
     clock = ManualClock(START_S)
-    node = Node(clock)
+    node = SmallNode(clock)
     free, pro = [
         node.kernel.tier(name, Limit.parse(text, algorithm="fixed-window"), BALANCED, reported_as="requests")
         for name, text in (("requests@free", "10/hour"), ("requests@pro", "20/hour"))

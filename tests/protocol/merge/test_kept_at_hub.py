@@ -15,11 +15,11 @@ from reconverge.kernel import Cell
 from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS
 from reconverge_sync.merge.asking import CHEAP, SMALL, SMALL_BUCKET, TIGHT
 from reconverge_sync.merge.ledger import Entry
 from reconverge_sync.merge.ledger import LedgerCell as HubCell
 from tests.support.kernel.talker import Talker, Talkers, reported
-from tests.support.node import INTERVAL_NS
 
 DATED = ["sliding-log", "sliding-slices"]
 ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket", *DATED]

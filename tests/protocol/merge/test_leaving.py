@@ -11,9 +11,9 @@ from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
 from reconverge.kernel import NEVER_NS
 from reconverge.policies import AVAILABLE, BALANCED, Policy
+from reconverge.simulation.explore.node import LEASE_NS
 from tests.support.kernel.pair import WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
-from tests.support.node import LEASE_NS
 
 
 def leaves(pair: Pair) -> list[Batch]:
@@ -137,7 +137,7 @@ def test_what_a_forked_child_counts_is_told_beside_what_the_parent_counts() -> N
     admitted = child.admitted_of(5)
 
     for node in pair.nodes:
-        node.says_everything_to(pair.hub)
+        node.reports_everything_to(pair.hub)
 
     assert 10 + admitted == pair.totals().charged
 

@@ -10,8 +10,8 @@ import pytest
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy, choose
+from reconverge.simulation.explore.node import LEASE_NS
 from tests.support.kernel.talker import Talker, Talkers
-from tests.support.node import LEASE_NS
 
 WINDOW_S = 2
 LIMITS = {

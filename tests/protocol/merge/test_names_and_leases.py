@@ -11,10 +11,10 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import Status, Totals
 from reconverge.limit import Limit
 from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import LEASE_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, name_number
 from tests.support.kernel.talker import Talkers, reported
-from tests.support.node import LEASE_NS, START_S, Node
 
 
 def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> None:
@@ -32,7 +32,7 @@ def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> No
 def test_the_fast_path_ends_with_the_first_lease() -> None:
     """Which a node has with the answer that brought the allowance, and not before; nothing was exchanged since."""
     clock = ManualClock(START_S)
-    node = Node(clock)
+    node = SmallNode(clock)
     table = node.limit(Limit(100, 60.0, algorithm="fixed-window"), STRICT)
     assert not table.allow("ada")
     node.exchanges_with(MemoryHub(clock=clock))
@@ -146,7 +146,7 @@ def test_lifetime_numbers_go_on_under_the_same_account() -> None:
     pair.node.admitted_of(7)
     pair.lease_ends()
 
-    pair.node.says_everything_to(pair.hub)
+    pair.node.reports_everything_to(pair.hub)
 
     assert Totals(17, 0) == pair.totals()
 
@@ -224,7 +224,7 @@ def test_what_a_copy_had_not_confirmed_is_said_under_its_new_account() -> None:
     pair.node.gives_up()
     pair.node.syncer.give_up_allowances(pair.clock.monotonic_ns())
 
-    pair.node.says_everything_to(pair.hub)
+    pair.node.reports_everything_to(pair.hub)
 
     assert (allowance + 5, 15) == (pair.counted(), pair.totals().charged)
 

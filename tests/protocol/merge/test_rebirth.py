@@ -10,9 +10,9 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Totals
 from reconverge.limit import Limit
+from reconverge.simulation.explore.node import LEASE_NS
 from tests.support.kernel.pair import WINDOWS, Pair
 from tests.support.kernel.talker import reported
-from tests.support.node import LEASE_NS
 
 
 def test_a_hub_that_has_lost_its_data_is_told_everything_again() -> None:
@@ -42,7 +42,7 @@ def test_lifetime_numbers_are_told_again_too(lapsed: bool) -> None:
     if lapsed:
         pair.lease_ends()
 
-    pair.node.says_everything_to(pair.hub)
+    pair.node.reports_everything_to(pair.hub)
 
     assert ({}, Totals(10, 0)) == (forgotten, pair.totals())
 

@@ -10,9 +10,9 @@ import pytest
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import Talkers, reported
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 
 class Idler(Talkers):
@@ -122,7 +122,7 @@ def test_a_key_that_was_warmed_has_an_allowance_to_begin_with(policy: Policy) ->
     """A burst on a key that nobody has used yet finds more than nothing, and all nodes' allowances sum to the limit."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
-    nodes = [Node(clock) for _ in range(4)]
+    nodes = [SmallNode(clock) for _ in range(4)]
     tables = [node.limit(Limit(1000, 60.0), policy) for node in nodes]
     for table in tables:
         table.warm(["ada"])

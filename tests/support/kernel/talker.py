@@ -10,8 +10,8 @@ from reconverge.hub.report import Batch, CellReport, Totals
 from reconverge.kernel import Table
 from reconverge.limit import Limit
 from reconverge.policies import STRICT, Policy
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
 
 MINUTE_BEGINS_S = START_S - START_S % 60
 MINUTE = Limit(100, 60, algorithm="fixed-window")
@@ -28,7 +28,7 @@ class Always(Random):
         return self._chance
 
 
-class Talker(Node):
+class Talker(SmallNode):
     """One node with one limit, asked about one key unless told otherwise."""
 
     def __init__(

@@ -20,8 +20,8 @@ from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP
 from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiting.waiters import ThreadWaker, waiting_at
 from reconverge.policies import BALANCED
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S, Node
 from tests.support.programs.churn_of_parts import OF_PARTS
 
 FIRST = 200
@@ -73,7 +73,7 @@ def many_keys() -> Callable[[int], None]:
 def nodes() -> Callable[[int], None]:
     """Keys of a node with a hub: asked about, reported, answered, and gone."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock), MemoryHub(clock=clock)
     kinds = ("fixed-window", "sliding-window", "token-bucket", "sliding-log")
     limiters = [RateLimiter(LimitControl(node.limit(limit_of(name), BALANCED, name))) for name in kinds]
 
@@ -91,7 +91,7 @@ def nodes() -> Callable[[int], None]:
 def quiet_keys() -> Callable[[int], None]:
     """Keys of a node with a hub that are asked about once or twice, forgotten as they are, or gone in the end."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock), MemoryHub(clock=clock)
     limiter = RateLimiter(LimitControl(node.limit(limit_of("sliding-window"), BALANCED)))
 
     def live(number: int) -> None:
@@ -199,7 +199,7 @@ def failures() -> Callable[[int], None]:
     def broken(*_: object) -> Any:
         raise LookupError("broken")
 
-    node = Node(clock)
+    node = SmallNode(clock)
     limiter = RateLimiter(LimitControl(node.limit(limit_of("sliding-window"), BALANCED)))
     limiter.allow("ada")
     store_of: Any = Store

@@ -9,8 +9,8 @@ from reconverge import Agent, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED, STRICT
+from reconverge.simulation.explore.node import START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import START_S, Node
 
 KEYS_MAX = 40
 KINDS = ("fixed-window", "sliding-window", "token-bucket")
@@ -33,7 +33,7 @@ def full_nodes() -> Callable[[int], None]:
 def full_nodes_with_a_hub() -> Callable[[int], None]:
     """The same on a node that reports its keys: idle ones leave as others come, those in use with a last report."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock, keys_max=KEYS_MAX), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock, keys_max=KEYS_MAX), MemoryHub(clock=clock)
     limiters = [RateLimiter(LimitControl(node.limit(Limit(3, 1, algorithm=name), BALANCED, name))) for name in KINDS]
 
     def come(number: int) -> None:
@@ -95,7 +95,7 @@ def slots() -> Callable[[int], None]:
 def tiers() -> Callable[[int], None]:
     """Keys that move between quotas, of which those that no key is in are dropped, and come back when asked."""
     clock = ManualClock(START_S)
-    node, hub = Node(clock), MemoryHub(clock=clock)
+    node, hub = SmallNode(clock), MemoryHub(clock=clock)
     kernel = node.kernel
 
     def quota(number: int) -> RateLimiter:

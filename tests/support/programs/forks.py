@@ -55,7 +55,6 @@ def introduce_yourself(hub: str, who: str) -> None:
 def forks_a_child_that_decides(hub: str) -> None:
     """The child uses the agent that it has inherited, and comes to its end like any program."""
     _decides_around(hub, lambda: admit(hub, "child"))
-    wait_for_a_line()
 
 
 def forks_a_child_that_ends(hub: str) -> None:
@@ -214,7 +213,7 @@ def rests_deaf(hub: str, ready: Event) -> None:
     say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
     # The agent's own thread is there already, and takes signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    ready.set()
+    threading.Timer(0.5, ready.set).start()  # once this thread waits: before that, a handler could still run in it
     threading.Event().wait()
 
 

@@ -25,16 +25,19 @@ PROCESSES: Final = multiprocessing.cpu_count()
 
 
 def mapped(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1
+    function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1, apart: bool = False
 ) -> Iterator[Result]:
-    """Yields the results of a function over the tasks, as they become available. One process means this one."""
+    """Yields the results of a function over the tasks, as they become available.
+
+    One process means this one, unless the tasks have to run `apart` from it.
+    """
     count = min(processes, len(tasks))
-    if count <= 1:
+    if count <= 1 and not apart:
         yield from map(function, tasks)
         return
     # Spawned, so that no worker inherits threads or connections.
     with started_before_the_end(), nothing_from_the_working_directory():
-        started = multiprocessing.get_context("spawn").Pool(count, initializer=_leave_interrupts_to_the_parent)
+        started = multiprocessing.get_context("spawn").Pool(max(1, count), initializer=_leave_interrupts_to_the_parent)
     with started as pool:
         yield from pool.imap(function, tasks, chunksize=chunk)
 

@@ -1,0 +1,60 @@
+"""Explores small worlds: every order of events up to a depth, on the production code, judged after each event.
+
+Each case is a kind of limit, a policy, whether requests ask the hub, and a grain: whether each step of a message is an
+event, or a whole exchange. Prints for each case how deep it came, the states that it met, and what bounded it; and each
+counterexample as a short program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from reconverge.simulation.explore.events import GRAINS, KINDS, POLICIES
+from reconverge.simulation.explore.runs import ASKING, Task, cases_of, explored, row_of
+from reconverge.simulation.studies.experiment import PROCESSES, mapped
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Explores the cases that are asked for. Returns the exit status: 1 if something is broken."""
+    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.explore", description=__doc__)
+    parser.add_argument("--kind", choices=KINDS, action="append", help="a kind of limit; by default all")
+    parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all that have a bound")
+    parser.add_argument("--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub")
+    parser.add_argument("--grain", choices=GRAINS, action="append", help="by default both")
+    parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
+    parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--depth", type=int, default=4, help="the most events of a path (default: %(default)s)")
+    parser.add_argument(
+        "--states", type=int, default=200_000, help="go no deeper with so many states (default: %(default)s)"
+    )
+    parser.add_argument("--faults", type=int, default=3, help="the most faults of a path (default: %(default)s)")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    options = parser.parse_args(arguments)
+    cases = cases_of(
+        options.kind or KINDS,
+        options.policy or tuple(POLICIES),
+        options.asking,
+        options.grain or GRAINS,
+        options.quota,
+        options.nodes,
+    )
+    tasks = [Task(case, options.depth, options.states, options.faults) for case in cases]
+    os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
+    print("| case | depth | states | events | states/s | recoveries | met again | bounded by |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    states = broken = 0
+    for done in mapped(explored, tasks, processes=options.processes, apart=True):
+        states += done.found.states
+        broken += bool(done.programs)
+        print(row_of(done), flush=True)
+        for program in done.programs:
+            print(f"```\n{program}```", flush=True)
+    print(f"\n{len(tasks)} cases, {states:,} states, {broken} with a counterexample")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""Lists everything that can happen next in a small world, and the limits and policies that are explored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from reconverge.clock import SECOND_NS
+from reconverge.limit import (
+    FIRST_HIT,
+    FIXED_WINDOW,
+    GCRA,
+    INTERVAL,
+    LEAKY_BUCKET,
+    SLIDING_LOG,
+    SLIDING_SLICES,
+    SLIDING_WINDOW,
+    TOKEN_BUCKET,
+    Limit,
+)
+from reconverge.limit.limit import CONCURRENCY, PACED
+from reconverge.policies import NODES, STRICT, Policy, choose
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
+from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SmallWorld
+
+LATE: Final = "late"
+
+
+class Event(NamedTuple):
+    """One thing that can happen."""
+
+    name: str
+    happen: Callable[[SmallWorld], object]
+    can: Callable[[SmallWorld], bool]
+    """Whether it would change anything in this world."""
+    fault: bool = False
+    """Whether it is a fault, or a rare change, of which an exploration allows a few."""
+    asking: bool = False
+    """Whether it belongs to requests that ask the hub."""
+
+    @property
+    def node(self) -> int | None:
+        """Returns the number of the node to which it happens, at the end of its name; None if there is none."""
+        what, _, number = self.name.rpartition(" ")
+        return int(number) if number.isdigit() and what != LATE else None
+
+
+def _always(_: SmallWorld) -> bool:
+    return True
+
+
+def _requests(i: int, limit: Limit) -> Iterator[Event]:
+    many = limit.capacity // limit.unit + 1
+    yield Event(f"hits {i}", lambda world: world.hits(i), _always)
+    yield Event(f"hits all {i}", lambda world: world.hits(i, many), _always)
+    if limit.cost_max >= DEAR:
+        yield Event(f"dear hit {i}", lambda world: world.hits(i, 1, DEAR), _always)
+    yield Event(f"settles {i}", lambda world: world.settles(i), _always)
+    if limit.algorithm in PACED:
+        return
+
+    def some(world: SmallWorld) -> bool:
+        return bool(world.nodes[i].asked)
+
+    def few(world: SmallWorld) -> bool:
+        return len(world.nodes[i].asked) <= many
+
+    yield Event(f"asks {i}", lambda world: world.asks(i, 1), few, asking=True)
+    yield Event(f"asks all {i}", lambda world: world.asks(i, many), lambda world: not some(world), asking=True)
+    yield Event(f"turns {i}", lambda world: world.stops_asking(i), some, asking=True)
+    yield Event(f"cancels {i}", lambda world: world.cancels_asks(i), some, asking=True)
+
+
+def _messages(i: int) -> Iterator[Event]:
+    def idle(world: SmallWorld) -> bool:
+        return world.nodes[i].flight is None and world.may_speak(i)
+
+    def sent(world: SmallWorld) -> bool:
+        flight = world.nodes[i].flight
+        return flight is not None and flight.answer is None and world.may_speak(i)
+
+    def answered(world: SmallWorld) -> bool:
+        flight = world.nodes[i].flight
+        return flight is not None and flight.answer is not None
+
+    yield Event(f"exchanges {i}", lambda world: world.exchanges(i), idle)
+    yield Event(f"sends {i}", lambda world: world.sends(i), idle)
+    yield Event(f"arrives {i}", lambda world: world.arrives(i), sent)
+    yield Event(f"hears {i}", lambda world: world.hears(i), answered)
+    yield Event(
+        f"gives up {i}", lambda world: world.gives_up(i), lambda world: world.nodes[i].flight is not None, fault=True
+    )
+
+
+def _nodes(i: int, policy: Policy) -> Iterator[Event]:
+    """Yields what happens to whole nodes, their settings and the hub, and what takes long."""
+
+    def lowered(world: SmallWorld) -> bool:
+        return world.table(i).limit != world.limit
+
+    def knows(world: SmallWorld) -> bool:
+        return world.table(i).cells.get(KEY) is not None
+
+    yield Event(f"rests {i}", lambda world: world.rests(0.5, i), _always)
+    yield Event(f"rests long {i}", lambda world: world.rests(2.1, i), _always)
+    yield Event(f"leaves {i}", lambda world: world.leaves(i), lambda world: world.may_speak(i), fault=True)
+    yield Event(f"dies {i}", lambda world: world.dies(i), _always, fault=True)
+    yield Event(f"is restored {i}", lambda world: world.is_restored(i), _always, fault=True)
+    yield Event(f"lowers {i}", lambda world: world.lowers(i), lambda world: not lowered(world), fault=True)
+    yield Event(f"raises {i}", lambda world: world.raises(i), lowered)
+    yield Event(f"loses data {i}", lambda world: world.hub_loses_data(i), _always, fault=True)
+    yield Event(f"evicts {i}", lambda world: world.evicts(i), knows, fault=True)
+    if policy.max_overshoot > 0:
+        yield Event(
+            f"tightens {i}",
+            lambda world: world.changes_policy(i, STRICT),
+            lambda world: world.table(i).policy is not STRICT,
+            fault=True,
+        )
+        yield Event(
+            f"loosens {i}",
+            lambda world: world.changes_policy(i, world.policy),
+            lambda world: world.table(i).policy is STRICT,
+        )
+
+
+def _late(place: int) -> Event:
+    return Event(
+        f"{LATE} {place}",
+        lambda world: world.late_one_arrives(place),
+        lambda world: place < len(world.late),
+        fault=True,
+    )
+
+
+def _times(limit: Limit) -> Iterator[Event]:
+    yield Event("interval", lambda world: world.passes(INTERVAL_NS), _always)
+    yield Event("silence", lambda world: world.passes(SECOND_NS), _always)
+    yield Event("lease", lambda world: world.passes(LEASE_NS + 1), _always, fault=True)
+    if limit.algorithm != CONCURRENCY:
+        yield Event("edge", SmallWorld.comes_to_the_edge, _always)
+        yield Event("after the edge", lambda world: world.passes(2), _always)
+
+
+def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
+    """Returns all events, each step of a message by itself."""
+    return [
+        *(event for i in range(nodes) for event in _requests(i, limit)),
+        *(event for i in range(nodes) for event in _messages(i)),
+        *_times(limit),
+        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        *(_late(place) for place in range(LATE_MAX)),
+    ]
+
+
+def _whole_exchanges(i: int, limit: Limit) -> Iterator[Event]:
+    many = limit.capacity // limit.unit + 1
+
+    def then_waits(happen: Callable[[SmallWorld], object]) -> Callable[[SmallWorld], None]:
+        def happens(world: SmallWorld) -> None:
+            happen(world)
+            world.passes(INTERVAL_NS)
+
+        return happens
+
+    def can(world: SmallWorld) -> bool:
+        return world.may_speak(i)
+
+    def hits(world: SmallWorld) -> None:
+        world.hits(i, many)
+        world.exchanges(i)
+
+    yield Event(f"hits {i}", lambda world: world.hits(i), _always)
+    yield Event(f"hits all and exchanges {i}", then_waits(hits), can)
+    yield Event(f"exchanges {i}", then_waits(lambda world: world.exchanges(i)), can)
+    yield Event(f"loses request {i}", lambda world: world.loses_request(i), can, fault=True)
+    yield Event(f"loses answer {i}", lambda world: world.loses_answer(i), can, fault=True)
+    if limit.algorithm in PACED:
+        return
+    yield Event(f"asks for two {i}", then_waits(lambda world: world.asks_at_once(i, 2)), can, asking=True)
+    yield Event(f"asks for all {i}", then_waits(lambda world: world.asks_at_once(i, many)), can, asking=True)
+
+
+def coarse_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
+    """Returns fewer events that go further: whole exchanges, after each of which an interval passes."""
+    return [
+        *(event for i in range(nodes) for event in _whole_exchanges(i, limit)),
+        *(event for event in _times(limit) if event.name not in ("interval", "silence")),
+        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        _late(0),
+    ]
+
+
+KINDS: Final = (
+    "fixed",
+    "first hit",
+    "sliding",
+    "slices",
+    "log",
+    "tokens",
+    "burst",
+    "initial",
+    "interval",
+    "gcra",
+    "leaky",
+    "slots",
+)
+"""The kinds of limits that are explored: each algorithm, and each variant that the merge rule treats apart."""
+
+
+def limit_of(kind: str, quota: int, window_s: float) -> Limit:
+    """Returns a limit of one of KINDS."""
+    of_kind: dict[str, Callable[[], Limit]] = {
+        "fixed": lambda: Limit(quota, window_s, algorithm=FIXED_WINDOW),
+        "first hit": lambda: Limit(quota, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT),
+        "sliding": lambda: Limit(quota, window_s, algorithm=SLIDING_WINDOW),
+        "slices": lambda: Limit(quota, window_s, algorithm=SLIDING_SLICES, slices=3),
+        "log": lambda: Limit(quota, window_s, algorithm=SLIDING_LOG),
+        "tokens": lambda: Limit(quota, window_s, algorithm=TOKEN_BUCKET),
+        "burst": lambda: Limit(max(1, quota // 2), window_s, algorithm=TOKEN_BUCKET, burst=quota),
+        "initial": lambda: Limit(quota, window_s, algorithm=TOKEN_BUCKET, initial=quota // 2),
+        "interval": lambda: Limit(quota, window_s, algorithm=TOKEN_BUCKET, refill=INTERVAL),
+        "gcra": lambda: Limit(quota, window_s, algorithm=GCRA),
+        "leaky": lambda: Limit(quota, window_s, algorithm=LEAKY_BUCKET),
+        "slots": lambda: Limit(quota, algorithm=CONCURRENCY, lease=window_s),
+    }
+    return of_kind[kind]()
+
+
+POLICIES: Final = {
+    "strict": STRICT,
+    "strict at nodes": replace(STRICT, scarce=NODES),
+    "balanced": choose(max_overshoot=0.5, cold_allowance=0.0),
+    "balanced at nodes": choose(max_overshoot=0.5, cold_allowance=0.0, scarce=NODES),
+}
+"""The policies that are explored: all that have a bound, and each place where scarce requests are kept."""
+
+
+FINE: Final = "fine"
+COARSE: Final = "coarse"
+GRAINS: Final = (FINE, COARSE)
+"""Whether each step of a message is an event, or a whole exchange."""
+
+
+class Exploration(NamedTuple):
+    """A limit, a policy, whether requests ask the hub, and how fine its events are."""
+
+    kind: str
+    quota: int
+    policy: str
+    asking: bool
+    grain: str = FINE
+    nodes: int = 2
+    window_s: float = 2.0
+
+    def limit(self) -> Limit:
+        """Returns the limit."""
+        return limit_of(self.kind, self.quota, self.window_s)
+
+    def events(self) -> list[Event]:
+        """Returns the events that can happen."""
+        list_all = fine_events if self.grain == FINE else coarse_events
+        found = list_all(self.limit(), POLICIES[self.policy], self.nodes)
+        return [event for event in found if self.asking or not event.asking]
+
+    def world(self, start_ns: int = 0) -> SmallWorld:
+        """Returns the world before anything has happened."""
+        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns)
+
+    def __str__(self) -> str:
+        asking = "asking" if self.asking else "not asking"
+        return f"{self.kind} of {self.quota}, {self.policy}, {asking}, {self.grain}, {self.nodes} nodes"
+
+
+def happen(world: SmallWorld, event: Event) -> None:
+    """Lets an event happen, and looks."""
+    event.happen(world)
+    world.look()
+
+
+def named(events: list[Event]) -> dict[str, Event]:
+    """Returns the events by name."""
+    return {event.name: event for event in events}

@@ -1,0 +1,65 @@
+"""Cuts a counterexample down to the events without which nothing is broken, and prints it as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconverge.simulation.explore.canonical import EPOCH_NS
+from reconverge.simulation.explore.events import Exploration, happen
+from reconverge.simulation.explore.recovery import unrecovered
+from reconverge.simulation.explore.rewind import Snapshot
+from reconverge.simulation.explore.search import Counterexample
+from reconverge.simulation.explore.world import SmallWorld
+
+
+def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], asking: int | None = None) -> list[str]:
+    """Lets events happen in a fresh world, those that can. Returns what is broken, at once or in the end.
+
+    In the end a node `asking` asks for all; without one nothing more happens.
+    """
+    events = {event.name: event for event in case.events()}
+    for name in names:
+        if events[name].can(world):
+            happen(world, events[name])
+        if world.problems:
+            return world.problems
+    if asking is not None:
+        problem = unrecovered(world, asking)
+        return world.problems + [problem] * bool(problem)
+    return []
+
+
+def replay(case: Exploration, *names: str, asking: int | None = None) -> list[str]:
+    """Returns what is broken after these events of a case, and when all faults have ended if a node is `asking`."""
+    return problems_of(case.world(EPOCH_NS), case, names, asking)
+
+
+def cut_down(found: Counterexample) -> Counterexample:
+    """Leaves out one event after the other, as long as something is still broken in the end."""
+    world = found.case.world(EPOCH_NS)
+    begin = Snapshot(world)
+    names = list(found.names)
+    place = 0
+    while place < len(names):
+        begin.restore()
+        fewer = names[:place] + names[place + 1 :]
+        if problems_of(world, found.case, fewer, found.asking):
+            names, place = fewer, 0
+        else:
+            place += 1
+    begin.restore()
+    problems = problems_of(world, found.case, names, found.asking)
+    return Counterexample(found.case, tuple(names), list(problems), found.asking)
+
+
+def program_of(found: Counterexample) -> str:
+    """Returns a program that shows the counterexample."""
+    case = found.case
+    events = "".join(f"    {name!r},\n" for name in found.names)
+    asking = "" if found.asking is None else f"    asking={found.asking},\n"
+    return (
+        "from reconverge.simulation.explore.events import Case\n"
+        "from reconverge.simulation.explore.minimal import replay\n\n"
+        f"print(replay(\n    {case!r},\n{events}{asking}))\n"
+        f"# {'; '.join(found.problems)}\n"
+    )

@@ -1,0 +1,168 @@
+"""One node of a small world: the real kernel and the real syncer, without a loop, a network or threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange.syncer import SILENCE_NS, Syncer
+from reconverge.hub.merge_rule import MergeRule
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import Cell, Kernel, Table, gate_of
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+
+START_S: Final = 1_750_000_000.0
+INTERVAL_NS: Final = SECOND_NS // 10
+LEASE_NS: Final = 3 * SECOND_NS
+"""Much shorter than any real lease, so that it ends within a window or two."""
+MARK: Final = "~"
+"""The first character of each name of a node, and of nothing else."""
+
+
+class Numbers:
+    """Gives out each number once; a rewound world gives out the same numbers again."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def next(self) -> int:
+        """Returns the next number."""
+        self.given += 1
+        return self.given
+
+
+NUMBERS: Final = Numbers()
+"""The numbers of all nodes of this process, but for those of worlds with numbers of their own."""
+
+
+class NoJitter(Random):
+    """Draws the middle always, so that exchanges are not spread."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+@dataclass
+class InFlight:
+    """A batch on its way, and the answer once the hub has merged it."""
+
+    batch: Batch
+    sent_ns: int
+    answer: Answer | None = None
+
+
+class SmallNode:
+    """One node: the real kernel and the real syncer. The caller decides when it sends a batch, and what arrives."""
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        *,
+        shards: int = 1,
+        keys_max: int = 1000,
+        interval_ns: int = INTERVAL_NS,
+        numbers: Numbers = NUMBERS,
+    ) -> None:
+        self.clock = clock
+        self.number = numbers.next()
+        self.name = f"{MARK}{self.number}"
+        self._names = Numbers()
+        self.charged = 0
+        """The cost that this node has admitted in its life."""
+        self.refunded = 0
+        self.asked: list[tuple[str, int, list[Cell]]] = []
+        """Requests that wait for the hub's answer: the key, the cost, and the cells in which they wait."""
+        self.kernel = Kernel(
+            clock,
+            namespace="test",
+            interval_ns=interval_ns,
+            interval_min_ns=interval_ns // 10,
+            keys_max=keys_max,
+            key_bytes_max=256,
+            shards=shards,
+            lease_ns=LEASE_NS,
+        )
+        self.syncers = [
+            Syncer(self.kernel, shard=shard, random=NoJitter(), new_name=self._new_name, now_ns=clock.monotonic_ns())
+            for shard in range(shards)
+        ]
+        self.syncer = self.syncers[0]
+        self.flight: InFlight | None = None
+
+    def _new_name(self) -> str:
+        return f"{self.name}-{self._names.next()}"
+
+    def limit(self, limit: Limit, policy: Policy, name: str = "limit") -> Table:
+        return self.kernel.declare(name, limit, policy)
+
+    def asks(self, table: Table, key: str, cost: int) -> None:
+        """Makes a request wait for the hub's answer."""
+        cells: list[Cell] = []
+        table.asks = True
+        gate_of(table).queue_up(key, table.costs_of(cost), cells)
+        self.asked.append((key, cost, cells))
+
+    def stops_asking(self, table: Table) -> Iterator[tuple[str, int]]:
+        """Ends the waiting of all requests. Yields the key and the cost of each that is admitted by now."""
+        gate, asked, self.asked = gate_of(table), self.asked, []
+        for key, cost, cells in asked:
+            costs = table.costs_of(cost)
+            if gate.try_turn(key, costs, again=True).decision is not None:
+                yield key, cost
+            gate.step_out(cells, costs)
+
+    def cancels_asks(self, table: Table) -> None:
+        """Ends the waiting of all requests; none of them is admitted."""
+        asked, self.asked = self.asked, []
+        for _, cost, cells in asked:
+            gate_of(table).step_out(cells, table.costs_of(cost))
+
+    def sends(self) -> Batch | None:
+        """Puts a batch on its way and returns it; None if one is on its way, or there is nothing to report."""
+        if self.flight is not None:
+            return None
+        now_ns = self.clock.monotonic_ns()
+        batch = self.syncer.take(now_ns)
+        if batch is not None:
+            self.flight = InFlight(batch, now_ns)
+        return batch
+
+    def reaches(self, hub: MergeRule) -> None:
+        """Delivers the batch on its way to the hub, which merges it and answers."""
+        if self.flight is not None and self.flight.answer is None:
+            self.flight.answer = hub.merge(self.flight.batch)
+
+    def hears(self) -> None:
+        """Delivers the hub's answer to this node, if the hub has answered."""
+        flight = self.flight
+        if flight is not None and flight.answer is not None:
+            self.flight = None
+            self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
+
+    def gives_up(self) -> Batch | None:
+        """Gives up waiting for the answer to the batch on its way, and returns that batch, which may still arrive."""
+        if self.flight is None:
+            return None
+        flight, self.flight = self.flight, None
+        self.syncer.failed("timeout", now_ns=self.clock.monotonic_ns())
+        return flight.batch
+
+    def exchanges_with(self, hub: MergeRule, rounds: int = 1) -> None:
+        """Exchanges so many times, without a moment passing."""
+        for _ in range(rounds):
+            self.sends()
+            self.reaches(hub)
+            self.hears()
+
+    def reports_everything_to(self, hub: MergeRule) -> None:
+        """Exchanges as time passes until all is reported, and for long enough to notice a loss of the hub's data."""
+        for done in range(50):
+            self.exchanges_with(hub)
+            self.clock.advance_ns(max(INTERVAL_NS, SILENCE_NS))
+            if done > 3 and not any(table.tallies[0].changed for table in self.kernel.tables.values()):
+                return
+        raise AssertionError("this node still has something to report after 50 exchanges")

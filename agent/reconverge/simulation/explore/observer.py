@@ -1,0 +1,307 @@
+"""Counts what all nodes of a small world have admitted, with full knowledge, by code that the nodes do not use."""
+
+# Theory of operation.
+#
+# Each request that a node admits is entered at once, in the window or slice in which its node put it, and at its
+# moment. So the books are right by the rule that the nodes have to keep, and know of no message. Entries that can count
+# no more are dropped, so that two worlds with the same books are the same world whenever they came to be.
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from reconverge.clock import MICROSECOND_NS, ManualClock
+from reconverge.hub.merge_rule import MergeRule
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.kernel import Cell, Table, lease_left_ns
+from reconverge.kernel.cell import floats, keeps_no_allowance
+from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.limit.limit import CONCURRENCY, PACED
+from reconverge.simulation.explore.node import SmallNode
+from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
+from reconverge.simulation.truth import at_once
+
+WINDOWS_KEPT = 4
+"""For so many windows after its own an entry is kept."""
+
+
+class TrueUse:
+    """The admissions of all nodes of one key."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._by_epoch: defaultdict[int, int] = defaultdict(int)
+        self._by_slice: defaultdict[int, int] = defaultdict(int)
+        self._log: list[tuple[int, int]] = []
+        """Each charge since a window ago, with its moment."""
+        self._fill = 0.0
+        self._filled_ns = 0
+        self.charged = 0
+        """The cost of all requests that were ever admitted."""
+        self.refunded = 0
+
+    def admitted(self, cost: int, epoch: int, slice_number: int) -> None:
+        """Enters a request that was admitted now, into that window and slice."""
+        self._enter(cost, epoch, slice_number)
+        self._fill += cost
+        self.charged += cost
+
+    def gave_back(self, cost: int, epoch: int, slice_number: int) -> None:
+        """Enters that a request which was admitted just now is cheaper than it was charged, by `cost`."""
+        self._enter(-cost, epoch, slice_number)
+        self._fill = max(0.0, self._fill - cost)
+        self.refunded += cost
+
+    def _enter(self, cost: int, epoch: int, slice_number: int) -> None:
+        self._drain()
+        for books, number, kept in (
+            (self._by_epoch, epoch, WINDOWS_KEPT),
+            (self._by_slice, slice_number, WINDOWS_KEPT * (self.limit.slices or 1)),
+        ):
+            books[number] += cost
+            for old in [old for old in books if old < number - kept]:
+                del books[old]
+        now_ns = self._clock.monotonic_ns()
+        since_ns = now_ns - self.limit.window_ns
+        self._log = [*((at_ns, each) for at_ns, each in self._log if at_ns > since_ns), (now_ns, cost)]
+
+    def counts_at(self, epoch: int) -> bool:
+        """Whether the hub's answer about this window can be compared with `excess`, which is of this very moment.
+
+        Charges with dates are judged by the worst of several windows, and other windows while they last. Allowances of
+        a paced limit are parts of its rate.
+        """
+        if self.limit.algorithm in PACED or self.limit.counts_as in (SLIDING_LOG, SLIDING_SLICES):
+            return False
+        return self.limit.bucket or epoch == self._clock.wall_ns() // self.limit.window_ns
+
+    def excess(self) -> float:
+        """Returns by how much the limit is exceeded at this moment; negative when it is not."""
+        now_ns = self._clock.wall_ns()
+        epoch, passed_ns = divmod(now_ns, self.limit.window_ns)
+        if self.limit.bucket:
+            self._drain()
+            return self._fill - at_once(self.limit)
+        if self.limit.counts_as == SLIDING_LOG:
+            since_ns = self._clock.monotonic_ns() - self.limit.window_ns
+            return sum(cost for at_ns, cost in self._log if at_ns > since_ns) - self.limit.capacity
+        if self.limit.counts_as == SLIDING_SLICES:
+            return self._worst_slices(now_ns) - self.limit.capacity
+        used = self._by_epoch.get
+        if self.limit.counts_as == FIXED_WINDOW:
+            return max(used(epoch, 0), used(epoch + 1, 0)) - self.limit.capacity
+        left = 1 - passed_ns / self.limit.window_ns
+        return used(epoch, 0) + used(epoch - 1, 0) * left - self.limit.capacity
+
+    def _worst_slices(self, now_ns: int) -> int:
+        """Returns the most cost that slices hold which make up a window, by now."""
+        slices = self.limit.slices or 1
+        present = now_ns * slices // self.limit.window_ns
+        return max(
+            sum(cost for number, cost in self._by_slice.items() if last - slices < number <= last)
+            for last in [*self._by_slice, present]
+        )
+
+    def _drain(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        drained = self.limit.quota * (now_ns - self._filled_ns) / self.limit.window_ns
+        self._fill = max(0.0, self._fill - drained)
+        self._filled_ns = now_ns
+
+
+class BucketTruth(TrueUse):
+    """A bucket that begins as the limit says, when it is first asked about, and refills as the limit says."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        super().__init__(limit, clock)
+        self._marked_ns = -1
+        self._begun = False
+
+    def asked(self) -> None:
+        """Enters that a request has come, admitted or not: from now on the bucket exists."""
+        if self._marked_ns < 0:
+            self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
+
+    def begins(self, withheld: int) -> None:
+        """Enters that the hub hears of the key for the first time, by a limit that may have been edited meanwhile."""
+        if not self._begun:
+            self._begun = True
+            self.asked()
+            self._drain()
+            self._fill = max(0.0, self._fill - max(0, self.limit.withheld - withheld))
+
+    def _drain(self) -> None:
+        if self._marked_ns < 0:
+            return
+        now_ns, window_ns = self._clock.wall_ns(), self.limit.window_ns
+        if self.limit.refill == INTERVAL:
+            drained = float(self.limit.quota * (now_ns // window_ns - self._marked_ns // window_ns))
+        else:
+            drained = self.limit.quota * (now_ns - self._marked_ns) / window_ns
+        self._fill = max(0.0, self._fill - drained)
+        self._marked_ns = now_ns
+
+
+class FirstHitTruth(TrueUse):
+    """The fleet's windows begin with a hit: they are those in the hub's answers, and those that it never knew."""
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        super().__init__(limit, clock)
+        self.by_window: defaultdict[OpenedWindow, int] = defaultdict(int)
+        self._of_hub: set[int] = set()
+        self._of_this: set[int] = set()
+        """Those of the hub's present data, each of which is a window of its own."""
+        self._generation = ""
+
+    def heard(self, epoch: int, generation: str) -> None:
+        """Enters a window that the hub has named in an answer."""
+        if generation != self._generation:
+            self._generation, self._of_this = generation, set()
+        if epoch >= 0:
+            assert all(abs(epoch - other) * MICROSECOND_NS >= self.limit.window_ns for other in self._of_this - {epoch})
+            self._of_hub.add(epoch)
+            self._of_this.add(epoch)
+            self._drop_old()
+
+    def _drop_old(self) -> None:
+        since_us = (self._clock.wall_ns() - 2 * WINDOWS_KEPT * self.limit.window_ns) // MICROSECOND_NS
+        for opened in [opened for opened in self.by_window if opened.began_us < since_us]:
+            del self.by_window[opened]
+        self._of_hub = {epoch for epoch in self._of_hub if epoch >= since_us}
+        self._of_this = {epoch for epoch in self._of_this if epoch >= since_us}
+
+    def admitted_by(self, node: int, cost: int, epoch: int) -> None:
+        """Enters a request that a node was charged for in the window that it was in."""
+        self.by_window[OpenedWindow(node, epoch)] += cost
+        self.charged += cost
+
+    def gave_back_by(self, node: int, cost: int, epoch: int) -> None:
+        """Enters that a request of a node is cheaper than it was charged, by `cost`."""
+        self.by_window[OpenedWindow(node, epoch)] -= cost
+        self.refunded += cost
+
+    def excess(self) -> float:
+        """Returns the excess in the worst of all windows."""
+        totals: defaultdict[int, int] = defaultdict(int)
+        places = fleet_windows(self.by_window, self.limit.window_ns // MICROSECOND_NS, of_hub=self._of_hub)
+        for opened, cost in self.by_window.items():
+            totals[places[opened]] += cost
+        return max(totals.values(), default=0) - self.limit.capacity
+
+
+@dataclass(eq=False)
+class Held:
+    """Slots in use, until their work ends."""
+
+    node: SmallNode
+    key: str
+    slots: int
+    cell: Cell | None
+    cost: int
+    apart: bool = False
+    """Whether the lease of its node has ended since the work began, so that the hub may have given its slots away."""
+
+
+class SlotTruth(TrueUse):
+    """The work in progress, but for that which counts apart."""
+
+    held: list[Held]
+
+    def __init__(self, limit: Limit, clock: ManualClock) -> None:
+        super().__init__(limit, clock)
+        self.held = []
+
+    def begins(self, node: SmallNode, key: str, cost: int) -> None:
+        """Enters work that a node has just begun."""
+        self.held.append(Held(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
+        self.charged += cost
+
+    def ends(self, node: SmallNode, table: Table) -> None:
+        """Ends the oldest work of a node, if it has any."""
+        for one in [one for one in self.held if one.node is node][:1]:
+            table.release(one)
+            self.held.remove(one)
+
+    def vanishes(self, node: SmallNode) -> None:
+        """Enters that a process has ended, and with it all its work."""
+        self.held = [one for one in self.held if one.node is not node]
+
+    def counts_at(self, epoch: int) -> bool:  # noqa: ARG002
+        """Returns True: slots have one window."""
+        return True
+
+    def excess(self) -> float:
+        now_ns = self._clock.monotonic_ns()
+        for one in self.held:
+            one.apart = one.apart or (one.cell is not None and lease_left_ns(one.cell, now_ns) <= 0)
+        return sum(one.slots for one in self.held if not one.apart) - self.limit.capacity
+
+
+def truth_of(limit: Limit, clock: ManualClock) -> TrueUse:
+    """Returns empty books about one key of a limit whose windows go by the clock, by the first hit, or not at all."""
+    if limit.algorithm == CONCURRENCY:
+        return SlotTruth(limit, clock)
+    if limit.align == FIRST_HIT:
+        return FirstHitTruth(limit, clock)
+    return BucketTruth(limit, clock) if limit.algorithm in FILLED else TrueUse(limit, clock)
+
+
+class WatchedHub:
+    """A merge rule whose every answer is compared with the books of its keys."""
+
+    def __init__(self, rule: MergeRule, truth: Mapping[str, TrueUse]) -> None:
+        self.rule = rule
+        self._truth = truth
+        self._knows_all = True
+        self.too_free = -inf
+        """The most by which an answer has called more free than one central limiter would still admit."""
+
+    def lose_data(self) -> None:
+        """Has the hub forget everything; from here on it may not know what was used, and is not compared."""
+        self.rule.lose_data()
+        self._knows_all = False
+
+    def merge(self, batch: Batch) -> Answer:
+        """Merges the batch, and compares the answer with the books."""
+        for report in batch.cells:
+            truth = self._truth.get(report.key)
+            if isinstance(truth, BucketTruth):
+                truth.begins(batch.limits[report.limit].withheld)
+        answer = self.rule.merge(batch)
+        for report, cell in zip(batch.cells, answer.cells, strict=False):
+            truth = self._truth.get(report.key)
+            if isinstance(truth, FirstHitTruth):
+                truth.heard(cell.epoch, answer.generation)
+            elif truth is not None and self._knows_all and truth.counts_at(cell.epoch):
+                self.too_free = max(self.too_free, cell.free + truth.excess())
+        return answer
+
+    def sums(self) -> dict[str, Totals]:
+        return self.rule.sums()
+
+
+def usable(cell: Cell, window: int) -> int:
+    """Returns how far a node may go in a window by itself, in the cell's units.
+
+    A node that has yet to open the window will start it with its base; one that has left it cannot use it any more.
+    """
+    if floats(cell):
+        # Beside what it has in use, as that fades.
+        return max(0, cell.allowance - cell.used) if cell.epoch == window else 0
+    if keeps_no_allowance(cell) and cell.table.meter.bucket:
+        used = cell.charged + cell.used - cell.counted - cell.confirmed[1]
+        return max(0, cell.allowance - used)  # the rest of a grant; the level is at the hub
+    if not cell.table.meter.aligned or cell.epoch == window:
+        return cell.allowance
+    if cell.table.limit.align != FIRST_HIT or window < 0:
+        return cell.base if cell.epoch < window else 0
+    window_us = cell.table.window_ns // MICROSECOND_NS
+    if cell.epoch >= 0:
+        overlaps = abs(cell.epoch - window) < window_us
+        return cell.allowance if overlaps else cell.base if cell.epoch < window else 0
+    left = (cell.before_ns + cell.shard.offset_ns) // MICROSECOND_NS > window - window_us
+    return 0 if left else cell.base
