@@ -1,0 +1,402 @@
+"""What can happen at the hub: it merges reports and grants, gives up on names, opens windows, and loses its data."""
+
+# Theory of operation.
+#
+# A merge is one action for a batch that is under way and for one that comes late: `_hears` replaces the entry, `_grants`
+# raises it and answers. The sums over the others are those of the proof; the ledger's own sums may be larger (debts,
+# allowances that no answer has brought yet), so a grant sees any amount that is no smaller.
+#
+# What changes for all names at once (time, the hub's window, a loss of data and the end of the wait after it) is an
+# action of its own, though the code does it in the course of a merge. The sums over the others change with it as the
+# name that is looked at does.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from reconverge.simulation.model.at_node import live
+from reconverge.simulation.model.guards import Action, Assumption, Guard, Law, Meter, Move
+from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene
+from reconverge.simulation.model.terms import (
+    FALSE,
+    NOTHING,
+    TRUE,
+    Amount,
+    Fact,
+    choose,
+    decide,
+    equal,
+    every,
+    implies,
+    larger,
+    smaller,
+)
+
+
+def _before(scene: Scene) -> Fact:
+    return scene.hub.window < scene.frame.looked
+
+
+def _open(scene: Scene) -> Fact:
+    return equal(scene.hub.window, scene.frame.looked)
+
+
+def by_hubs_clock(scene: Scene, law: Law) -> Fact:
+    """Returns whether the cell has come to the window that the hub's clock is in."""
+    if law.meter is not Meter.WINDOW:
+        return TRUE
+    over = scene.hub.now > scene.frame.opens + scene.frame.length
+    return law.given(Guard.HUBS_CLOCK, ~over | (scene.hub.window > scene.frame.looked))
+
+
+def _heard(scene: Scene, report: Report, law: Law) -> Entry:
+    """Returns the entry with the report in it, before anything is granted."""
+    entry = scene.entry
+    mine = equal(report.window, scene.hub.window)
+
+    def lowered(to: Amount, before: Amount) -> Amount:
+        return law.by(Guard.NONE_RISES_BY_REPORT, smaller(to, before), to)
+
+    own = law.given(Guard.LOWER_OWN_WINDOW, mine)
+    known = choose(own, lowered(report.allowance, entry.allowance), entry.allowance)
+    welcome = choose(mine, report.allowance, law.by(Guard.WELCOME_BASE, report.base, report.allowance))
+
+    def believed(amount: Amount) -> Amount:
+        return law.by(Guard.WELCOME_BELIEVES, amount, 0)
+
+    allowance = choose(entry.known, known, believed(welcome))
+    base = choose(entry.known, lowered(report.base, entry.base), believed(report.base))
+    overdraft = choose(entry.known, lowered(report.overdraft, entry.overdraft), believed(report.overdraft))
+    debt = law.by(Guard.DEBTS_COUNT, larger(report.used - allowance, 0), 0)
+    part, extra = _counted(scene, report, (allowance, base, overdraft), law)
+    return entry._replace(
+        known=TRUE,
+        seen=scene.hub.now,
+        allowance=allowance,
+        base=base,
+        overdraft=overdraft,
+        debt=choose(mine, debt, entry.debt),
+        part=part,
+        extra=extra,
+    )
+
+
+def _counted(
+    scene: Scene, report: Report, heard: tuple[Amount, Amount, Amount], law: Law
+) -> tuple[Amount, Amount]:
+    """Returns what the ledger counts of the name after the report, at the least."""
+    entry, (allowance, base, overdraft) = scene.entry, heard
+    extra = smaller(overdraft, entry.extra)
+    of_use = smaller(report.used, entry.part + entry.extra) - extra
+    in_debt = equal(report.window, scene.frame.looked) & (report.final if not law.strict else TRUE)
+    part = smaller(allowance, entry.part)
+    if law.keeps(Guard.DEBTS_COUNT):
+        part = choose(in_debt, larger(part, of_use), part)
+    part = choose(_before(scene), smaller(base, entry.part), choose(_open(scene), part, entry.part))
+    return part, choose(scene.hub.window <= scene.frame.looked, extra, entry.extra)
+
+
+class _Grant(NamedTuple):
+    needs: Fact
+    entry: Entry
+    answer: Answer
+
+
+def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) -> _Grant:
+    """Raises the entry, and answers. The entry is that of `_heard`."""
+    hub, others = scene.hub, scene.others
+    mine = equal(report.window, hub.window)
+    may = law.given(Guard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
+    sums = law.any(f"sums {named}", lambda after: after.others.parts)
+    allowances = law.any(f"allowances {named}", lambda after: after.others.parts)
+    allowance = law.any(f"granted {named}", lambda after: after.entry.allowance)
+    base = law.any(f"granted base {named}", lambda after: after.entry.base)
+    overdraft = law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft)
+    opened, before = _open(scene), _before(scene)
+    rises = every(
+        (
+            may,
+            law.given(Guard.ALLOWANCE_OWN_WINDOW, mine),
+            law.given(Guard.ALLOWANCES_WITHIN, implies(opened, allowance + sums <= hub.capacity)),
+        )
+    )
+    base_rises = every(
+        (
+            may,
+            law.given(Guard.BASE_OWN_WINDOW, mine),
+            law.given(Guard.BASES_WITHIN, implies(before, base + sums <= hub.capacity)),
+        )
+    )
+    excess = choose(opened, larger(allowance + allowances - hub.capacity, 0), 0)
+    room = hub.overdrafts - law.by(Guard.OVERDRAFTS_LESS_EXCESS, excess, 0)
+    overdraft_rises = may & law.given(Guard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
+    needs = every(
+        (
+            sums >= others.parts,
+            allowances >= others.parts,
+            equal(allowance, entry.allowance) | ((allowance > entry.allowance) & rises),
+            equal(base, entry.base) | ((base > entry.base) & base_rises),
+            equal(overdraft, entry.overdraft) | ((overdraft > entry.overdraft) & overdraft_rises),
+        )
+    )
+
+    def within(amount: Amount, total: Amount, most: Amount) -> Amount:
+        return law.by(Guard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
+
+    answered = tuple(
+        law.any(f"answered {what} {named}", lambda after, what=what: getattr(after.answer, what))  # type: ignore[misc]
+        for what in ("allowance", "base", "overdraft")
+    )
+    most = (
+        choose(opened, within(allowance, allowance + sums, hub.capacity), allowance),
+        choose(before, within(base, base + sums, hub.capacity), base),
+        within(overdraft, overdraft + others.extras, hub.overdrafts),
+    )
+    for amount, limit in zip(answered, most, strict=True):
+        needs &= (amount >= 0) & (amount <= choose(report.final, 0, limit))
+    raised = law.keeps(Guard.RAISE_BEFORE_ANSWER)
+    after = entry._replace(
+        allowance=allowance if raised else entry.allowance,
+        base=base if raised else entry.base,
+        overdraft=overdraft if raised else entry.overdraft,
+        part=choose(
+            before, larger(entry.part, answered[1]), choose(opened, larger(entry.part, answered[0]), entry.part)
+        ),
+        extra=choose(hub.window <= scene.frame.looked, larger(entry.extra, answered[2]), entry.extra),
+    )
+    after = after._replace(debt=choose(mine, smaller(entry.debt, larger(report.used - allowance, 0)), entry.debt))
+    return _Grant(needs, after, Answer(TRUE, TRUE, hub.window, *answered))
+
+
+def _merged(scene: Scene, report: Report, law: Law, named: str) -> tuple[Move, Answer]:
+    """Returns the merge of a report, and the answer to it."""
+    hub, entry = scene.hub, scene.entry
+    needs = every(
+        (
+            report.there,
+            law.given(Guard.GONE_STAYS_GONE, ~entry.gone),
+            law.given(Guard.FOLLOW_AHEAD, hub.window >= report.window),
+            by_hubs_clock(scene, law),
+        )
+    )
+    grant = _grants(scene, _heard(scene, report, law), report, law, named)
+    after = grant.entry._replace(gone=report.leaves)
+    if not law.strict:
+        # Where overdrafts are granted, the use of a node that leaves must count among the allowances.
+        folded = larger(after.allowance, report.used) if law.keeps(Guard.LEAVERS_FOLD) else after.allowance
+        after = after._replace(allowance=choose(report.final, folded, after.allowance))
+    folded_entry = after._replace(
+        allowance=choose(report.leaves, after.allowance + after.debt, after.allowance) if law.strict else after.allowance
+    )
+    others = scene.others
+    forgotten = report.final & ~report.leaves
+    node = scene.node._replace(spent=choose(forgotten, 0, scene.node.spent))
+    return (
+        Move(
+            needs & grant.needs,
+            scene._replace(
+                node=node,
+                entry=_forgotten(forgotten, folded_entry),
+                others=others._replace(
+                    parts=others.parts + choose(forgotten, folded_entry.part, 0),
+                    extras=others.extras + choose(forgotten, folded_entry.extra, 0),
+                ),
+            ),
+        ),
+        grant.answer,
+    )
+
+
+def _forgotten(fact: Fact, entry: Entry) -> Entry:
+    """Returns the entry; if `fact`, nothing is in it any more: what it counted has gone to the others."""
+
+    def kept(amount: Amount) -> Amount:
+        return choose(fact, 0, amount)
+
+    return Entry(
+        known=entry.known & ~fact,
+        gone=entry.gone,
+        seen=entry.seen,
+        allowance=kept(entry.allowance),
+        base=kept(entry.base),
+        overdraft=kept(entry.overdraft),
+        debt=kept(entry.debt),
+        part=kept(entry.part),
+        extra=kept(entry.extra),
+    )
+
+
+def merges(scene: Scene, law: Law) -> Move:
+    """The batch under way arrives, and is answered. A copy of it may arrive again."""
+    move, answer = _merged(scene, scene.flight, law, "in time")
+    copied = law.either("repeated", lambda after: after.late.there)
+    flight, late = scene.flight, scene.late
+    again = flight._replace(there=TRUE)
+    copy = late._replace(
+        there=decide(copied, again.there, late.there),
+        fresh=FALSE,
+        final=decide(copied, flight.final, late.final),
+        leaves=decide(copied, flight.leaves, late.leaves),
+        window=choose(copied, flight.window, late.window),
+        allowance=choose(copied, flight.allowance, late.allowance),
+        base=choose(copied, flight.base, late.base),
+        overdraft=choose(copied, flight.overdraft, late.overdraft),
+        used=choose(copied, flight.used, late.used),
+    )
+    after = move.after._replace(flight=flight._replace(there=FALSE), late=copy, answer=answer)
+    return Move(move.needs, after)
+
+
+def merges_late(scene: Scene, law: Law) -> Move:
+    """A batch that was given up, or was merged before, arrives. Its answer is ignored."""
+    move, _ = _merged(scene, scene.late, law, "late")
+    newest = law.given(Guard.SEQUENCE, scene.late.fresh)
+    return Move(move.needs & newest, move.after._replace(late=scene.late._replace(fresh=FALSE)))
+
+
+def gives_up_on(scene: Scene, law: Law) -> Move:
+    """The hub gives up on a name that it has not heard from for a lease."""
+    entry, node = scene.entry, scene.node
+    silent = law.given(Guard.HUB_WAITS_FOR_LEASE, scene.hub.now > entry.seen + scene.frame.lease)
+    needs = every((entry.known, ~entry.gone if law.meter is not Meter.SLOTS else TRUE, silent))
+    if law.meter is Meter.WINDOW:
+        needs &= law.assume(Assumption.NOT_AHEAD_WHEN_GONE, node.window <= scene.hub.window)
+    if law.meter is Meter.SLOTS:
+        after = entry._replace(gone=TRUE, allowance=NOTHING, debt=NOTHING, part=NOTHING, extra=NOTHING)
+        return Move(needs, scene._replace(entry=after))
+    held = law.by(Guard.ALLOWANCE_COUNTS_AS_USED, entry.allowance, 0)
+    held += law.by(Guard.OVERDRAFT_COUNTS_AS_USED, entry.overdraft, 0)
+    used = larger(held, entry.allowance + entry.debt if law.keeps(Guard.ALLOWANCE_COUNTS_AS_USED) else entry.debt)
+    opened, before = _open(scene), _before(scene)
+    after = entry._replace(
+        gone=TRUE,
+        allowance=choose(opened, used, 0),
+        base=NOTHING,
+        overdraft=NOTHING,
+        debt=NOTHING,
+        part=choose(before, 0, choose(opened, entry.part + entry.extra, entry.part)),
+        extra=choose(before | opened, 0, entry.extra),
+    )
+    return Move(needs, scene._replace(entry=after))
+
+
+def forgets_departed(scene: Scene, law: Law) -> Move:
+    """Dated use of a name that is gone does not count any more."""
+    entry = scene.entry
+    over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
+    needs = entry.gone & law.given(Guard.DATES_COUNT_A_WINDOW, over)
+    return Move(needs, scene._replace(entry=entry._replace(part=NOTHING, allowance=NOTHING)))
+
+
+def opens_window(scene: Scene, law: Law) -> Move:
+    """The hub opens a window, and counts the bases of all names as their allowances."""
+    hub, entry = scene.hub, scene.entry
+    window = law.any("window", lambda after: after.hub.window)
+    forward = law.given(Guard.NEVER_BACK, window > hub.window)
+    base = law.by(Guard.ROLL_TAKES_BASES, entry.base, 0)
+    allowance = choose(entry.known & ~entry.gone, base, NOTHING)
+    after = scene._replace(
+        hub=hub._replace(window=window), entry=entry._replace(allowance=allowance, debt=NOTHING)
+    )
+    return Move(forward, after)
+
+
+def loses_data(scene: Scene, law: Law) -> Move:
+    """The hub loses all that it knew."""
+    del law
+    hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
+    lost = Others(nothing, nothing, others.parts + others.lost_parts, others.extras + others.lost_extras)
+    after = scene._replace(
+        hub=hub._replace(waits=TRUE, lost=hub.now),
+        node=scene.node._replace(knows=FALSE),
+        entry=entry._replace(
+            known=FALSE, gone=FALSE, allowance=nothing, base=nothing, overdraft=nothing, debt=nothing
+        ),
+        flight=scene.flight._replace(there=scene.flight.there & ~entry.gone),
+        late=scene.late._replace(there=FALSE),
+        answer=scene.answer._replace(present=FALSE, there=scene.answer.there & ~entry.gone),
+        stray=scene.stray._replace(present=FALSE),
+        others=lost,
+    )
+    return Move(TRUE, after)
+
+
+def ends_wait(scene: Scene, law: Law) -> Move:
+    """The wait after a loss of data is over: what the hub has not heard of counts no longer."""
+    hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
+    matters = hub.window <= frame.looked
+    unheard = ~entry.known
+    nothing: Amount = NOTHING
+    until = hub.lost + law.by(Guard.WAIT_A_LEASE, frame.lease, 0)
+    if law.meter is not Meter.SLOTS:
+        until += law.by(Guard.WAIT_TWO_WINDOWS, frame.length + frame.length, 0)
+    needs = hub.waits & by_hubs_clock(scene, law)
+    if law.strict:
+        needs &= hub.now > until
+    else:
+        spoken = implies(unheard, ~live(scene) & implies(matters & counts(scene, law), equal(scene.node.spent, 0)))
+        needs &= law.assume(Assumption.ALL_HAVE_SPOKEN, spoken)
+    dropped = unheard & matters
+    after = scene._replace(
+        hub=hub._replace(waits=FALSE),
+        entry=entry._replace(part=choose(dropped, 0, entry.part), extra=choose(dropped, 0, entry.extra)),
+        flight=_unless_it_says(scene.flight, unheard),
+        late=_unless_it_says(scene.late, unheard),
+        answer=scene.answer._replace(there=scene.answer.there & (scene.answer.present if not law.strict else TRUE)),
+        others=others._replace(
+            lost_parts=choose(matters, nothing, others.lost_parts),
+            lost_extras=choose(matters, nothing, others.lost_extras),
+        ),
+    )
+    law.assume(Assumption.NO_BATCH_OUTLIVES_A_WAIT, TRUE)
+    law.assume(Assumption.NO_LATE_BATCH_AFTER_LOSS, TRUE)
+    return Move(needs, after)
+
+
+def _unless_it_says(report: Report, unheard: Fact) -> Report:
+    """Returns a report of a name that the hub has not heard of; it is lost if it reports any allowance."""
+    nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
+    return report._replace(there=report.there & (~unheard | nothing))
+
+
+def counts(scene: Scene, law: Law) -> Fact:
+    """Returns whether what the name has admitted still counts."""
+    if law.meter is Meter.WINDOW:
+        return TRUE
+    if law.meter is Meter.DATED:
+        return scene.hub.now < scene.node.last + scene.frame.length
+    return scene.hub.now < scene.node.until
+
+
+def changes_quota(scene: Scene, law: Law) -> Move:
+    """The hub learns that the smallest quota of all nodes has changed."""
+    hub = scene.hub
+    capacity = law.any("capacity", lambda after: after.hub.capacity)
+    after = hub._replace(capacity=capacity, most=larger(hub.most, capacity))
+    return Move(capacity >= 0, scene._replace(hub=after))
+
+
+def passes_time(scene: Scene, law: Law) -> Move:
+    """Time passes."""
+    now = law.any("now", lambda after: after.hub.now, whole=False)
+    return Move(now >= scene.hub.now, scene._replace(hub=scene.hub._replace(now=now)))
+
+
+def hub_actions(law: Law) -> Mapping[str, Action]:
+    """Returns what can happen at the hub, of limits of that class and under that policy."""
+    found: dict[str, Action] = {
+        "a batch is merged": merges,
+        "a late batch is merged": merges_late,
+        "the hub gives up on a name": gives_up_on,
+        "the hub loses its data": loses_data,
+        "the wait after a loss ends": ends_wait,
+        "time passes": passes_time,
+    }
+    if law.strict:
+        found["the hub learns of another quota"] = changes_quota
+    if law.meter is Meter.WINDOW:
+        found["the hub opens a window"] = opens_window
+    if law.meter is Meter.DATED:
+        found["the hub forgets what has departed"] = forgets_departed
+    return found

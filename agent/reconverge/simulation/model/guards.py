@@ -1,0 +1,156 @@
+"""The guards: each precondition that the code has for the sake of a bound, by name, and where the code holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import NamedTuple
+
+from reconverge.simulation.model.state import Scene
+from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Symbol
+from reconverge.simulation.model.terms import amount as as_amount
+
+
+class Place(NamedTuple):
+    """Where the code holds a guard."""
+
+    file: str
+    function: str
+    says: str
+
+
+_KERNEL = "agent/reconverge/kernel"
+_REPORTS = f"{_KERNEL}/reporting/cell_reports.py"
+_SYNCER = "agent/reconverge/exchange/syncer.py"
+_MERGE = "sync/reconverge_sync/merge"
+
+
+class Guard(Enum):
+    """What an action must not do without."""
+
+    # a node decides
+    WITHIN_ALLOWANCE = Place(f"{_KERNEL}/table/slow_path.py", "evaluate", "a charge fits below the allowance")
+    NODE_STOPS_AT_LEASE = Place(f"{_KERNEL}/cell.py", "usable_allowance", "after its lease an allowance is 0")
+    BEYOND_WHILE_FRESH = Place("agent/reconverge/policies.py", "balanced", "beyond the allowance only while fresh")
+    ONE_REQUEST_BEYOND = Place("agent/reconverge/policies.py", "balanced", "past both allowances by one request")
+    OPEN_FROM_BASE = Place(f"{_KERNEL}/algorithms/windows.py", "open_window", "a window begins with the base")
+    # a node reports
+    LOWER_BEFORE_REPORT = Place(_REPORTS, "report_cell", "allowances are lowered before they are reported")
+    ZERO_AFTER_LEASE = Place(_REPORTS, "report_cell", "after its lease a node reports no allowance")
+    OVERDRAFT_IN_USE_STAYS = Place(_REPORTS, "keep_overdraft_within", "an overdraft in use is not given back")
+    NO_NAME_AFTER_LEASE = Place(_SYNCER, "take", "after its lease a node takes another name")
+    NAMES_ONCE = Place(_SYNCER, "_lapse", "no name is used again")
+    # the hub hears
+    SEQUENCE = Place(f"{_MERGE}/rule.py", "merging", "a batch that is no newer changes nothing")
+    GONE_STAYS_GONE = Place(f"{_MERGE}/rule.py", "merging", "a name whose lease is over stays gone")
+    FOLLOW_AHEAD = Place(f"{_MERGE}/windows.py", "uniform_epoch", "a node that is ahead is followed")
+    NEVER_BACK = Place(f"{_MERGE}/ledger.py", "go_to", "a late report opens no earlier window")
+    HUBS_CLOCK = Place(f"{_MERGE}/windows.py", "place_epoch", "the hub's clock opens windows")
+    LOWER_OWN_WINDOW = Place(f"{_MERGE}/hearing.py", "lower", "only a report of this window lowers its allowance")
+    NONE_RISES_BY_REPORT = Place(f"{_MERGE}/hearing.py", "lower", "no allowance rises by a report")
+    WELCOME_BELIEVES = Place(f"{_MERGE}/rule.py", "_welcome", "unknown allowances are believed")
+    WELCOME_BASE = Place(f"{_MERGE}/rule.py", "_welcome", "of the window before, the base counts")
+    DEBTS_COUNT = Place(f"{_MERGE}/hearing.py", "take_counts", "use beyond an allowance is not free")
+    LEAVERS_FOLD = Place("", "", "the use of a node that leaves counts against overdrafts at once")
+    # the hub grants
+    ALLOWANCES_WITHIN = Place(f"{_MERGE}/granting.py", "grant", "allowances sum to the capacity")
+    BASES_WITHIN = Place(f"{_MERGE}/granting.py", "raise_base", "bases sum to the capacity")
+    BASE_OWN_WINDOW = Place(f"{_MERGE}/granting.py", "raise_base", "bases rise for nodes of this window alone")
+    ALLOWANCE_OWN_WINDOW = Place(f"{_MERGE}/granting.py", "grant", "allowances rise for nodes of this window alone")
+    OVERDRAFTS_WITHIN = Place(f"{_MERGE}/granting.py", "grant", "overdrafts have a sum of their own")
+    OVERDRAFTS_LESS_EXCESS = Place(f"{_MERGE}/granting.py", "grant", "less what departed overdrafts have used")
+    RAISE_BEFORE_ANSWER = Place(f"{_MERGE}/rule.py", "_answer", "the ledger is raised before the answer")
+    ANSWER_WITHIN_ROOM = Place(f"{_MERGE}/ledger.py", "answer", "an answer grants no more than there is room for")
+    # the hub gives up on a node
+    HUB_WAITS_FOR_LEASE = Place(f"{_MERGE}/rule.py", "scan", "a name is given up after its lease")
+    ALLOWANCE_COUNTS_AS_USED = Place(f"{_MERGE}/ledger.py", "depart", "its whole allowance counts as used")
+    OVERDRAFT_COUNTS_AS_USED = Place(f"{_MERGE}/ledger.py", "depart", "and its overdraft")
+    DATES_COUNT_A_WINDOW = Place(f"{_MERGE}/ledger.py", "depart", "dated use counts for a window after the lease")
+    ROLL_TAKES_BASES = Place(f"{_MERGE}/ledger.py", "catch_up", "the ledger opens a window with the bases")
+    # the node hears
+    INSTALL_OWN_WINDOW = Place(_REPORTS, "apply_answer", "an allowance is installed in its own window")
+    ANSWER_UNDER_WAY = Place(_SYNCER, "merged", "an answer counts only for the batch under way")
+    ONE_BATCH = Place(_SYNCER, "take", "one batch is under way")
+    VOID_BEFORE_INSTALL = Place(_SYNCER, "merged", "lapsed allowances go before others are installed")
+    LEASE_FROM_SENDING = Place(_SYNCER, "merged", "a lease runs from the sending")
+    LEASE_LESS_DRIFT = Place(_SYNCER, "merged", "less what the hub's clock may be faster")
+    CONFIRM_BEFORE_LEASE = Place(_SYNCER, "merged", "after a loss no lease before every key is confirmed")
+    # the hub has lost its data
+    WAIT_AFTER_LOSS = Place(f"{_MERGE}/rule.py", "_learning", "after a loss nothing is granted for a while")
+    WAIT_A_LEASE = Place(f"{_MERGE}/rule.py", "learning_us", "for a lease")
+    WAIT_TWO_WINDOWS = Place(f"{_MERGE}/rule.py", "learning_us", "and for two windows")
+
+
+class Assumption(Enum):
+    """What is assumed of the world, and not proved."""
+
+    CLOCKS = "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
+    NO_OVERDRAFT_FROM_AHEAD = "an answer of a later window finds its node in that window"
+    NOT_AHEAD_WHEN_GONE = "when the hub gives up on a name, its node was not ahead of the hub's window"
+    ALL_HAVE_SPOKEN = "outside strict, all that hold allowances reach a hub that has lost its data before its wait is over"
+    NO_LATE_BATCH_AFTER_LOSS = "a batch that was given up before a loss of data does not arrive after it"
+    NO_BATCH_OUTLIVES_A_WAIT = "a batch that was sent before a loss has arrived, or is lost, when the wait is over"
+
+
+class Meter(Enum):
+    """A class of limits, by how use ends to count."""
+
+    WINDOW = "fixed windows: use counts until its window ends"
+    DATED = "logs and slices: each charge counts for a window"
+    SLOTS = "work in progress: use counts until it ends, and no longer than the lease"
+
+
+class Law:
+    """What holds in one proof: the class of limits, the policy, and the guards that are in force.
+
+    It also gives an action the amounts that the action is free to choose: symbols for the prover; for a step that was
+    recorded, what the step has chosen.
+    """
+
+    def __init__(
+        self, meter: Meter, *, strict: bool, without: Collection[Guard] = (), after: Scene | None = None
+    ) -> None:
+        self.meter = meter
+        self.strict = strict
+        self.without = frozenset(without)
+        self.consulted: set[Guard] = set()
+        """All guards that actions have asked about."""
+        self.assumed: set[Assumption] = set()
+        self._after = after
+
+    def keeps(self, guard: Guard) -> bool:
+        """Returns whether a guard is in force."""
+        self.consulted.add(guard)
+        return guard not in self.without
+
+    def given(self, guard: Guard, fact: Fact) -> Fact:
+        """Returns a precondition; if its guard is taken out, there is none."""
+        return fact if self.keeps(guard) else TRUE
+
+    def by(self, guard: Guard, amount: Amount | int, otherwise: Amount | int) -> Amount:
+        """Returns an amount that a guard makes what it is; `otherwise` if the guard is taken out."""
+        return as_amount(amount if self.keeps(guard) else otherwise)
+
+    def assume(self, assumption: Assumption, fact: Fact) -> Fact:
+        """Returns a fact that is not proved."""
+        self.assumed.add(assumption)
+        return fact
+
+    def any(self, name: str, seen: Callable[[Scene], Amount], *, whole: bool = True) -> Amount:
+        """Returns an amount that an action is free to choose; `seen` reads it off the state after a recorded step."""
+        return Symbol(f"any.{name}", whole) if self._after is None else seen(self._after)
+
+    def either(self, name: str, seen: Callable[[Scene], Fact]) -> Fact:
+        """Returns a fact that an action is free to choose."""
+        return Flag(f"any.{name}") if self._after is None else seen(self._after)
+
+
+class Move(NamedTuple):
+    """What an action needs, and the state after it."""
+
+    needs: Fact
+    after: Scene
+
+
+Action = Callable[[Scene, Law], Move]
+"""Something that can happen: what it needs of a state, and what comes of that state."""

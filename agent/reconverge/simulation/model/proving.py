@@ -1,0 +1,203 @@
+"""Asks z3 whether actions keep the invariants; the only file that imports z3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import z3
+
+from reconverge.simulation.model.at_hub import hub_actions
+from reconverge.simulation.model.at_node import node_actions
+from reconverge.simulation.model.guards import Action, Guard, Law
+from reconverge.simulation.model.invariants import fresh_name, frame_holds, state_holds
+from reconverge.simulation.model.state import Scene, fields, symbols
+from reconverge.simulation.model.terms import (
+    Amount,
+    AtMost,
+    Both,
+    Choice,
+    Constant,
+    Difference,
+    Either,
+    Fact,
+    Flag,
+    Not,
+    Number,
+    Product,
+    Sum,
+    Symbol,
+    Truth,
+)
+
+
+class Translator:
+    """Turns amounts and facts into terms of z3; equal symbols become equal terms."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[object, Any]] = {}
+        self.symbols: dict[str, Any] = {}
+
+    def amount(self, of: Amount) -> Any:  # noqa: ANN401, z3 has no types
+        """Returns an amount as a term."""
+        kept = self._made.get(id(of))
+        if kept is None:
+            kept = self._made[id(of)] = (of, self._amount(of))
+        return kept[1]
+
+    def fact(self, of: Fact) -> Any:  # noqa: ANN401, likewise
+        """Returns a fact as a term."""
+        kept = self._made.get(id(of))
+        if kept is None:
+            kept = self._made[id(of)] = (of, self._fact(of))
+        return kept[1]
+
+    def _amount(self, of: Amount) -> Any:  # noqa: ANN401, likewise
+        match of:
+            case Symbol():
+                return self.symbols.setdefault(of.name, (z3.Int if of.whole else z3.Real)(of.name))
+            case Constant():
+                value = Fraction(of.value)
+                return z3.IntVal(value.numerator) if value.denominator == 1 else z3.RealVal(str(value))
+            case Sum():
+                return self.amount(of.one) + self.amount(of.other)
+            case Difference():
+                return self.amount(of.one) - self.amount(of.other)
+            case Product():
+                return self.amount(of.one) * self.amount(of.other)
+            case Choice():
+                return z3.If(self.fact(of.fact), self.amount(of.then), self.amount(of.otherwise))
+            case _:
+                raise TypeError(f"{type(of).__name__} is no amount")
+
+    def _fact(self, of: Fact) -> Any:  # noqa: ANN401, likewise
+        match of:
+            case Truth():
+                return z3.BoolVal(of.value)
+            case Flag():
+                return self.symbols.setdefault(of.name, z3.Bool(of.name))
+            case AtMost():
+                return self.amount(of.one) <= self.amount(of.other)
+            case Not():
+                return z3.Not(self.fact(of.fact))
+            case Both():
+                return z3.And([self.fact(fact) for fact in of.facts])
+            case Either():
+                return z3.Or([self.fact(fact) for fact in of.facts])
+            case _:
+                raise TypeError(f"{type(of).__name__} is no fact")
+
+
+class Outcome(NamedTuple):
+    """One check: whether an action keeps an invariant."""
+
+    action: str
+    invariant: str
+    proved: bool
+    counterexample: Mapping[str, tuple[Number | bool, Number | bool]]
+    """The fields of a state that the action leads out of the invariant: before and after. Empty if there is none."""
+
+
+def actions_of(law: Law) -> Mapping[str, Action]:
+    """Returns all that can happen, of limits of that class and under that policy."""
+    return {**node_actions(law), **hub_actions(law)}
+
+
+SMALL = 12
+"""A counterexample is looked for among amounts up to this one first, as it is easier to read."""
+
+
+def checks(law: Law, name: str, action: Action, *, timeout_ms: int = 60_000) -> Iterator[Outcome]:
+    """Checks whether an action keeps each invariant."""
+    before = symbols()
+    move = action(before, law)
+    yield from _checks(law, name, before, move.needs, move.after, timeout_ms)
+
+
+def _checks(law: Law, name: str, before: Scene, needs: Fact, after: Scene, timeout_ms: int) -> Iterator[Outcome]:
+    to_z3 = Translator()
+    solver = z3.Solver()
+    solver.set("timeout", timeout_ms)
+    solver.add(to_z3.fact(frame_holds(before, law)), to_z3.fact(needs))
+    for fact in state_holds(before, law).values():
+        solver.add(to_z3.fact(fact))
+    for invariant, fact in state_holds(after, law).items():
+        solver.push()
+        solver.add(z3.Not(to_z3.fact(fact)))
+        result = solver.check()
+        found: Mapping[str, tuple[Number | bool, Number | bool]] = {}
+        if result != z3.unsat:
+            found = _small_example(solver, to_z3, before, after)
+        solver.pop()
+        yield Outcome(name, invariant, result == z3.unsat, found)
+
+
+def _small_example(
+    solver: Any,  # noqa: ANN401, z3 has no types
+    to_z3: Translator,
+    before: Scene,
+    after: Scene,
+) -> Mapping[str, tuple[Number | bool, Number | bool]]:
+    solver.push()
+    for symbol in to_z3.symbols.values():
+        if not z3.is_bool(symbol):
+            solver.add(symbol >= -SMALL, symbol <= SMALL)
+    if solver.check() != z3.sat:
+        solver.pop()
+        if solver.check() != z3.sat:
+            return {}
+        solver.push()
+    model = solver.model()
+    solver.pop()
+    found: dict[str, tuple[Number | bool, Number | bool]] = {}
+    for (name, one), (_, other) in zip(fields(before), fields(after), strict=True):
+        found[name] = (_value(model, to_z3, one), _value(model, to_z3, other))
+    return found
+
+
+def _value(model: Any, to_z3: Translator, of: Amount | Fact) -> Number | bool:  # noqa: ANN401, z3 has no types
+    if isinstance(of, Fact):
+        return bool(z3.is_true(model.eval(to_z3.fact(of), model_completion=True)))
+    value = model.eval(to_z3.amount(of), model_completion=True)
+    number = Fraction(value.numerator_as_long(), value.denominator_as_long()) if z3.is_rational_value(value) else Fraction(value.as_long())
+    return int(number) if number.denominator == 1 else number
+
+
+def check_beginning(law: Law) -> Iterator[Outcome]:
+    """Checks that a fresh name keeps all invariants, whatever all others do."""
+    scene = symbols()
+    to_z3, solver = Translator(), z3.Solver()
+    solver.add(to_z3.fact(frame_holds(scene, law)), to_z3.fact(fresh_name(scene)))
+    from reconverge.simulation.model.invariants import of_a_name, of_sums  # noqa: PLC0415
+
+    for fact in of_sums(scene, law).values():
+        solver.add(to_z3.fact(fact))
+    for invariant, fact in of_a_name(scene, law).items():
+        solver.push()
+        solver.add(z3.Not(to_z3.fact(fact)))
+        result = solver.check()
+        found = {} if result == z3.unsat else _small_example(solver, to_z3, scene, scene)
+        solver.pop()
+        yield Outcome("a name begins", invariant, result == z3.unsat, found)
+
+
+def prove(law: Law) -> Iterator[Outcome]:
+    """Checks all actions."""
+    yield from check_beginning(law)
+    for name, action in actions_of(law).items():
+        yield from checks(law, name, action)
+
+
+def broken_without(guard: Guard, law: Law) -> Outcome | None:
+    """Returns a counterexample that exists once a guard is taken out; None if all is proved without it."""
+    bare = Law(law.meter, strict=law.strict, without=[guard])
+    for name, action in actions_of(bare).items():
+        probe = Law(law.meter, strict=law.strict)
+        action(symbols(), probe)
+        if guard not in probe.consulted:
+            continue
+        for outcome in checks(bare, name, action):
+            if not outcome.proved:
+                return outcome
+    return None
