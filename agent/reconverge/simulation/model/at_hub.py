@@ -69,7 +69,10 @@ def _heard(scene: Scene, report: Report, law: Law) -> Entry:
     base = choose(entry.known, lowered(report.base, entry.base), believed(report.base))
     overdraft = choose(entry.known, lowered(report.overdraft, entry.overdraft), believed(report.overdraft))
     debt = law.by(Guard.DEBTS_COUNT, larger(report.used - allowance, 0), 0)
-    part, extra = _counted(scene, report, (allowance, base, overdraft), law)
+    part = choose(
+        _before(scene), smaller(base, entry.part), choose(_open(scene), smaller(allowance, entry.part), entry.part)
+    )
+    extra = choose(scene.hub.window <= scene.frame.looked, smaller(overdraft, entry.extra), entry.extra)
     return entry._replace(
         known=TRUE,
         seen=scene.hub.now,
@@ -82,19 +85,10 @@ def _heard(scene: Scene, report: Report, law: Law) -> Entry:
     )
 
 
-def _counted(
-    scene: Scene, report: Report, heard: tuple[Amount, Amount, Amount], law: Law
-) -> tuple[Amount, Amount]:
-    """Returns what the ledger counts of the name after the report, at the least."""
-    entry, (allowance, base, overdraft) = scene.entry, heard
-    extra = smaller(overdraft, entry.extra)
-    of_use = smaller(report.used, entry.part + entry.extra) - extra
-    in_debt = equal(report.window, scene.frame.looked) & (report.final if not law.strict else TRUE)
-    part = smaller(allowance, entry.part)
-    if law.keeps(Guard.DEBTS_COUNT):
-        part = choose(in_debt, larger(part, of_use), part)
-    part = choose(_before(scene), smaller(base, entry.part), choose(_open(scene), part, entry.part))
-    return part, choose(scene.hub.window <= scene.frame.looked, extra, entry.extra)
+def _in_use(scene: Scene, report: Report) -> Amount:
+    """Returns what a report says of use in the window that is looked at, as far as the ledger has counted it before."""
+    use = smaller(report.used, scene.entry.part + scene.entry.extra)
+    return choose(equal(report.window, scene.frame.looked), use, 0)
 
 
 class _Grant(NamedTuple):
@@ -128,13 +122,16 @@ def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) ->
             law.given(Guard.BASES_WITHIN, implies(before, base + sums <= hub.capacity)),
         )
     )
-    excess = choose(opened, larger(allowance + allowances - hub.capacity, 0), 0)
+    held = law.by(
+        Guard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
+    )
+    excess = choose(opened, larger(held - hub.capacity, 0), 0)
     room = hub.overdrafts - law.by(Guard.OVERDRAFTS_LESS_EXCESS, excess, 0)
     overdraft_rises = may & law.given(Guard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
     needs = every(
         (
             sums >= others.parts,
-            allowances >= others.parts,
+            allowances >= 0,
             equal(allowance, entry.allowance) | ((allowance > entry.allowance) & rises),
             equal(base, entry.base) | ((base > entry.base) & base_rises),
             equal(overdraft, entry.overdraft) | ((overdraft > entry.overdraft) & overdraft_rises),
@@ -156,17 +153,17 @@ def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) ->
     for amount, limit in zip(answered, most, strict=True):
         needs &= (amount >= 0) & (amount <= choose(report.final, 0, limit))
     raised = law.keeps(Guard.RAISE_BEFORE_ANSWER)
+    extra = choose(hub.window <= scene.frame.looked, larger(entry.extra, answered[2]), entry.extra)
+    allowed = larger(larger(entry.part, answered[0]), _in_use(scene, report) - extra)
     after = entry._replace(
         allowance=allowance if raised else entry.allowance,
         base=base if raised else entry.base,
         overdraft=overdraft if raised else entry.overdraft,
-        part=choose(
-            before, larger(entry.part, answered[1]), choose(opened, larger(entry.part, answered[0]), entry.part)
-        ),
-        extra=choose(hub.window <= scene.frame.looked, larger(entry.extra, answered[2]), entry.extra),
+        part=choose(before, larger(entry.part, answered[1]), choose(opened, allowed, entry.part)),
+        extra=extra,
     )
     after = after._replace(debt=choose(mine, smaller(entry.debt, larger(report.used - allowance, 0)), entry.debt))
-    return _Grant(needs, after, Answer(TRUE, TRUE, hub.window, *answered))
+    return _Grant(needs, after, Answer(TRUE, TRUE, scene.node.knows, hub.window, *answered))
 
 
 def _merged(scene: Scene, report: Report, law: Law, named: str) -> tuple[Move, Answer]:
@@ -182,13 +179,8 @@ def _merged(scene: Scene, report: Report, law: Law, named: str) -> tuple[Move, A
     )
     grant = _grants(scene, _heard(scene, report, law), report, law, named)
     after = grant.entry._replace(gone=report.leaves)
-    if not law.strict:
-        # Where overdrafts are granted, the use of a node that leaves must count among the allowances.
-        folded = larger(after.allowance, report.used) if law.keeps(Guard.LEAVERS_FOLD) else after.allowance
-        after = after._replace(allowance=choose(report.final, folded, after.allowance))
-    folded_entry = after._replace(
-        allowance=choose(report.leaves, after.allowance + after.debt, after.allowance) if law.strict else after.allowance
-    )
+    gone = after.allowance + after.debt
+    folded_entry = after._replace(allowance=choose(report.leaves, gone, after.allowance))
     others = scene.others
     forgotten = report.final & ~report.leaves
     node = scene.node._replace(spent=choose(forgotten, 0, scene.node.spent))
@@ -392,9 +384,8 @@ def hub_actions(law: Law) -> Mapping[str, Action]:
         "the hub loses its data": loses_data,
         "the wait after a loss ends": ends_wait,
         "time passes": passes_time,
+        "the hub learns of another quota": changes_quota,
     }
-    if law.strict:
-        found["the hub learns of another quota"] = changes_quota
     if law.meter is Meter.WINDOW:
         found["the hub opens a window"] = opens_window
     if law.meter is Meter.DATED:

@@ -227,6 +227,7 @@ def _chosen_answer(fact: Fact, one: Answer, other: Answer) -> Answer:
     return Answer(
         decide(fact, one.there, other.there),
         decide(fact, one.present, other.present),
+        decide(fact, one.own, other.own),
         choose(fact, one.window, other.window),
         choose(fact, one.allowance, other.allowance),
         choose(fact, one.base, other.base),
@@ -257,7 +258,7 @@ def _installs(scene: Scene, answer: Answer, law: Law) -> Move:
     base = law.any("base", lambda after: after.node.base)
     overdraft = law.any("overdraft", lambda after: after.node.overdraft)
     until = law.any("until", lambda after: after.node.until, whole=False)
-    knew = ~answer.present | node.knows
+    knew = answer.own
     renews = law.given(Guard.CONFIRM_BEFORE_LEASE, knew)
     end = law.by(Guard.LEASE_FROM_SENDING, node.sent, hub.now) + frame.lease
     end = law.by(Guard.LEASE_LESS_DRIFT, end, end + frame.drift)
@@ -278,10 +279,17 @@ def _installs(scene: Scene, answer: Answer, law: Law) -> Move:
         base=base,
         overdraft=overdraft,
         until=until,
+        spent=_begun_in_lease(scene, law),
         knows=answer.present | node.knows,
         unconfirmed=~knew,
     )
     return Move(needs, scene._replace(node=after))
+
+
+def _begun_in_lease(scene: Scene, law: Law) -> Amount:
+    """Returns what was admitted and still counts if the lease begins anew: work that outlives its lease does not."""
+    ended = scene.hub.now >= scene.node.until
+    return choose(ended, 0, scene.node.spent) if law.meter is Meter.SLOTS else scene.node.spent
 
 
 def exchanges_other_keys(scene: Scene, law: Law) -> Move:
@@ -290,6 +298,7 @@ def exchanges_other_keys(scene: Scene, law: Law) -> Move:
     renews = law.given(Guard.CONFIRM_BEFORE_LEASE, node.knows & ~node.unconfirmed)
     after = node._replace(
         until=choose(renews, hub.now + scene.frame.lease, node.until),
+        spent=_begun_in_lease(scene, law),
         knows=TRUE,
         unconfirmed=node.unconfirmed | ~node.knows,
         sent=hub.now,
@@ -346,10 +355,9 @@ def node_actions(law: Law) -> Mapping[str, Action]:
         "a node exchanges other keys": exchanges_other_keys,
         "a name ends": ends,
         "a name comes back": comes_back,
+        "a node learns of a smaller quota": lowers_quota,
     }
-    if law.strict:
-        found["a node learns of a smaller quota"] = lowers_quota
-    else:
+    if not law.strict:
         found["a node goes beyond its allowance"] = goes_beyond
         found["a node learns of a stricter policy"] = tightens_policy
     if law.meter is Meter.WINDOW:

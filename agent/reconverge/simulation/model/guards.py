@@ -51,7 +51,6 @@ class Guard(Enum):
     WELCOME_BELIEVES = Place(f"{_MERGE}/rule.py", "_welcome", "unknown allowances are believed")
     WELCOME_BASE = Place(f"{_MERGE}/rule.py", "_welcome", "of the window before, the base counts")
     DEBTS_COUNT = Place(f"{_MERGE}/hearing.py", "take_counts", "use beyond an allowance is not free")
-    LEAVERS_FOLD = Place("", "", "the use of a node that leaves counts against overdrafts at once")
     # the hub grants
     ALLOWANCES_WITHIN = Place(f"{_MERGE}/granting.py", "grant", "allowances sum to the capacity")
     BASES_WITHIN = Place(f"{_MERGE}/granting.py", "raise_base", "bases sum to the capacity")
@@ -59,6 +58,7 @@ class Guard(Enum):
     ALLOWANCE_OWN_WINDOW = Place(f"{_MERGE}/granting.py", "grant", "allowances rise for nodes of this window alone")
     OVERDRAFTS_WITHIN = Place(f"{_MERGE}/granting.py", "grant", "overdrafts have a sum of their own")
     OVERDRAFTS_LESS_EXCESS = Place(f"{_MERGE}/granting.py", "grant", "less what departed overdrafts have used")
+    DEBTS_AGAINST_OVERDRAFTS = Place("", "", "nor is what they used beyond their allowances")
     RAISE_BEFORE_ANSWER = Place(f"{_MERGE}/rule.py", "_answer", "the ledger is raised before the answer")
     ANSWER_WITHIN_ROOM = Place(f"{_MERGE}/ledger.py", "answer", "an answer grants no more than there is room for")
     # the hub gives up on a node

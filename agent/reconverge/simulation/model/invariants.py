@@ -114,6 +114,7 @@ def fresh_name(scene: Scene) -> Fact:
             ~entry.gone,
             node.used >= 0,
             node.until <= scene.hub.now,
+            node.until <= node.sent + scene.frame.lease,
             node.last <= scene.hub.now,
             node.sent <= scene.hub.now,
             entry.seen <= scene.hub.now,
@@ -140,19 +141,19 @@ def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
             ~hub.waits & (hub.window <= scene.frame.looked),
             equal(others.lost_parts, 0) & equal(others.lost_extras, 0),
         ),
-        "no capacity is above the largest": hub.capacity <= hub.most
-        if law.strict
-        else equal(hub.capacity, hub.most),
+        "no capacity is above the largest": hub.capacity <= hub.most,
         "data were lost in the past": hub.lost <= hub.now,
     }
     if law.strict:
         found["the wait after a loss took a lease"] = hub.waits | (hub.now > hub.lost + scene.frame.lease)
+    else:
+        found["after the wait there is no answer from before"] = hub.waits | ~(scene.answer.there & ~scene.answer.present)
     return found
 
 
 def of_a_name(scene: Scene, law: Law) -> Mapping[str, Fact]:
     """Returns the invariants of one name."""
-    return {**_of_node(scene, law), **_of_entry(scene, law), **_of_leases(scene), **_of_messages(scene, law)}
+    return {**_of_node(scene, law), **_of_entry(scene, law), **_of_leases(scene, law), **_of_messages(scene, law)}
 
 
 def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
@@ -188,11 +189,14 @@ def _of_entry(scene: Scene, law: Law) -> Mapping[str, Fact]:
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     before, opened, after = hub.window < looked, equal(hub.window, looked), hub.window > looked
     held = entry.known & ~entry.gone
-    counted = entry.allowance + entry.debt if law.strict else entry.allowance
     return {
         "the ledger has what it counts": every(
             (
-                implies(entry.known & opened, entry.part <= counted),
+                implies(entry.known & opened, entry.part <= entry.allowance + entry.debt),
+                implies(
+                    held & opened,
+                    entry.part + entry.extra <= entry.allowance + larger(entry.overdraft, entry.debt),
+                ),
                 implies(held & before, entry.part <= entry.base),
                 implies(entry.gone & before, equal(entry.part, 0)),
                 implies(held & ~after, entry.extra <= entry.overdraft),
@@ -204,7 +208,6 @@ def _of_entry(scene: Scene, law: Law) -> Mapping[str, Fact]:
             hub.waits & held,
             every(
                 (
-                    implies(opened, entry.allowance <= entry.part) if not law.strict else TRUE,
                     implies(opened, entry.allowance <= entry.part),
                     implies(before, entry.base <= entry.part),
                     implies(~after, entry.overdraft <= entry.extra),
@@ -228,13 +231,13 @@ def _of_entry(scene: Scene, law: Law) -> Mapping[str, Fact]:
     }
 
 
-def _of_leases(scene: Scene) -> Mapping[str, Fact]:
+def _of_leases(scene: Scene, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
-    held = entry.known & ~entry.gone
-    idle = holds_nothing(node)
-    after_loss = (node.until <= hub.lost + frame.lease) | idle | ~node.alive
+    idle = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
+    dead = ~node.alive & (equal(node.spent, 0) if law.meter is Meter.SLOTS else TRUE)
+    after_loss = (node.until <= hub.lost + frame.lease) | idle | dead
     return {
-        "a lease ends at the node before it does at the hub": implies(held, node.until <= entry.seen + frame.lease),
+        "a lease ends at the node before it does at the hub": implies(entry.known, node.until <= entry.seen + frame.lease),
         "a name that is gone has no lease": implies(
             entry.gone & node.alive, ~live(scene) & (hub.now > entry.seen + frame.lease)
         ),
@@ -248,15 +251,16 @@ def _of_leases(scene: Scene) -> Mapping[str, Fact]:
         "all this was in the past": every(
             (
                 entry.seen <= hub.now,
-                node.until <= hub.now + frame.lease,
+                node.until <= node.sent + frame.lease,
                 node.sent <= hub.now,
                 node.last <= hub.now,
                 implies(entry.known & (node.spent > 0), node.last <= entry.seen + frame.lease),
             )
         ),
         "what was admitted unknown was admitted in the lease": implies(
-            ~entry.known & (node.spent > 0),
-            (frame.opens - frame.error <= hub.lost + frame.lease) & (node.last <= hub.lost + frame.lease),
+            ~entry.known & (node.spent > 0) & (TRUE if law.strict else FALSE),
+            (frame.opens - frame.error <= hub.lost + frame.lease if law.meter is Meter.WINDOW else TRUE)
+            & (node.last <= hub.lost + frame.lease),
         ),
     }
 
@@ -288,7 +292,7 @@ def _of_messages(scene: Scene, law: Law) -> Mapping[str, Fact]:
     found["a batch says no more than an earlier one"] = implies(
         flight.there & fresh,
         (_limit(scene, flight) <= _limit(scene, late))
-        & implies(flight.window <= scene.frame.looked, flight.overdraft <= late.overdraft),
+        & (flight.overdraft <= late.overdraft),
     )
     if law.strict:
         found["strict has no overdrafts"] = every(
@@ -310,9 +314,9 @@ def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
     most = larger(limit + report.overdraft, of_use) + scene.frame.request
     return {
         "has what the node holds": implies(
-            live(scene),
-            (right(scene) <= limit) & implies(node.window <= looked, node.overdraft <= report.overdraft),
-        ),
+            live(scene), right(scene) <= limit
+        )
+        & implies(node.alive, node.overdraft <= report.overdraft),
         "has what was admitted": implies(
             counts(scene, law) & (report.window <= looked), node.spent <= most
         ),
@@ -337,8 +341,8 @@ def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
 
 def _of_answer(scene: Scene, answer: Answer) -> Fact:
     node, entry, hub, looked = scene.node, scene.entry, scene.hub, scene.frame.looked
-    in_time = ~answer.present & (hub.now < node.sent + scene.frame.lease)
-    renews = node.alive & ~entry.gone & (live(scene) | in_time | (answer.present & node.knows))
+    in_time = answer.own & (hub.now < node.sent + scene.frame.lease)
+    renews = node.alive & ~entry.gone & (live(scene) | in_time)
     sent = choose_time(answer.present, entry.seen, hub.lost)
     nothing = every(equal(each, 0) for each in (answer.allowance, answer.base, answer.overdraft))
     return every(

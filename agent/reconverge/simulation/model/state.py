@@ -119,6 +119,8 @@ class Answer(NamedTuple):
     there: Fact
     present: Fact
     """Whether the data that gave it are still there."""
+    own: Fact
+    """Whether these are the data that the node had heard from before."""
     window: Amount
     allowance: Amount
     base: Amount
