@@ -302,7 +302,7 @@ def _of_messages(scene: Scene, law: Law) -> Mapping[str, Fact]:
             ]
         )
     found["an answer says no more than the ledger counts"] = implies(
-        scene.answer.there, _of_answer(scene, scene.answer)
+        scene.answer.there, _of_answer(scene, scene.answer, law)
     )
     return found
 
@@ -339,16 +339,17 @@ def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
     }
 
 
-def _of_answer(scene: Scene, answer: Answer) -> Fact:
+def _of_answer(scene: Scene, answer: Answer, law: Law) -> Fact:
     node, entry, hub, looked = scene.node, scene.entry, scene.hub, scene.frame.looked
     in_time = answer.own & (hub.now < node.sent + scene.frame.lease)
     renews = node.alive & ~entry.gone & (live(scene) | in_time)
     sent = choose_time(answer.present, entry.seen, hub.lost)
+    spotless = equal(node.spent, 0) if law.strict else TRUE
     nothing = every(equal(each, 0) for each in (answer.allowance, answer.base, answer.overdraft))
     return every(
         (
             implies(~answer.present, ~entry.known & ~node.knows),
-            implies(answer.present & ~entry.known, nothing & implies(node.alive, holds_nothing(node))),
+            implies(answer.present & ~entry.known, nothing & implies(node.alive, holds_nothing(node) & spotless)),
             answer.allowance >= 0,
             answer.base >= 0,
             answer.overdraft >= 0,
