@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 from reconverge.simulation.model.at_node import live
 from reconverge.simulation.model.guards import Action, Assumption, Guard, Law, Meter, Move
-from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene
+from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene, fields, of_numbers
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,
     TRUE,
     Amount,
     Fact,
+    Number,
+    Numbers,
     choose,
     decide,
     equal,
@@ -288,9 +290,7 @@ def opens_window(scene: Scene, law: Law) -> Move:
     forward = law.given(Guard.NEVER_BACK, window > hub.window)
     base = law.by(Guard.ROLL_TAKES_BASES, entry.base, 0)
     allowance = choose(entry.known & ~entry.gone, base, NOTHING)
-    after = scene._replace(
-        hub=hub._replace(window=window), entry=entry._replace(allowance=allowance, debt=NOTHING)
-    )
+    after = scene._replace(hub=hub._replace(window=window), entry=entry._replace(allowance=allowance, debt=NOTHING))
     return Move(forward, after)
 
 
@@ -302,9 +302,7 @@ def loses_data(scene: Scene, law: Law) -> Move:
     after = scene._replace(
         hub=hub._replace(waits=TRUE, lost=hub.now),
         node=scene.node._replace(knows=FALSE),
-        entry=entry._replace(
-            known=FALSE, gone=FALSE, allowance=nothing, base=nothing, overdraft=nothing, debt=nothing
-        ),
+        entry=entry._replace(known=FALSE, gone=FALSE, allowance=nothing, base=nothing, overdraft=nothing, debt=nothing),
         flight=scene.flight._replace(there=scene.flight.there & ~entry.gone),
         late=scene.late._replace(there=FALSE),
         answer=scene.answer._replace(present=FALSE, there=scene.answer.there & ~entry.gone),
@@ -391,3 +389,20 @@ def hub_actions(law: Law) -> Mapping[str, Action]:
     if law.meter is Meter.DATED:
         found["the hub forgets what has departed"] = forgets_departed
     return found
+
+
+def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
+    """Returns whether a recorded step is an instance of an action.
+
+    `law` has been made with the state after the step. Fields that `after` lacks are not compared.
+    """
+    move = action(of_numbers(before), law)
+    numbers = Numbers({})
+    if not numbers.holds(move.needs):
+        return False
+    for name, value in fields(move.after):
+        if name in after:
+            found = numbers.holds(value) if isinstance(value, Fact) else numbers.value(value)
+            if found != after[name]:
+                return False
+    return True

@@ -172,12 +172,8 @@ def sends(scene: Scene, law: Law) -> Move:
 
 def _lets_go(scene: Scene, law: Law, *, leaves: bool) -> Move:
     node = scene.node
-    after = node._replace(
-        allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive
-    )
-    report = Report(
-        TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used
-    )
+    after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive)
+    report = Report(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
     needs = node.alive & _idle(scene, law) & _may_speak(scene, law)
     return Move(needs, _under_way(scene, after, report))
 

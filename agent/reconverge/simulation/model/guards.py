@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconverge.simulation.model.state import Scene
 from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Symbol
@@ -79,15 +79,45 @@ class Guard(Enum):
     WAIT_AFTER_LOSS = Place(f"{_MERGE}/rule.py", "_learning", "after a loss nothing is granted for a while")
     WAIT_A_LEASE = Place(f"{_MERGE}/rule.py", "learning_us", "for a lease")
     WAIT_TWO_WINDOWS = Place(f"{_MERGE}/rule.py", "learning_us", "and for two windows")
+    # use fades, or drains
+    CLOCK_READ_LATE = Place(f"{_KERNEL}/algorithms/windows.py", "_left_ns", "a node takes the hub's clock to be behind")
+    WHOLE_FADING_USE_FOLDS = Place(f"{_MERGE}/ledger.py", "depart", "a fading allowance departs as new use")
+    VOUCHERS_END_WITH_WINDOW = Place(f"{_KERNEL}/algorithms/windows.py", "open_window", "vouchers end with the window")
+    VOUCHERS_COUNT_UNTIL_REPORT = Place(f"{_MERGE}/hearing.py", "lower", "at the hub vouchers last until a report")
+    DRAINS_BY_ALLOWANCE = Place(f"{_KERNEL}/algorithms/bucket.py", "_rate", "a node drains by its allowance")
+    DRAINS_IN_LEASE = Place(f"{_KERNEL}/algorithms/bucket.py", "_drained", "a node drains while its lease lasts")
+    HUB_DRAINS_BY_REST = Place(f"{_MERGE}/ledger.py", "drain_pool", "the hub's bucket drains by the rest")
+    CHARGES_WITHIN_VOUCHERS = Place(f"{_KERNEL}/algorithms/bucket.py", "spare", "a node charges within its vouchers")
+    # a quota changes
+    SCALES_DOWN = Place(f"{_KERNEL}/table/changes.py", "adapt_to_quota", "allowances fall as the quota does")
+    ANSWERS_SCALE_DOWN = Place(_REPORTS, "as_lowered", "so do answers to earlier reports")
+    SMALLEST_CAPACITY = Place(f"{_MERGE}/rule.py", "scan", "the smallest capacity of all nodes is dealt out")
+
+
+NOT_ALONE: Final[Mapping[Guard, str]] = {
+    Guard.ZERO_AFTER_LEASE: "NO_NAME_AFTER_LEASE keeps the node from reporting at all by then",
+    Guard.OVERDRAFT_IN_USE_STAYS: "DEBTS_AGAINST_OVERDRAFTS does as much; the code, which lacks that, needs this one",
+    Guard.NONE_RISES_BY_REPORT: "a node reports no more than the ledger has; a hostile client might",
+    Guard.ALLOWANCES_WITHIN: "ANSWER_WITHIN_ROOM lets no node hear of what is too much",
+    Guard.BASES_WITHIN: "ANSWER_WITHIN_ROOM, likewise",
+    Guard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
+}
+"""The guards without which all is proved all the same, and the reason."""
+NOT_IN_CODE: Final = frozenset({Guard.DEBTS_AGAINST_OVERDRAFTS})
+"""The guards that the proof needs and the code lacks."""
 
 
 class Assumption(Enum):
     """What is assumed of the world, and not proved."""
 
-    CLOCKS = "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
+    CLOCKS = (
+        "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
+    )
     NO_OVERDRAFT_FROM_AHEAD = "an answer of a later window finds its node in that window"
     NOT_AHEAD_WHEN_GONE = "when the hub gives up on a name, its node was not ahead of the hub's window"
-    ALL_HAVE_SPOKEN = "outside strict, all that hold allowances reach a hub that has lost its data before its wait is over"
+    ALL_HAVE_SPOKEN = (
+        "outside strict, all that hold allowances reach a hub that has lost its data before its wait is over"
+    )
     NO_LATE_BATCH_AFTER_LOSS = "a batch that was given up before a loss of data does not arrive after it"
     NO_BATCH_OUTLIVES_A_WAIT = "a batch that was sent before a loss has arrived, or is lost, when the wait is over"
 

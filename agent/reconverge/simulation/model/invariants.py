@@ -28,17 +28,13 @@ SUM = "what the ledger counts of all names is within the bound"
 def right(scene: Scene) -> Amount:
     """Returns up to what use the node may go alone in the window that is looked at."""
     node, looked = scene.node, scene.frame.looked
-    return choose(
-        equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0)
-    )
+    return choose(equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0))
 
 
 def _limit(scene: Scene, report: Report) -> Amount:
     """Returns what a report gives the node as its right in the window that is looked at."""
     looked = scene.frame.looked
-    return choose(
-        equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0)
-    )
+    return choose(equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0))
 
 
 def counted(scene: Scene) -> Amount:
@@ -134,8 +130,7 @@ def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
         "the overdrafts of all names are within their sum": extras <= hub.overdrafts,
         "bases sum to the capacity": implies(hub.window < scene.frame.looked, parts <= hub.most),
         "sums are no debts": every(
-            amount >= 0
-            for amount in (others.parts, others.extras, others.lost_parts, others.lost_extras, hub.capacity)
+            amount >= 0 for amount in (others.parts, others.extras, others.lost_parts, others.lost_extras, hub.capacity)
         ),
         "nothing that was lost counts after the wait": implies(
             ~hub.waits & (hub.window <= scene.frame.looked),
@@ -147,7 +142,9 @@ def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
     if law.strict:
         found["the wait after a loss took a lease"] = hub.waits | (hub.now > hub.lost + scene.frame.lease)
     else:
-        found["after the wait there is no answer from before"] = hub.waits | ~(scene.answer.there & ~scene.answer.present)
+        found["after the wait there is no answer from before"] = hub.waits | ~(
+            scene.answer.there & ~scene.answer.present
+        )
     return found
 
 
@@ -174,12 +171,8 @@ def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
                 implies(node.window < looked, equal(node.spent, 0)),
             )
         ),
-        "no amount at a node is negative": every(
-            amount >= 0 for amount in (node.allowance, node.base, node.overdraft)
-        ),
-        "no node is in a window before its time": implies(
-            node.window >= looked, hub.now >= frame.opens - frame.error
-        )
+        "no amount at a node is negative": every(amount >= 0 for amount in (node.allowance, node.base, node.overdraft)),
+        "no node is in a window before its time": implies(node.window >= looked, hub.now >= frame.opens - frame.error)
         if law.meter is Meter.WINDOW
         else TRUE,
     }
@@ -237,14 +230,14 @@ def _of_leases(scene: Scene, law: Law) -> Mapping[str, Fact]:
     dead = ~node.alive & (equal(node.spent, 0) if law.meter is Meter.SLOTS else TRUE)
     after_loss = (node.until <= hub.lost + frame.lease) | idle | dead
     return {
-        "a lease ends at the node before it does at the hub": implies(entry.known, node.until <= entry.seen + frame.lease),
+        "a lease ends at the node before it does at the hub": implies(
+            entry.known, node.until <= entry.seen + frame.lease
+        ),
         "a name that is gone has no lease": implies(
             entry.gone & node.alive, ~live(scene) & (hub.now > entry.seen + frame.lease)
         ),
         "after a loss no lease is renewed unheard": implies(~entry.known, after_loss),
-        "what no hub knows is not used after the wait": implies(
-            ~entry.known & ~hub.waits, ~live(scene) | idle
-        ),
+        "what no hub knows is not used after the wait": implies(~entry.known & ~hub.waits, ~live(scene) | idle),
         "a name that counts on the present data is known": implies(
             ~entry.known & node.alive & node.knows & ~node.unconfirmed, idle
         ),
@@ -273,26 +266,22 @@ def _of_messages(scene: Scene, law: Law) -> Mapping[str, Fact]:
     found = {
         "a batch is no younger than its node": implies(flight.there, flight.window <= node.window)
         & implies(late.there, late.window <= node.window),
-        "an answer is of no later window than the hub": implies(
-            scene.answer.there, scene.answer.window <= hub.window
-        ),
+        "an answer is of no later window than the hub": implies(scene.answer.there, scene.answer.window <= hub.window),
         "one batch is under way": ~(flight.there & scene.answer.there) & ~(fresh & scene.answer.there),
     }
     for name, report, there in (("a batch", flight, flight.there), ("a late batch", late, fresh)):
-        found |= {
-            f"{name} {says}": implies(there, fact) for says, fact in _of_report(scene, report, law).items()
-        }
+        found |= {f"{name} {says}": implies(there, fact) for says, fact in _of_report(scene, report, law).items()}
         found[f"{name} says no more than the ledger counts"] = implies(
             there & mattering,
-            (_limit(scene, report) <= counted(scene)) & implies(report.window <= scene.frame.looked, report.overdraft <= counted_beyond(scene)),
+            (_limit(scene, report) <= counted(scene))
+            & implies(report.window <= scene.frame.looked, report.overdraft <= counted_beyond(scene)),
         )
         found[f"{name} of a name that counts no longer says nothing"] = implies(
             there & void, equal(_limit(scene, report), 0) & equal(report.overdraft, 0)
         )
     found["a batch says no more than an earlier one"] = implies(
         flight.there & fresh,
-        (_limit(scene, flight) <= _limit(scene, late))
-        & (flight.overdraft <= late.overdraft),
+        (_limit(scene, flight) <= _limit(scene, late)) & (flight.overdraft <= late.overdraft),
     )
     if law.strict:
         found["strict has no overdrafts"] = every(
@@ -313,13 +302,9 @@ def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
     of_use = choose(equal(report.window, looked), report.used, 0)
     most = larger(limit + report.overdraft, of_use) + scene.frame.request
     return {
-        "has what the node holds": implies(
-            live(scene), right(scene) <= limit
-        )
+        "has what the node holds": implies(live(scene), right(scene) <= limit)
         & implies(node.alive, node.overdraft <= report.overdraft),
-        "has what was admitted": implies(
-            counts(scene, law) & (report.window <= looked), node.spent <= most
-        ),
+        "has what was admitted": implies(counts(scene, law) & (report.window <= looked), node.spent <= most),
         "has no negative amount": every(
             amount >= 0 for amount in (report.allowance, report.base, report.overdraft, report.used)
         ),
@@ -343,7 +328,7 @@ def _of_answer(scene: Scene, answer: Answer, law: Law) -> Fact:
     node, entry, hub, looked = scene.node, scene.entry, scene.hub, scene.frame.looked
     in_time = answer.own & (hub.now < node.sent + scene.frame.lease)
     renews = node.alive & ~entry.gone & (live(scene) | in_time)
-    sent = choose_time(answer.present, entry.seen, hub.lost)
+    sent = choose(answer.present, entry.seen, hub.lost)
     spotless = equal(node.spent, 0) if law.strict else TRUE
     nothing = every(equal(each, 0) for each in (answer.allowance, answer.base, answer.overdraft))
     return every(
@@ -356,20 +341,13 @@ def _of_answer(scene: Scene, answer: Answer, law: Law) -> Fact:
             implies(~answer.present | entry.known, node.sent <= sent),
             implies(renews & equal(answer.window, looked), answer.allowance <= counted(scene)),
             implies(renews & (node.window < looked), answer.base <= counted(scene)),
-            implies(renews & (node.window <= looked) & (answer.window <= looked), answer.overdraft <= counted_beyond(scene)),
+            implies(
+                renews & (node.window <= looked) & (answer.window <= looked), answer.overdraft <= counted_beyond(scene)
+            ),
         )
     )
-
-
-def choose_time(fact: Fact, one: Amount, other: Amount) -> Amount:
-    """Returns one moment if the fact is true, else the other."""
-    return choose(fact, one, other)
 
 
 def state_holds(scene: Scene, law: Law) -> Mapping[str, Fact]:
     """Returns all invariants by name."""
     return {**of_sums(scene, law), **of_a_name(scene, law)}
-
-
-NEVER = FALSE
-"""What no proof may be able to derive; for a check that the invariants do not contradict each other."""

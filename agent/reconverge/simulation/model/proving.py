@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -10,8 +10,17 @@ import z3
 
 from reconverge.simulation.model.at_hub import hub_actions
 from reconverge.simulation.model.at_node import node_actions
-from reconverge.simulation.model.guards import Action, Guard, Law
-from reconverge.simulation.model.invariants import fresh_name, frame_holds, state_holds
+from reconverge.simulation.model.guards import Action, Guard, Law, Meter
+from reconverge.simulation.model.invariants import (
+    SUM,
+    THEOREM,
+    frame_holds,
+    fresh_name,
+    of_a_name,
+    of_sums,
+    state_holds,
+)
+from reconverge.simulation.model.lemmas import IN_LEMMAS, Lemma, lemmas
 from reconverge.simulation.model.state import Scene, fields, symbols
 from reconverge.simulation.model.terms import (
     Amount,
@@ -160,17 +169,18 @@ def _value(model: Any, to_z3: Translator, of: Amount | Fact) -> Number | bool:  
     if isinstance(of, Fact):
         return bool(z3.is_true(model.eval(to_z3.fact(of), model_completion=True)))
     value = model.eval(to_z3.amount(of), model_completion=True)
-    number = Fraction(value.numerator_as_long(), value.denominator_as_long()) if z3.is_rational_value(value) else Fraction(value.as_long())
+    if z3.is_algebraic_value(value):
+        value = value.approx(6)
+    whole = z3.is_int_value(value)
+    number = Fraction(value.as_long()) if whole else Fraction(value.numerator_as_long(), value.denominator_as_long())
     return int(number) if number.denominator == 1 else number
 
 
 def check_beginning(law: Law) -> Iterator[Outcome]:
-    """Checks that a fresh name keeps all invariants, whatever all others do."""
+    """Checks that all invariants of a name hold of a fresh one, if those of the sums do."""
     scene = symbols()
     to_z3, solver = Translator(), z3.Solver()
     solver.add(to_z3.fact(frame_holds(scene, law)), to_z3.fact(fresh_name(scene)))
-    from reconverge.simulation.model.invariants import of_a_name, of_sums  # noqa: PLC0415
-
     for fact in of_sums(scene, law).values():
         solver.add(to_z3.fact(fact))
     for invariant, fact in of_a_name(scene, law).items():
@@ -189,15 +199,60 @@ def prove(law: Law) -> Iterator[Outcome]:
         yield from checks(law, name, action)
 
 
-def broken_without(guard: Guard, law: Law) -> Outcome | None:
-    """Returns a counterexample that exists once a guard is taken out; None if all is proved without it."""
-    bare = Law(law.meter, strict=law.strict, without=[guard])
-    for name, action in actions_of(bare).items():
-        probe = Law(law.meter, strict=law.strict)
-        action(symbols(), probe)
-        if guard not in probe.consulted:
-            continue
-        for outcome in checks(bare, name, action):
-            if not outcome.proved:
-                return outcome
+def laws() -> list[Law]:
+    """Returns all classes of limits, under each policy that has a bound."""
+    return [Law(meter, strict=strict) for meter in Meter for strict in (True, False)]
+
+
+def possible(law: Law, action: Action) -> bool:
+    """Returns whether there is a state in which all invariants hold and the action can happen."""
+    before = symbols()
+    move, to_z3, solver = action(before, law), Translator(), z3.Solver()
+    solver.add(to_z3.fact(frame_holds(before, law)), to_z3.fact(move.needs))
+    solver.add(*(to_z3.fact(fact) for fact in state_holds(before, law).values()))
+    return bool(solver.check() == z3.sat)
+
+
+def broken_without(*guards: Guard) -> tuple[Law, Outcome] | None:
+    """Returns a counterexample that exists once guards are taken out; None if all is proved without them.
+
+    Among several, one that breaks the bound at once is preferred.
+    """
+    if any(guard in IN_LEMMAS for guard in guards):
+        return _broken_lemma(guards)
+    found: tuple[Law, Outcome] | None = None
+    for law in laws():
+        bare = Law(law.meter, strict=law.strict, without=guards)
+        for name, action in actions_of(bare).items():
+            probe = Law(law.meter, strict=law.strict)
+            action(symbols(), probe)
+            if not probe.consulted.intersection(guards):
+                continue
+            for outcome in checks(bare, name, action):
+                if outcome.counterexample and outcome.invariant in (THEOREM, SUM):
+                    return bare, outcome
+                if outcome.counterexample and found is None:
+                    found = bare, outcome
+    return found
+
+
+def _broken_lemma(guards: Collection[Guard]) -> tuple[Law, Outcome] | None:
+    for lemma in lemmas():
+        outcome = check_lemma(lemma, guards)
+        if outcome.counterexample:
+            return laws()[0], outcome
     return None
+
+
+def check_lemma(lemma: Lemma, without: Collection[Guard] = ()) -> Outcome:
+    """Checks whether a lemma holds of all numbers, with some guards taken out."""
+    to_z3, solver = Translator(), z3.Solver()
+    solver.set("timeout", 60_000)
+    solver.add(z3.Not(to_z3.fact(lemma.fact(without))))
+    result = solver.check()
+    found: dict[str, tuple[Number | bool, Number | bool]] = {}
+    if result == z3.sat:
+        for name in to_z3.symbols:
+            value = _value(solver.model(), to_z3, Symbol(name, whole=False))
+            found[name] = (value, value)
+    return Outcome("a lemma", lemma.name, result == z3.unsat, found)

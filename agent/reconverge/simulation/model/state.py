@@ -154,9 +154,7 @@ class Scene(NamedTuple):
     others: Others
 
 
-TIMES = frozenset(
-    {"opens", "length", "error", "lease", "drift", "now", "lost", "until", "last", "sent", "seen"}
-)
+TIMES = frozenset({"opens", "length", "error", "lease", "drift", "now", "lost", "until", "last", "sent", "seen"})
 """The fields that are not whole numbers."""
 
 
