@@ -1,4 +1,4 @@
-"""Proves the protocol's bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
+"""Proves the bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
 
 The exit status is 1 if something is not proved, or if a guard turns out to be needless that is not known as such.
 """
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Guard, Law
+from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
 
 try:
@@ -38,15 +39,16 @@ def _proofs() -> int:
         tables |= {name: proving.checks(law, name, action) for name, action in proving.actions_of(law).items()}
         for name, outcomes in tables.items():
             began_ns = CLOCK.monotonic_ns()
-            failed = [outcome for outcome in (made := list(outcomes)) if not outcome.proved]
+            made = list(outcomes)
+            failed = [outcome for outcome in made if not outcome.proved]
             unproved += len(failed)
             print(f"{named(law):24} {name:34} {len(made):10} {len(failed):8} {_seconds(began_ns):8.2f}")
             for outcome in failed:
                 _show(outcome)
     began_ns = CLOCK.monotonic_ns()
-    lemmas = [proving.check_lemma(lemma) for lemma in proving.lemmas()]
-    failed = [outcome for outcome in lemmas if not outcome.proved]
-    print(f"{'fading, drains, quotas':24} {'lemmas':34} {len(lemmas):10} {len(failed):8} {_seconds(began_ns):8.2f}")
+    made = [proving.check_lemma(lemma) for lemma in lemmas()]
+    failed = [outcome for outcome in made if not outcome.proved]
+    print(f"{'fading, drains, quotas':24} {'lemmas':34} {len(made):10} {len(failed):8} {_seconds(began_ns):8.2f}")
     for outcome in failed:
         _show(outcome)
     return unproved + len(failed)

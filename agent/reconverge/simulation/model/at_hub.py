@@ -2,9 +2,9 @@
 
 # Theory of operation.
 #
-# A merge is one action for a batch that is under way and for one that comes late: `_hears` replaces the entry, `_grants`
-# raises it and answers. The sums over the others are those of the proof; the ledger's own sums may be larger (debts,
-# allowances that no answer has brought yet), so a grant sees any amount that is no smaller.
+# A merge is one action for a batch that is under way and for one that comes late: `_heard` replaces the entry,
+# `_grants` raises it and answers. The sums over the others are those of the proof; the ledger's own sums may be larger
+# (debts, allowances that no answer has brought yet), so a grant sees any amount that is no smaller.
 #
 # What changes for all names at once (time, the hub's window, a loss of data and the end of the wait after it) is an
 # action of its own, though the code does it in the course of a merge. The sums over the others change with it as the

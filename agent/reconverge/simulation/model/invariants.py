@@ -81,7 +81,7 @@ def frame_holds(scene: Scene, law: Law) -> Fact:
 
 
 def fresh_name(scene: Scene) -> Fact:
-    """Returns whether the name that is looked at has just begun: then it holds nothing, and the hub knows none of it."""
+    """Returns whether the name that is looked at has just begun: it holds nothing, and the hub knows nothing of it."""
     node, entry = scene.node, scene.entry
     nothing = [
         equal(amount, 0)
@@ -150,7 +150,7 @@ def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
 
 def of_a_name(scene: Scene, law: Law) -> Mapping[str, Fact]:
     """Returns the invariants of one name."""
-    return {**_of_node(scene, law), **_of_entry(scene, law), **_of_leases(scene, law), **_of_messages(scene, law)}
+    return {**_of_node(scene, law), **_of_entry(scene), **_of_leases(scene, law), **_of_messages(scene, law)}
 
 
 def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
@@ -178,7 +178,7 @@ def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
     }
 
 
-def _of_entry(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def _of_entry(scene: Scene) -> Mapping[str, Fact]:
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     before, opened, after = hub.window < looked, equal(hub.window, looked), hub.window > looked
     held = entry.known & ~entry.gone

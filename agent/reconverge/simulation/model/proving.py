@@ -48,21 +48,21 @@ class Translator:
         self._made: dict[int, tuple[object, Any]] = {}
         self.symbols: dict[str, Any] = {}
 
-    def amount(self, of: Amount) -> Any:  # noqa: ANN401, z3 has no types
+    def amount(self, of: Amount) -> Any:
         """Returns an amount as a term."""
         kept = self._made.get(id(of))
         if kept is None:
             kept = self._made[id(of)] = (of, self._amount(of))
         return kept[1]
 
-    def fact(self, of: Fact) -> Any:  # noqa: ANN401, likewise
+    def fact(self, of: Fact) -> Any:
         """Returns a fact as a term."""
         kept = self._made.get(id(of))
         if kept is None:
             kept = self._made[id(of)] = (of, self._fact(of))
         return kept[1]
 
-    def _amount(self, of: Amount) -> Any:  # noqa: ANN401, likewise
+    def _amount(self, of: Amount) -> Any:
         match of:
             case Symbol():
                 return self.symbols.setdefault(of.name, (z3.Int if of.whole else z3.Real)(of.name))
@@ -80,7 +80,7 @@ class Translator:
             case _:
                 raise TypeError(f"{type(of).__name__} is no amount")
 
-    def _fact(self, of: Fact) -> Any:  # noqa: ANN401, likewise
+    def _fact(self, of: Fact) -> Any:
         match of:
             case Truth():
                 return z3.BoolVal(of.value)
@@ -96,6 +96,23 @@ class Translator:
                 return z3.Or([self.fact(fact) for fact in of.facts])
             case _:
                 raise TypeError(f"{type(of).__name__} is no fact")
+
+    def value_of(self, term: Any, values: Mapping[str, Number | bool]) -> Number | bool:
+        """Returns the value of a term, with a value for each symbol."""
+        put_in = [(symbol, _constant(symbol, value=values[name])) for name, symbol in self.symbols.items()]
+        found = z3.simplify(z3.substitute(term, *put_in))
+        return bool(z3.is_true(found)) if z3.is_bool(found) else _read(found)
+
+
+def is_flag(symbol: Any) -> bool:
+    """Returns whether a symbol of z3 is true or false."""
+    return bool(z3.is_bool(symbol))
+
+
+def _constant(symbol: Any, *, value: Number | bool) -> Any:
+    if z3.is_bool(symbol):
+        return z3.BoolVal(bool(value))
+    return z3.IntVal(int(value)) if z3.is_int(symbol) else z3.RealVal(str(Fraction(value)))
 
 
 class Outcome(NamedTuple):
@@ -143,7 +160,7 @@ def _checks(law: Law, name: str, before: Scene, needs: Fact, after: Scene, timeo
 
 
 def _small_example(
-    solver: Any,  # noqa: ANN401, z3 has no types
+    solver: Any,
     to_z3: Translator,
     before: Scene,
     after: Scene,
@@ -165,10 +182,13 @@ def _small_example(
     return found
 
 
-def _value(model: Any, to_z3: Translator, of: Amount | Fact) -> Number | bool:  # noqa: ANN401, z3 has no types
+def _value(model: Any, to_z3: Translator, of: Amount | Fact) -> Number | bool:
     if isinstance(of, Fact):
         return bool(z3.is_true(model.eval(to_z3.fact(of), model_completion=True)))
-    value = model.eval(to_z3.amount(of), model_completion=True)
+    return _read(model.eval(to_z3.amount(of), model_completion=True))
+
+
+def _read(value: Any) -> Number:
     if z3.is_algebraic_value(value):
         value = value.approx(6)
     whole = z3.is_int_value(value)
@@ -213,10 +233,10 @@ def possible(law: Law, action: Action) -> bool:
     return bool(solver.check() == z3.sat)
 
 
-def broken_without(*guards: Guard) -> tuple[Law, Outcome] | None:
+def broken_without(*guards: Guard, at_once: bool = True) -> tuple[Law, Outcome] | None:
     """Returns a counterexample that exists once guards are taken out; None if all is proved without them.
 
-    Among several, one that breaks the bound at once is preferred.
+    With `at_once`, one that breaks the bound in one step is preferred to one that leads out of another invariant.
     """
     if any(guard in IN_LEMMAS for guard in guards):
         return _broken_lemma(guards)
@@ -229,7 +249,7 @@ def broken_without(*guards: Guard) -> tuple[Law, Outcome] | None:
             if not probe.consulted.intersection(guards):
                 continue
             for outcome in checks(bare, name, action):
-                if outcome.counterexample and outcome.invariant in (THEOREM, SUM):
+                if outcome.counterexample and (not at_once or outcome.invariant in (THEOREM, SUM)):
                     return bare, outcome
                 if outcome.counterexample and found is None:
                     found = bare, outcome

@@ -187,8 +187,8 @@ SHAPES: Mapping[str, type] = {
 
 def fields(scene: Scene) -> Iterator[tuple[str, Amount | Fact]]:
     """Returns all fields of a state by name."""
-    for group, values in zip(Scene._fields, scene, strict=True):
-        for field, value in zip(values._fields, values, strict=True):
+    for (group, shape), values in zip(SHAPES.items(), scene, strict=True):
+        for field, value in zip(get_type_hints(shape), values, strict=True):
             yield f"{group}.{field}", value
 
 

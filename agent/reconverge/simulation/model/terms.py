@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# An action of the protocol has two readers. The prover asks whether some state breaks an invariant, so it needs symbols;
-# a check of a recorded step has numbers. Were the action written twice, nothing would say that both are the same. So an
-# action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Numbers` walks the tree with
-# a value for each symbol; `proving.py` translates it for z3, which only that file imports.
+# An action of the protocol has two readers. The prover asks whether some state breaks an invariant, so it needs
+# symbols; a check of a recorded step has numbers. Were the action written twice, nothing would say that both are the
+# same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Numbers` walks
+# the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
 #
 # Trees are compared by identity: `==` of two amounts would have to be a fact, and Python's `==` is for Python. What an
 # action has to say is `equal(one, other)`.
