@@ -1,4 +1,4 @@
-"""What can happen at the hub: it merges reports and grants, gives up on names, opens windows, and loses its data."""
+"""Lists the actions of the hub: it merges reports and grants, gives up on names, opens windows, and loses its data."""
 
 # Theory of operation.
 #

@@ -1,4 +1,4 @@
-"""What can happen at a node: it decides, reports, hears, falls silent, and begins a window."""
+"""Lists the actions of a node: it decides, reports, hears, falls silent, and begins a window."""
 
 # Theory of operation.
 #

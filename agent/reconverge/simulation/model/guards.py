@@ -12,7 +12,7 @@ from reconverge.simulation.model.terms import amount as as_amount
 
 
 class Place(NamedTuple):
-    """Where the code holds a guard."""
+    """The place where the code holds a guard."""
 
     file: str
     function: str
@@ -26,7 +26,7 @@ _MERGE = "sync/reconverge_sync/merge"
 
 
 class Guard(Enum):
-    """What an action must not do without."""
+    """Names each precondition that an action must not do without."""
 
     # a node decides
     WITHIN_ALLOWANCE = Place(f"{_KERNEL}/table/slow_path.py", "evaluate", "a charge fits below the allowance")
@@ -108,7 +108,7 @@ NOT_IN_CODE: Final = frozenset({Guard.DEBTS_AGAINST_OVERDRAFTS})
 
 
 class Assumption(Enum):
-    """What is assumed of the world, and not proved."""
+    """Names each assumption about the world, which is not proved."""
 
     CLOCKS = (
         "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
@@ -131,7 +131,7 @@ class Meter(Enum):
 
 
 class Law:
-    """What holds in one proof: the class of limits, the policy, and the guards that are in force.
+    """The terms of one proof: the class of limits, the policy, and the guards that are in force.
 
     It also gives an action the amounts that the action is free to choose: symbols for the prover; for a step that was
     recorded, what the step has chosen.
@@ -176,7 +176,7 @@ class Law:
 
 
 class Move(NamedTuple):
-    """What an action needs, and the state after it."""
+    """The facts that an action needs, and the state after it."""
 
     needs: Fact
     after: Scene

@@ -56,7 +56,7 @@ class Hub(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What a node knows under this name. Its allowances count while its lease lasts."""
+    """A node's knowledge under this name. Its allowances count while its lease lasts."""
 
     alive: Fact
     """Whether the process still goes by this name."""
@@ -67,9 +67,9 @@ class Node(NamedTuple):
     base: Amount
     overdraft: Amount
     used: Amount
-    """What it counts in its window, with what it owes."""
+    """The use that it counts in its window, with what it owes."""
     spent: Amount
-    """What it has admitted in the window that is looked at, less what was given back; in the proof alone."""
+    """The cost that it has admitted in the window that is looked at, less what was given back; in the proof alone."""
     last: Amount
     """When it admitted something last; in the proof alone."""
     knows: Fact
@@ -81,7 +81,7 @@ class Node(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the hub's ledger has under this name."""
+    """The part of the hub's ledger under this name."""
 
     known: Fact
     gone: Fact
@@ -92,7 +92,7 @@ class Entry(NamedTuple):
     overdraft: Amount
     debt: Amount
     part: Amount
-    """What the ledger counts of this name, at the least, in the window that is looked at; in the proof alone."""
+    """The least that the ledger counts of this name in the window that is looked at; in the proof alone."""
     extra: Amount
     """Likewise, of its overdraft."""
 
