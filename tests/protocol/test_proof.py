@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge.simulation.model.at_hub import is_step
 from reconverge.simulation.model.at_node import admits, enters, sends
-from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Guard, Law, Meter
+from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Guard, Law, Meter, is_step
 from reconverge.simulation.model.invariants import frame_holds, state_holds
 from reconverge.simulation.model.lemmas import IN_LEMMAS, lemmas
 from reconverge.simulation.model.state import TIMES, fields, of_numbers, symbols

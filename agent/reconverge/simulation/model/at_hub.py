@@ -15,17 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from reconverge.simulation.model.at_node import live
+from reconverge.simulation.model.at_node import counts, live
 from reconverge.simulation.model.guards import Action, Assumption, Guard, Law, Meter, Move
-from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene, fields, of_numbers
+from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,
     TRUE,
     Amount,
     Fact,
-    Number,
-    Numbers,
     choose,
     decide,
     equal,
@@ -93,6 +91,71 @@ def _in_use(scene: Scene, report: Report) -> Amount:
     return choose(equal(report.window, scene.frame.looked), use, 0)
 
 
+class _Raised(NamedTuple):
+    """The amounts after a grant, and the ledger's sums over the others as the hub sees them."""
+
+    allowance: Amount
+    base: Amount
+    overdraft: Amount
+    sums: Amount
+    """Allowances or bases, and debts: no less than the proof's own sum."""
+    allowances: Amount
+    """Allowances without debts."""
+
+
+def _raised(law: Law, named: str) -> _Raised:
+    return _Raised(
+        law.any(f"granted {named}", lambda after: after.entry.allowance),
+        law.any(f"granted base {named}", lambda after: after.entry.base),
+        law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft),
+        law.any(f"sums {named}", lambda after: after.others.parts),
+        law.any(f"allowances {named}", lambda after: after.others.parts),
+    )
+
+
+def _may_rise(scene: Scene, entry: Entry, report: Report, raised: _Raised, law: Law) -> Fact:
+    """Returns whether the hub may raise the entry so far."""
+    hub, others = scene.hub, scene.others
+    mine = equal(report.window, hub.window)
+    may = law.given(Guard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
+    allowance, base, overdraft, sums, allowances = raised
+    within = law.given(Guard.ALLOWANCES_WITHIN, implies(_open(scene), allowance + sums <= hub.capacity))
+    base_within = law.given(Guard.BASES_WITHIN, implies(_before(scene), base + sums <= hub.capacity))
+    own, base_own = law.given(Guard.ALLOWANCE_OWN_WINDOW, mine), law.given(Guard.BASE_OWN_WINDOW, mine)
+    held = law.by(
+        Guard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
+    )
+    excess = choose(_open(scene), larger(held - hub.capacity, 0), 0)
+    room = hub.overdrafts - law.by(Guard.OVERDRAFTS_LESS_EXCESS, excess, 0)
+    overdraft_within = law.given(Guard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
+    return every(
+        (
+            sums >= others.parts,
+            allowances >= 0,
+            equal(allowance, entry.allowance) | every((allowance > entry.allowance, may, own, within)),
+            equal(base, entry.base) | every((base > entry.base, may, base_own, base_within)),
+            equal(overdraft, entry.overdraft) | every((overdraft > entry.overdraft, may, overdraft_within)),
+        )
+    )
+
+
+def _most_answered(scene: Scene, report: Report, raised: _Raised, law: Law) -> tuple[Amount, Amount, Amount]:
+    """Returns the most that the answer may grant: no more than there is room for, and nothing to what forgets."""
+    hub = scene.hub
+
+    def within(amount: Amount, total: Amount, most: Amount) -> Amount:
+        return law.by(Guard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
+
+    allowance, base, overdraft, sums, _ = raised
+    most = (
+        choose(_open(scene), within(allowance, allowance + sums, hub.capacity), allowance),
+        choose(_before(scene), within(base, base + sums, hub.capacity), base),
+        within(overdraft, overdraft + scene.others.extras, hub.overdrafts),
+    )
+    allowance, base, overdraft = (choose(report.final, 0, amount) for amount in most)
+    return allowance, base, overdraft
+
+
 class _Grant(NamedTuple):
     needs: Fact
     entry: Entry
@@ -101,70 +164,28 @@ class _Grant(NamedTuple):
 
 def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) -> _Grant:
     """Raises the entry, and answers. The entry is that of `_heard`."""
-    hub, others = scene.hub, scene.others
-    mine = equal(report.window, hub.window)
-    may = law.given(Guard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
-    sums = law.any(f"sums {named}", lambda after: after.others.parts)
-    allowances = law.any(f"allowances {named}", lambda after: after.others.parts)
-    allowance = law.any(f"granted {named}", lambda after: after.entry.allowance)
-    base = law.any(f"granted base {named}", lambda after: after.entry.base)
-    overdraft = law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft)
-    opened, before = _open(scene), _before(scene)
-    rises = every(
-        (
-            may,
-            law.given(Guard.ALLOWANCE_OWN_WINDOW, mine),
-            law.given(Guard.ALLOWANCES_WITHIN, implies(opened, allowance + sums <= hub.capacity)),
-        )
+    hub = scene.hub
+    raised = _raised(law, named)
+    needs = _may_rise(scene, entry, report, raised, law)
+    answered = (
+        law.any(f"answered allowance {named}", lambda after: after.answer.allowance),
+        law.any(f"answered base {named}", lambda after: after.answer.base),
+        law.any(f"answered overdraft {named}", lambda after: after.answer.overdraft),
     )
-    base_rises = every(
-        (
-            may,
-            law.given(Guard.BASE_OWN_WINDOW, mine),
-            law.given(Guard.BASES_WITHIN, implies(before, base + sums <= hub.capacity)),
-        )
-    )
-    held = law.by(
-        Guard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
-    )
-    excess = choose(opened, larger(held - hub.capacity, 0), 0)
-    room = hub.overdrafts - law.by(Guard.OVERDRAFTS_LESS_EXCESS, excess, 0)
-    overdraft_rises = may & law.given(Guard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
-    needs = every(
-        (
-            sums >= others.parts,
-            allowances >= 0,
-            equal(allowance, entry.allowance) | ((allowance > entry.allowance) & rises),
-            equal(base, entry.base) | ((base > entry.base) & base_rises),
-            equal(overdraft, entry.overdraft) | ((overdraft > entry.overdraft) & overdraft_rises),
-        )
-    )
-
-    def within(amount: Amount, total: Amount, most: Amount) -> Amount:
-        return law.by(Guard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
-
-    answered = tuple(
-        law.any(f"answered {what} {named}", lambda after, what=what: getattr(after.answer, what))  # type: ignore[misc]
-        for what in ("allowance", "base", "overdraft")
-    )
-    most = (
-        choose(opened, within(allowance, allowance + sums, hub.capacity), allowance),
-        choose(before, within(base, base + sums, hub.capacity), base),
-        within(overdraft, overdraft + others.extras, hub.overdrafts),
-    )
-    for amount, limit in zip(answered, most, strict=True):
-        needs &= (amount >= 0) & (amount <= choose(report.final, 0, limit))
-    raised = law.keeps(Guard.RAISE_BEFORE_ANSWER)
+    for amount, most in zip(answered, _most_answered(scene, report, raised, law), strict=True):
+        needs &= (amount >= 0) & (amount <= most)
+    written = law.keeps(Guard.RAISE_BEFORE_ANSWER)
     extra = choose(hub.window <= scene.frame.looked, larger(entry.extra, answered[2]), entry.extra)
     allowed = larger(larger(entry.part, answered[0]), _in_use(scene, report) - extra)
+    left = smaller(entry.debt, larger(report.used - raised.allowance, 0))
     after = entry._replace(
-        allowance=allowance if raised else entry.allowance,
-        base=base if raised else entry.base,
-        overdraft=overdraft if raised else entry.overdraft,
-        part=choose(before, larger(entry.part, answered[1]), choose(opened, allowed, entry.part)),
+        allowance=raised.allowance if written else entry.allowance,
+        base=raised.base if written else entry.base,
+        overdraft=raised.overdraft if written else entry.overdraft,
+        debt=choose(equal(report.window, hub.window), left, entry.debt),
+        part=choose(_before(scene), larger(entry.part, answered[1]), choose(_open(scene), allowed, entry.part)),
         extra=extra,
     )
-    after = after._replace(debt=choose(mine, smaller(entry.debt, larger(report.used - allowance, 0)), entry.debt))
     return _Grant(needs, after, Answer(TRUE, TRUE, scene.node.knows, hub.window, *answered))
 
 
@@ -208,10 +229,8 @@ def _forgotten(fact: Fact, entry: Entry) -> Entry:
     def kept(amount: Amount) -> Amount:
         return choose(fact, 0, amount)
 
-    return Entry(
+    return entry._replace(
         known=entry.known & ~fact,
-        gone=entry.gone,
-        seen=entry.seen,
         allowance=kept(entry.allowance),
         base=kept(entry.base),
         overdraft=kept(entry.overdraft),
@@ -350,15 +369,6 @@ def _unless_it_says(report: Report, unheard: Fact) -> Report:
     return report._replace(there=report.there & (~unheard | nothing))
 
 
-def counts(scene: Scene, law: Law) -> Fact:
-    """Returns whether what the name has admitted still counts."""
-    if law.meter is Meter.WINDOW:
-        return TRUE
-    if law.meter is Meter.DATED:
-        return scene.hub.now < scene.node.last + scene.frame.length
-    return scene.hub.now < scene.node.until
-
-
 def changes_quota(scene: Scene, law: Law) -> Move:
     """The hub learns that the smallest quota of all nodes has changed."""
     hub = scene.hub
@@ -389,20 +399,3 @@ def hub_actions(law: Law) -> Mapping[str, Action]:
     if law.meter is Meter.DATED:
         found["the hub forgets what has departed"] = forgets_departed
     return found
-
-
-def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
-    """Returns whether a recorded step is an instance of an action.
-
-    `law` has been made with the state after the step. Fields that `after` lacks are not compared.
-    """
-    move = action(of_numbers(before), law)
-    numbers = Numbers({})
-    if not numbers.holds(move.needs):
-        return False
-    for name, value in fields(move.after):
-        if name in after:
-            found = numbers.holds(value) if isinstance(value, Fact) else numbers.value(value)
-            if found != after[name]:
-                return False
-    return True

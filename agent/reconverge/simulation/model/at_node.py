@@ -38,6 +38,15 @@ def holds_nothing(node: Node) -> Fact:
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
+def counts(scene: Scene, law: Law) -> Fact:
+    """Returns whether what the name has admitted still counts."""
+    if law.meter is Meter.WINDOW:
+        return TRUE
+    if law.meter is Meter.DATED:
+        return scene.hub.now < scene.node.last + scene.frame.length
+    return scene.hub.now < scene.node.until
+
+
 def _looked_at(scene: Scene) -> Fact:
     return equal(scene.node.window, scene.frame.looked)
 

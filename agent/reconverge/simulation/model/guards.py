@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from reconverge.simulation.model.state import Scene
-from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Symbol
+from reconverge.simulation.model.state import Scene, fields, of_numbers
+from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Number, Numbers, Symbol
 from reconverge.simulation.model.terms import amount as as_amount
 
 
@@ -184,3 +184,20 @@ class Move(NamedTuple):
 
 Action = Callable[[Scene, Law], Move]
 """Something that can happen: what it needs of a state, and what comes of that state."""
+
+
+def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
+    """Returns whether a recorded step is an instance of an action.
+
+    `law` has been made with the state after the step. Fields that `after` lacks are not compared.
+    """
+    move = action(of_numbers(before), law)
+    numbers = Numbers({})
+    if not numbers.holds(move.needs):
+        return False
+    for name, value in fields(move.after):
+        if name in after:
+            found = numbers.holds(value) if isinstance(value, Fact) else numbers.value(value)
+            if found != after[name]:
+                return False
+    return True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconverge.simulation.model.at_hub import counts
-from reconverge.simulation.model.at_node import holds_nothing, live
+from reconverge.simulation.model.at_node import counts, holds_nothing, live
 from reconverge.simulation.model.guards import Law, Meter
 from reconverge.simulation.model.state import Answer, Report, Scene
 from reconverge.simulation.model.terms import (
