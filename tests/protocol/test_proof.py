@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconverge.simulation.model.at_node import admits, enters, sends
-from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Guard, Law, Meter, is_step
+from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, MeterClass, ProofGuard, is_step
 from reconverge.simulation.model.invariants import frame_holds, state_holds
 from reconverge.simulation.model.lemmas import IN_LEMMAS, lemmas
 from reconverge.simulation.model.state import TIMES, fields, of_numbers, symbols
@@ -29,12 +29,14 @@ from reconverge.simulation.model import proving
 
 ROOT = Path(__file__).parents[2]
 LAWS = {f"{law.meter.name}, {'strict' if law.strict else 'balanced'}": law for law in proving.laws()}
+NEEDED = frozenset(ProofGuard) - set(NOT_ALONE)
+"""The guards without which something is not proved."""
 NEVER = ("a node hears a stray answer", "a name comes back")
 """The actions that can happen only without a guard."""
 
 
 @cache
-def counterexample(*guards: Guard) -> tuple[Law, proving.Outcome] | None:
+def counterexample(*guards: ProofGuard) -> tuple[Law, proving.Check] | None:
     return proving.broken_without(*guards, at_once=False)
 
 
@@ -63,8 +65,10 @@ def test_use_that_fades_and_drains_stays_below_what_the_hub_has_for_it(lemma: st
     assert proving.check_lemma(found).proved
 
 
-@pytest.mark.parametrize("guard", [guard for guard in Guard if guard not in NOT_ALONE], ids=lambda guard: guard.name)
-def test_without_a_guard_there_is_a_counterexample(guard: Guard) -> None:
+@pytest.mark.parametrize(
+    "guard", [guard for guard in ProofGuard if guard not in NOT_ALONE], ids=lambda guard: guard.name
+)
+def test_without_a_guard_there_is_a_counterexample(guard: ProofGuard) -> None:
     """Each guard is needed: without it, an action leads out of an invariant."""
     found = counterexample(guard)
 
@@ -73,15 +77,15 @@ def test_without_a_guard_there_is_a_counterexample(guard: Guard) -> None:
 
 
 @pytest.mark.parametrize("guard", NOT_ALONE, ids=lambda guard: guard.name)
-def test_what_another_guard_does_as_well_is_known(guard: Guard) -> None:
+def test_what_another_guard_does_as_well_is_known(guard: ProofGuard) -> None:
     """A guard without which all is proved has a reason in the list."""
     assert counterexample(guard) is None
 
 
-@pytest.mark.parametrize("guard", [Guard.ALLOWANCES_WITHIN, Guard.BASES_WITHIN], ids=lambda guard: guard.name)
-def test_a_counterexample_is_one(guard: Guard) -> None:
+@pytest.mark.parametrize("guard", [ProofGuard.ALLOWANCES_WITHIN, ProofGuard.BASES_WITHIN], ids=lambda guard: guard.name)
+def test_a_counterexample_is_one(guard: ProofGuard) -> None:
     """A counterexample keeps all invariants before the action, and one fewer after it, by plain numbers."""
-    found = counterexample(guard, Guard.ANSWER_WITHIN_ROOM)
+    found = counterexample(guard, ProofGuard.ANSWER_WITHIN_ROOM)
 
     assert found is not None
     law, outcome = found
@@ -94,7 +98,7 @@ def test_a_counterexample_is_one(guard: Guard) -> None:
 
 def test_at_least_25_guards_are_of_the_code() -> None:
     """There are enough guards, and each stands where the list says."""
-    held = [guard for guard in Guard if guard not in NOT_IN_CODE]
+    held = [guard for guard in ProofGuard if guard not in NOT_IN_CODE]
 
     assert len(held) >= 25
     for guard in held:
@@ -110,7 +114,7 @@ def test_every_guard_is_one_of_an_action_or_of_a_lemma() -> None:
             action(symbols(), probe)
         asked |= probe.consulted
 
-    assert set(Guard) == asked
+    assert set(ProofGuard) == asked
 
 
 def _values(data: st.DataObject) -> dict[str, Number | bool]:
@@ -184,7 +188,7 @@ def _beginning(**changed: Number | bool) -> dict[str, Number | bool]:
 
 
 def _law(after: dict[str, Number | bool]) -> Law:
-    return Law(Meter.WINDOW, strict=True, after=of_numbers(after))
+    return Law(MeterClass.WINDOW, strict=True, after=of_numbers(after))
 
 
 def _changed(before: dict[str, Number | bool], **changed: Number | bool) -> dict[str, Number | bool]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Guard, Law
+from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
 
@@ -54,7 +54,7 @@ def _proofs() -> int:
     return unproved + len(failed)
 
 
-def _show(outcome: proving.Outcome) -> None:
+def _show(outcome: proving.Check) -> None:
     print(f"    {outcome.action}, and then not: {outcome.invariant}")
     for line in lines(outcome.counterexample):
         print(f"      {line}")
@@ -74,7 +74,7 @@ def lines(example: Mapping[str, tuple[Number | bool, Number | bool]]) -> list[st
 def _guards(*, full: bool) -> int:
     wrong = 0
     print("\nwithout a guard:")
-    for guard in Guard:
+    for guard in ProofGuard:
         began_ns = CLOCK.monotonic_ns()
         found = proving.broken_without(guard)
         where = "" if guard in NOT_IN_CODE else f" ({guard.value.file}::{guard.value.function})"

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from reconverge.simulation.model.at_node import counts, live
-from reconverge.simulation.model.guards import Action, Assumption, Guard, Law, Meter, Move
-from reconverge.simulation.model.state import Answer, Entry, Others, Report, Scene
+from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
+from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, Others, ReportState
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,
@@ -34,41 +34,41 @@ from reconverge.simulation.model.terms import (
 )
 
 
-def _before(scene: Scene) -> Fact:
+def _before(scene: ModelState) -> Fact:
     return scene.hub.window < scene.frame.looked
 
 
-def _open(scene: Scene) -> Fact:
+def _open(scene: ModelState) -> Fact:
     return equal(scene.hub.window, scene.frame.looked)
 
 
-def by_hubs_clock(scene: Scene, law: Law) -> Fact:
+def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
     """Returns whether the cell has come to the window that the hub's clock is in."""
-    if law.meter is not Meter.WINDOW:
+    if law.meter is not MeterClass.WINDOW:
         return TRUE
     over = scene.hub.now > scene.frame.opens + scene.frame.length
-    return law.given(Guard.HUBS_CLOCK, ~over | (scene.hub.window > scene.frame.looked))
+    return law.given(ProofGuard.HUBS_CLOCK, ~over | (scene.hub.window > scene.frame.looked))
 
 
-def _heard(scene: Scene, report: Report, law: Law) -> Entry:
+def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
     """Returns the entry with the report in it, before anything is granted."""
     entry = scene.entry
     mine = equal(report.window, scene.hub.window)
 
     def lowered(to: Amount, before: Amount) -> Amount:
-        return law.by(Guard.NONE_RISES_BY_REPORT, smaller(to, before), to)
+        return law.by(ProofGuard.NONE_RISES_BY_REPORT, smaller(to, before), to)
 
-    own = law.given(Guard.LOWER_OWN_WINDOW, mine)
+    own = law.given(ProofGuard.LOWER_OWN_WINDOW, mine)
     known = choose(own, lowered(report.allowance, entry.allowance), entry.allowance)
-    welcome = choose(mine, report.allowance, law.by(Guard.WELCOME_BASE, report.base, report.allowance))
+    welcome = choose(mine, report.allowance, law.by(ProofGuard.WELCOME_BASE, report.base, report.allowance))
 
     def believed(amount: Amount) -> Amount:
-        return law.by(Guard.WELCOME_BELIEVES, amount, 0)
+        return law.by(ProofGuard.WELCOME_BELIEVES, amount, 0)
 
     allowance = choose(entry.known, known, believed(welcome))
     base = choose(entry.known, lowered(report.base, entry.base), believed(report.base))
     overdraft = choose(entry.known, lowered(report.overdraft, entry.overdraft), believed(report.overdraft))
-    debt = law.by(Guard.DEBTS_COUNT, larger(report.used - allowance, 0), 0)
+    debt = law.by(ProofGuard.DEBTS_COUNT, larger(report.used - allowance, 0), 0)
     part = choose(
         _before(scene), smaller(base, entry.part), choose(_open(scene), smaller(allowance, entry.part), entry.part)
     )
@@ -85,7 +85,7 @@ def _heard(scene: Scene, report: Report, law: Law) -> Entry:
     )
 
 
-def _in_use(scene: Scene, report: Report) -> Amount:
+def _in_use(scene: ModelState, report: ReportState) -> Amount:
     """Returns what a report says of use in the window that is looked at, as far as the ledger has counted it before."""
     use = smaller(report.used, scene.entry.part + scene.entry.extra)
     return choose(equal(report.window, scene.frame.looked), use, 0)
@@ -113,21 +113,21 @@ def _raised(law: Law, named: str) -> _Raised:
     )
 
 
-def _may_rise(scene: Scene, entry: Entry, report: Report, raised: _Raised, law: Law) -> Fact:
+def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised: _Raised, law: Law) -> Fact:
     """Returns whether the hub may raise the entry so far."""
     hub, others = scene.hub, scene.others
     mine = equal(report.window, hub.window)
-    may = law.given(Guard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
+    may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
     allowance, base, overdraft, sums, allowances = raised
-    within = law.given(Guard.ALLOWANCES_WITHIN, implies(_open(scene), allowance + sums <= hub.capacity))
-    base_within = law.given(Guard.BASES_WITHIN, implies(_before(scene), base + sums <= hub.capacity))
-    own, base_own = law.given(Guard.ALLOWANCE_OWN_WINDOW, mine), law.given(Guard.BASE_OWN_WINDOW, mine)
+    within = law.given(ProofGuard.ALLOWANCES_WITHIN, implies(_open(scene), allowance + sums <= hub.capacity))
+    base_within = law.given(ProofGuard.BASES_WITHIN, implies(_before(scene), base + sums <= hub.capacity))
+    own, base_own = law.given(ProofGuard.ALLOWANCE_OWN_WINDOW, mine), law.given(ProofGuard.BASE_OWN_WINDOW, mine)
     held = law.by(
-        Guard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
+        ProofGuard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
     )
     excess = choose(_open(scene), larger(held - hub.capacity, 0), 0)
-    room = hub.overdrafts - law.by(Guard.OVERDRAFTS_LESS_EXCESS, excess, 0)
-    overdraft_within = law.given(Guard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
+    room = hub.overdrafts - law.by(ProofGuard.OVERDRAFTS_LESS_EXCESS, excess, 0)
+    overdraft_within = law.given(ProofGuard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
     return every(
         (
             sums >= others.parts,
@@ -139,12 +139,12 @@ def _may_rise(scene: Scene, entry: Entry, report: Report, raised: _Raised, law: 
     )
 
 
-def _most_answered(scene: Scene, report: Report, raised: _Raised, law: Law) -> tuple[Amount, Amount, Amount]:
+def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, Amount, Amount]:
     """Returns the most that the answer may grant: no more than there is room for, and nothing to what forgets."""
     hub = scene.hub
 
     def within(amount: Amount, total: Amount, most: Amount) -> Amount:
-        return law.by(Guard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
+        return law.by(ProofGuard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
 
     allowance, base, overdraft, sums, _ = raised
     most = (
@@ -158,11 +158,11 @@ def _most_answered(scene: Scene, report: Report, raised: _Raised, law: Law) -> t
 
 class _Grant(NamedTuple):
     needs: Fact
-    entry: Entry
-    answer: Answer
+    entry: EntryState
+    answer: AnswerState
 
 
-def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) -> _Grant:
+def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law, named: str) -> _Grant:
     """Raises the entry, and answers. The entry is that of `_heard`."""
     hub = scene.hub
     raised = _raised(law, named)
@@ -174,7 +174,7 @@ def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) ->
     )
     for amount, most in zip(answered, _most_answered(scene, report, raised, law), strict=True):
         needs &= (amount >= 0) & (amount <= most)
-    written = law.keeps(Guard.RAISE_BEFORE_ANSWER)
+    written = law.keeps(ProofGuard.RAISE_BEFORE_ANSWER)
     extra = choose(hub.window <= scene.frame.looked, larger(entry.extra, answered[2]), entry.extra)
     allowed = larger(larger(entry.part, answered[0]), _in_use(scene, report) - extra)
     left = smaller(entry.debt, larger(report.used - raised.allowance, 0))
@@ -186,17 +186,17 @@ def _grants(scene: Scene, entry: Entry, report: Report, law: Law, named: str) ->
         part=choose(_before(scene), larger(entry.part, answered[1]), choose(_open(scene), allowed, entry.part)),
         extra=extra,
     )
-    return _Grant(needs, after, Answer(TRUE, TRUE, scene.node.knows, hub.window, *answered))
+    return _Grant(needs, after, AnswerState(TRUE, TRUE, scene.node.knows, hub.window, *answered))
 
 
-def _merged(scene: Scene, report: Report, law: Law, named: str) -> tuple[Move, Answer]:
+def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tuple[Move, AnswerState]:
     """Returns the merge of a report, and the answer to it."""
     hub, entry = scene.hub, scene.entry
     needs = every(
         (
             report.there,
-            law.given(Guard.GONE_STAYS_GONE, ~entry.gone),
-            law.given(Guard.FOLLOW_AHEAD, hub.window >= report.window),
+            law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone),
+            law.given(ProofGuard.FOLLOW_AHEAD, hub.window >= report.window),
             by_hubs_clock(scene, law),
         )
     )
@@ -223,7 +223,7 @@ def _merged(scene: Scene, report: Report, law: Law, named: str) -> tuple[Move, A
     )
 
 
-def _forgotten(fact: Fact, entry: Entry) -> Entry:
+def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
     """Returns the entry; if `fact`, nothing is in it any more: what it counted has gone to the others."""
 
     def kept(amount: Amount) -> Amount:
@@ -240,7 +240,7 @@ def _forgotten(fact: Fact, entry: Entry) -> Entry:
     )
 
 
-def merges(scene: Scene, law: Law) -> Move:
+def merges(scene: ModelState, law: Law) -> Move:
     """The batch under way arrives, and is answered. A copy of it may arrive again."""
     move, answer = _merged(scene, scene.flight, law, "in time")
     copied = law.either("repeated", lambda after: after.late.there)
@@ -261,26 +261,26 @@ def merges(scene: Scene, law: Law) -> Move:
     return Move(move.needs, after)
 
 
-def merges_late(scene: Scene, law: Law) -> Move:
+def merges_late(scene: ModelState, law: Law) -> Move:
     """A batch that was given up, or was merged before, arrives. Its answer is ignored."""
     move, _ = _merged(scene, scene.late, law, "late")
-    newest = law.given(Guard.SEQUENCE, scene.late.fresh)
+    newest = law.given(ProofGuard.SEQUENCE, scene.late.fresh)
     return Move(move.needs & newest, move.after._replace(late=scene.late._replace(fresh=FALSE)))
 
 
-def gives_up_on(scene: Scene, law: Law) -> Move:
+def gives_up_on(scene: ModelState, law: Law) -> Move:
     """The hub gives up on a name that it has not heard from for a lease."""
     entry, node = scene.entry, scene.node
-    silent = law.given(Guard.HUB_WAITS_FOR_LEASE, scene.hub.now > entry.seen + scene.frame.lease)
-    needs = every((entry.known, ~entry.gone if law.meter is not Meter.SLOTS else TRUE, silent))
-    if law.meter is Meter.WINDOW:
+    silent = law.given(ProofGuard.HUB_WAITS_FOR_LEASE, scene.hub.now > entry.seen + scene.frame.lease)
+    needs = every((entry.known, ~entry.gone if law.meter is not MeterClass.SLOTS else TRUE, silent))
+    if law.meter is MeterClass.WINDOW:
         needs &= law.assume(Assumption.NOT_AHEAD_WHEN_GONE, node.window <= scene.hub.window)
-    if law.meter is Meter.SLOTS:
+    if law.meter is MeterClass.SLOTS:
         after = entry._replace(gone=TRUE, allowance=NOTHING, debt=NOTHING, part=NOTHING, extra=NOTHING)
         return Move(needs, scene._replace(entry=after))
-    held = law.by(Guard.ALLOWANCE_COUNTS_AS_USED, entry.allowance, 0)
-    held += law.by(Guard.OVERDRAFT_COUNTS_AS_USED, entry.overdraft, 0)
-    used = larger(held, entry.allowance + entry.debt if law.keeps(Guard.ALLOWANCE_COUNTS_AS_USED) else entry.debt)
+    held = law.by(ProofGuard.ALLOWANCE_COUNTS_AS_USED, entry.allowance, 0)
+    held += law.by(ProofGuard.OVERDRAFT_COUNTS_AS_USED, entry.overdraft, 0)
+    used = larger(held, entry.allowance + entry.debt if law.keeps(ProofGuard.ALLOWANCE_COUNTS_AS_USED) else entry.debt)
     opened, before = _open(scene), _before(scene)
     after = entry._replace(
         gone=TRUE,
@@ -294,26 +294,26 @@ def gives_up_on(scene: Scene, law: Law) -> Move:
     return Move(needs, scene._replace(entry=after))
 
 
-def forgets_departed(scene: Scene, law: Law) -> Move:
+def forgets_departed(scene: ModelState, law: Law) -> Move:
     """Dated use of a name that is gone does not count any more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
-    needs = entry.gone & law.given(Guard.DATES_COUNT_A_WINDOW, over)
+    needs = entry.gone & law.given(ProofGuard.DATES_COUNT_A_WINDOW, over)
     return Move(needs, scene._replace(entry=entry._replace(part=NOTHING, allowance=NOTHING)))
 
 
-def opens_window(scene: Scene, law: Law) -> Move:
+def opens_window(scene: ModelState, law: Law) -> Move:
     """The hub opens a window, and counts the bases of all names as their allowances."""
     hub, entry = scene.hub, scene.entry
     window = law.any("window", lambda after: after.hub.window)
-    forward = law.given(Guard.NEVER_BACK, window > hub.window)
-    base = law.by(Guard.ROLL_TAKES_BASES, entry.base, 0)
+    forward = law.given(ProofGuard.NEVER_BACK, window > hub.window)
+    base = law.by(ProofGuard.ROLL_TAKES_BASES, entry.base, 0)
     allowance = choose(entry.known & ~entry.gone, base, NOTHING)
     after = scene._replace(hub=hub._replace(window=window), entry=entry._replace(allowance=allowance, debt=NOTHING))
     return Move(forward, after)
 
 
-def loses_data(scene: Scene, law: Law) -> Move:
+def loses_data(scene: ModelState, law: Law) -> Move:
     """The hub loses all that it knew."""
     del law
     hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
@@ -331,15 +331,14 @@ def loses_data(scene: Scene, law: Law) -> Move:
     return Move(TRUE, after)
 
 
-def ends_wait(scene: Scene, law: Law) -> Move:
+def ends_wait(scene: ModelState, law: Law) -> Move:
     """The wait after a loss of data is over: what the hub has not heard of counts no longer."""
     hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
     matters = hub.window <= frame.looked
     unheard = ~entry.known
-    nothing: Amount = NOTHING
-    until = hub.lost + law.by(Guard.WAIT_A_LEASE, frame.lease, 0)
-    if law.meter is not Meter.SLOTS:
-        until += law.by(Guard.WAIT_TWO_WINDOWS, frame.length + frame.length, 0)
+    until = hub.lost + law.by(ProofGuard.WAIT_A_LEASE, frame.lease, 0)
+    if law.meter is not MeterClass.SLOTS:
+        until += law.by(ProofGuard.WAIT_TWO_WINDOWS, frame.length + frame.length, 0)
     needs = hub.waits & by_hubs_clock(scene, law)
     if law.strict:
         needs &= hub.now > until
@@ -354,8 +353,8 @@ def ends_wait(scene: Scene, law: Law) -> Move:
         late=_unless_it_says(scene.late, unheard),
         answer=scene.answer._replace(there=scene.answer.there & (scene.answer.present if not law.strict else TRUE)),
         others=others._replace(
-            lost_parts=choose(matters, nothing, others.lost_parts),
-            lost_extras=choose(matters, nothing, others.lost_extras),
+            lost_parts=choose(matters, 0, others.lost_parts),
+            lost_extras=choose(matters, 0, others.lost_extras),
         ),
     )
     law.assume(Assumption.NO_BATCH_OUTLIVES_A_WAIT, TRUE)
@@ -363,13 +362,13 @@ def ends_wait(scene: Scene, law: Law) -> Move:
     return Move(needs, after)
 
 
-def _unless_it_says(report: Report, unheard: Fact) -> Report:
+def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:
     """Returns a report of a name that the hub has not heard of; it is lost if it reports any allowance."""
     nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
     return report._replace(there=report.there & (~unheard | nothing))
 
 
-def changes_quota(scene: Scene, law: Law) -> Move:
+def changes_quota(scene: ModelState, law: Law) -> Move:
     """The hub learns that the smallest quota of all nodes has changed."""
     hub = scene.hub
     capacity = law.any("capacity", lambda after: after.hub.capacity)
@@ -377,7 +376,7 @@ def changes_quota(scene: Scene, law: Law) -> Move:
     return Move(capacity >= 0, scene._replace(hub=after))
 
 
-def passes_time(scene: Scene, law: Law) -> Move:
+def passes_time(scene: ModelState, law: Law) -> Move:
     """Time passes."""
     now = law.any("now", lambda after: after.hub.now, whole=False)
     return Move(now >= scene.hub.now, scene._replace(hub=scene.hub._replace(now=now)))
@@ -394,8 +393,8 @@ def hub_actions(law: Law) -> Mapping[str, Action]:
         "time passes": passes_time,
         "the hub learns of another quota": changes_quota,
     }
-    if law.meter is Meter.WINDOW:
+    if law.meter is MeterClass.WINDOW:
         found["the hub opens a window"] = opens_window
-    if law.meter is Meter.DATED:
+    if law.meter is MeterClass.DATED:
         found["the hub forgets what has departed"] = forgets_departed
     return found

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconverge.simulation.model.guards import Action, Assumption, Guard, Law, Meter, Move
-from reconverge.simulation.model.state import Answer, Node, Report, Scene
+from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
+from reconverge.simulation.model.state import AnswerState, ModelState, NodeState, ReportState
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,
@@ -28,70 +28,70 @@ from reconverge.simulation.model.terms import (
 )
 
 
-def live(scene: Scene) -> Fact:
+def live(scene: ModelState) -> Fact:
     """Returns whether the node may use what it holds."""
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
-def holds_nothing(node: Node) -> Fact:
+def holds_nothing(node: NodeState) -> Fact:
     """Returns whether a node has neither an allowance, a base nor an overdraft."""
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
-def counts(scene: Scene, law: Law) -> Fact:
+def counts(scene: ModelState, law: Law) -> Fact:
     """Returns whether what the name has admitted still counts."""
-    if law.meter is Meter.WINDOW:
+    if law.meter is MeterClass.WINDOW:
         return TRUE
-    if law.meter is Meter.DATED:
+    if law.meter is MeterClass.DATED:
         return scene.hub.now < scene.node.last + scene.frame.length
     return scene.hub.now < scene.node.until
 
 
-def _looked_at(scene: Scene) -> Fact:
+def _looked_at(scene: ModelState) -> Fact:
     return equal(scene.node.window, scene.frame.looked)
 
 
-def _charged(scene: Scene, cost: Amount) -> Scene:
+def _charged(scene: ModelState, cost: Amount) -> ModelState:
     node = scene.node
     spent = choose(_looked_at(scene), node.spent + cost, node.spent)
     last = choose(_looked_at(scene), scene.hub.now, node.last)
     return scene._replace(node=node._replace(used=node.used + cost, spent=spent, last=last))
 
 
-def _cost(scene: Scene, law: Law) -> Amount:
+def _cost(scene: ModelState, law: Law) -> Amount:
     return law.any("cost", lambda after: after.node.used - scene.node.used)
 
 
-def admits(scene: Scene, law: Law) -> Move:
+def admits(scene: ModelState, law: Law) -> Move:
     """A node admits a request within its allowance."""
     node, cost = scene.node, _cost(scene, law)
     needs = every(
         (
             node.alive,
             cost >= 0,
-            law.given(Guard.NODE_STOPS_AT_LEASE, scene.hub.now < node.until),
-            law.given(Guard.WITHIN_ALLOWANCE, node.used + cost <= node.allowance),
+            law.given(ProofGuard.NODE_STOPS_AT_LEASE, scene.hub.now < node.until),
+            law.given(ProofGuard.WITHIN_ALLOWANCE, node.used + cost <= node.allowance),
         )
     )
     return Move(needs, _charged(scene, cost))
 
 
-def goes_beyond(scene: Scene, law: Law) -> Move:
+def goes_beyond(scene: ModelState, law: Law) -> Move:
     """A node admits a request within its overdraft, or one request beyond what it holds."""
     node, cost = scene.node, _cost(scene, law)
-    one_request = law.given(Guard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
+    one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
     needs = every(
         (
             node.alive,
             cost >= 0,
-            law.given(Guard.BEYOND_WHILE_FRESH, scene.hub.now < node.until),
+            law.given(ProofGuard.BEYOND_WHILE_FRESH, scene.hub.now < node.until),
             (node.used + cost <= node.allowance + node.overdraft) | one_request,
         )
     )
     return Move(needs, _charged(scene, cost))
 
 
-def gives_back(scene: Scene, law: Law) -> Move:
+def gives_back(scene: ModelState, law: Law) -> Move:
     """Work ends, a request is refunded, settles for less, or a dated charge expires."""
     node = scene.node
     amount = law.any("returned", lambda after: node.used - after.node.used)
@@ -102,34 +102,34 @@ def gives_back(scene: Scene, law: Law) -> Move:
     )
 
 
-def owes(scene: Scene, law: Law) -> Move:
+def owes(scene: ModelState, law: Law) -> Move:
     """A request settles for more, or a name begins with use that an earlier name has not reported."""
     node, cost = scene.node, _cost(scene, law)
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
-def enters(scene: Scene, law: Law) -> Move:
+def enters(scene: ModelState, law: Law) -> Move:
     """A node enters a later window."""
     node = scene.node
     window = law.any("window", lambda after: after.node.window)
     begun = implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
     after = node._replace(
-        window=window, used=NOTHING, allowance=law.by(Guard.OPEN_FROM_BASE, node.base, node.allowance)
+        window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
     )
     return Move((window > node.window) & law.assume(Assumption.CLOCKS, begun), scene._replace(node=after))
 
 
-def _idle(scene: Scene, law: Law) -> Fact:
+def _idle(scene: ModelState, law: Law) -> Fact:
     """Whether the node may send: no batch of it is under way."""
-    return law.given(Guard.ONE_BATCH, ~scene.flight.there & ~scene.answer.there)
+    return law.given(ProofGuard.ONE_BATCH, ~scene.flight.there & ~scene.answer.there)
 
 
-def _may_speak(scene: Scene, law: Law) -> Fact:
+def _may_speak(scene: ModelState, law: Law) -> Fact:
     """Whether the node's name may be used: its lease lasts, or it has never held anything."""
-    return law.given(Guard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
+    return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
 
-def _under_way(scene: Scene, node: Node, report: Report) -> Scene:
+def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> ModelState:
     """Returns the state in which a report is under way, in place of what was."""
     flight, answer, late, stray = scene.flight, scene.answer, scene.late, scene.stray
     return scene._replace(
@@ -141,13 +141,13 @@ def _under_way(scene: Scene, node: Node, report: Report) -> Scene:
     )
 
 
-def sends(scene: Scene, law: Law) -> Move:
+def sends(scene: ModelState, law: Law) -> Move:
     """A node lowers what it holds, and reports it."""
     node, now = scene.node, scene.hub.now
     leased = now < node.until
 
     def held(amount: Amount) -> Amount:
-        return choose(leased, amount, law.by(Guard.ZERO_AFTER_LEASE, 0, amount))
+        return choose(leased, amount, law.by(ProofGuard.ZERO_AFTER_LEASE, 0, amount))
 
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
@@ -161,38 +161,38 @@ def sends(scene: Scene, law: Law) -> Move:
             _between(base, 0, held(node.base)),
             _between(overdraft, 0, held(node.overdraft)),
             law.given(
-                Guard.OVERDRAFT_IN_USE_STAYS,
+                ProofGuard.OVERDRAFT_IN_USE_STAYS,
                 overdraft >= smaller(held(node.overdraft), node.used - allowance),
             ),
         )
     )
 
     def lowered(to: Amount, before: Amount) -> Amount:
-        return law.by(Guard.LOWER_BEFORE_REPORT, to, before)
+        return law.by(ProofGuard.LOWER_BEFORE_REPORT, to, before)
 
     after = node._replace(
         allowance=lowered(allowance, node.allowance),
         base=lowered(base, node.base),
         overdraft=lowered(overdraft, node.overdraft),
     )
-    report = Report(TRUE, TRUE, FALSE, FALSE, node.window, allowance, base, overdraft, node.used)
+    report = ReportState(TRUE, TRUE, FALSE, FALSE, node.window, allowance, base, overdraft, node.used)
     return Move(needs, _under_way(scene, after, report))
 
 
-def _lets_go(scene: Scene, law: Law, *, leaves: bool) -> Move:
+def _lets_go(scene: ModelState, law: Law, *, leaves: bool) -> Move:
     node = scene.node
     after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive)
-    report = Report(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
+    report = ReportState(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
     needs = node.alive & _idle(scene, law) & _may_speak(scene, law)
     return Move(needs, _under_way(scene, after, report))
 
 
-def leaves(scene: Scene, law: Law) -> Move:
+def leaves(scene: ModelState, law: Law) -> Move:
     """A node stops in good order, and reports for the last time."""
     return _lets_go(scene, law, leaves=True)
 
 
-def forgets(scene: Scene, law: Law) -> Move:
+def forgets(scene: ModelState, law: Law) -> Move:
     """A node reports a key for the last time, because the key leaves its memory."""
     return _lets_go(scene, law, leaves=False)
 
@@ -201,7 +201,7 @@ def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
     return (amount >= least) & (amount <= most)
 
 
-def gives_up(scene: Scene, law: Law) -> Move:
+def gives_up(scene: ModelState, law: Law) -> Move:
     """A node gives up its batch, of which the batch or the answer is lost, unless one of them comes late."""
     flight, answer, late = scene.flight, scene.answer, scene.late
     keeps = law.either("keeps", lambda after: after.late.there)
@@ -214,8 +214,8 @@ def gives_up(scene: Scene, law: Law) -> Move:
     return Move(flight.there | answer.there, after)
 
 
-def _chosen(fact: Fact, one: Report, other: Report) -> Report:
-    return Report(
+def _chosen(fact: Fact, one: ReportState, other: ReportState) -> ReportState:
+    return ReportState(
         decide(fact, one.there, other.there),
         decide(fact, one.fresh, other.fresh),
         decide(fact, one.final, other.final),
@@ -228,8 +228,8 @@ def _chosen(fact: Fact, one: Report, other: Report) -> Report:
     )
 
 
-def _chosen_answer(fact: Fact, one: Answer, other: Answer) -> Answer:
-    return Answer(
+def _chosen_answer(fact: Fact, one: AnswerState, other: AnswerState) -> AnswerState:
+    return AnswerState(
         decide(fact, one.there, other.there),
         decide(fact, one.present, other.present),
         decide(fact, one.own, other.own),
@@ -240,33 +240,33 @@ def _chosen_answer(fact: Fact, one: Answer, other: Answer) -> Answer:
     )
 
 
-def hears(scene: Scene, law: Law) -> Move:
+def hears(scene: ModelState, law: Law) -> Move:
     """The answer to the batch under way arrives."""
     move = _installs(scene, scene.answer, law)
     after = move.after._replace(answer=scene.answer._replace(there=FALSE))
     return Move(scene.answer.there & move.needs, after)
 
 
-def hears_stray(scene: Scene, law: Law) -> Move:
+def hears_stray(scene: ModelState, law: Law) -> Move:
     """The answer to a batch that was given up arrives."""
-    ignored = law.given(Guard.ANSWER_UNDER_WAY, FALSE) | law.given(Guard.ONE_BATCH, FALSE)
+    ignored = law.given(ProofGuard.ANSWER_UNDER_WAY, FALSE) | law.given(ProofGuard.ONE_BATCH, FALSE)
     move = _installs(scene, scene.stray, law)
     return Move(every((ignored, scene.stray.there, move.needs)), move.after)
 
 
-def _installs(scene: Scene, answer: Answer, law: Law) -> Move:
+def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
     node, hub, frame = scene.node, scene.hub, scene.frame
     leased = hub.now < node.until
-    kept = choose(leased, node.allowance, law.by(Guard.VOID_BEFORE_INSTALL, 0, node.allowance))
-    own = law.given(Guard.INSTALL_OWN_WINDOW, equal(answer.window, node.window))
+    kept = choose(leased, node.allowance, law.by(ProofGuard.VOID_BEFORE_INSTALL, 0, node.allowance))
+    own = law.given(ProofGuard.INSTALL_OWN_WINDOW, equal(answer.window, node.window))
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
     overdraft = law.any("overdraft", lambda after: after.node.overdraft)
     until = law.any("until", lambda after: after.node.until, whole=False)
     knew = answer.own
-    renews = law.given(Guard.CONFIRM_BEFORE_LEASE, knew)
-    end = law.by(Guard.LEASE_FROM_SENDING, node.sent, hub.now) + frame.lease
-    end = law.by(Guard.LEASE_LESS_DRIFT, end, end + frame.drift)
+    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, knew)
+    end = law.by(ProofGuard.LEASE_FROM_SENDING, node.sent, hub.now) + frame.lease
+    end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + frame.drift)
     needs = every(
         (
             node.alive,
@@ -291,16 +291,16 @@ def _installs(scene: Scene, answer: Answer, law: Law) -> Move:
     return Move(needs, scene._replace(node=after))
 
 
-def _begun_in_lease(scene: Scene, law: Law) -> Amount:
+def _begun_in_lease(scene: ModelState, law: Law) -> Amount:
     """Returns what was admitted and still counts if the lease begins anew: work that outlives its lease does not."""
     ended = scene.hub.now >= scene.node.until
-    return choose(ended, 0, scene.node.spent) if law.meter is Meter.SLOTS else scene.node.spent
+    return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
 
 
-def exchanges_other_keys(scene: Scene, law: Law) -> Move:
+def exchanges_other_keys(scene: ModelState, law: Law) -> Move:
     """A batch that does not report this key is merged and answered."""
     node, hub, entry = scene.node, scene.hub, scene.entry
-    renews = law.given(Guard.CONFIRM_BEFORE_LEASE, node.knows & ~node.unconfirmed)
+    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, node.knows & ~node.unconfirmed)
     after = node._replace(
         until=choose(renews, hub.now + scene.frame.lease, node.until),
         spent=_begun_in_lease(scene, law),
@@ -313,21 +313,21 @@ def exchanges_other_keys(scene: Scene, law: Law) -> Move:
     return Move(needs, scene._replace(node=after, entry=entry._replace(seen=seen)))
 
 
-def ends(scene: Scene, law: Law) -> Move:
+def ends(scene: ModelState, law: Law) -> Move:
     """A process is killed or forks, or its name ends with its lease."""
     del law
     return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
 
 
-def comes_back(scene: Scene, law: Law) -> Move:
+def comes_back(scene: ModelState, law: Law) -> Move:
     """A process starts under a name that was used before."""
     after = scene.node._replace(
         alive=TRUE, allowance=NOTHING, base=NOTHING, overdraft=NOTHING, used=NOTHING, knows=TRUE, unconfirmed=FALSE
     )
-    return Move(law.given(Guard.NAMES_ONCE, FALSE) & ~scene.node.alive, scene._replace(node=after))
+    return Move(law.given(ProofGuard.NAMES_ONCE, FALSE) & ~scene.node.alive, scene._replace(node=after))
 
 
-def lowers_quota(scene: Scene, law: Law) -> Move:
+def lowers_quota(scene: ModelState, law: Law) -> Move:
     """A node learns of a smaller quota, and lowers what it holds."""
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
@@ -336,7 +336,7 @@ def lowers_quota(scene: Scene, law: Law) -> Move:
     return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base)))
 
 
-def tightens_policy(scene: Scene, law: Law) -> Move:
+def tightens_policy(scene: ModelState, law: Law) -> Move:
     """A node learns of a policy with a smaller overdraft."""
     node = scene.node
     overdraft = law.any("overdraft", lambda after: after.node.overdraft)
@@ -365,6 +365,6 @@ def node_actions(law: Law) -> Mapping[str, Action]:
     if not law.strict:
         found["a node goes beyond its allowance"] = goes_beyond
         found["a node learns of a stricter policy"] = tightens_policy
-    if law.meter is Meter.WINDOW:
+    if law.meter is MeterClass.WINDOW:
         found["a node enters a window"] = enters
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_node import counts, holds_nothing, live
-from reconverge.simulation.model.guards import Law, Meter
-from reconverge.simulation.model.state import Answer, Report, Scene
+from reconverge.simulation.model.guards import Law, MeterClass
+from reconverge.simulation.model.state import AnswerState, ModelState, ReportState
 from reconverge.simulation.model.terms import (
     FALSE,
     TRUE,
@@ -24,33 +24,33 @@ THEOREM = "what a name has admitted is counted by the ledger, but for one reques
 SUM = "what the ledger counts of all names is within the bound"
 
 
-def right(scene: Scene) -> Amount:
+def right(scene: ModelState) -> Amount:
     """Returns up to what use the node may go alone in the window that is looked at."""
     node, looked = scene.node, scene.frame.looked
     return choose(equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0))
 
 
-def _limit(scene: Scene, report: Report) -> Amount:
+def _limit(scene: ModelState, report: ReportState) -> Amount:
     """Returns what a report gives the node as its right in the window that is looked at."""
     looked = scene.frame.looked
     return choose(equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0))
 
 
-def counted(scene: Scene) -> Amount:
+def counted(scene: ModelState) -> Amount:
     """Returns what the ledger counts and has as an allowance of this name, in the window that is looked at."""
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     held = choose(hub.window < looked, entry.base, choose(equal(hub.window, looked), entry.allowance, entry.part))
     return choose(entry.known, smaller(entry.part, held), entry.part)
 
 
-def counted_beyond(scene: Scene) -> Amount:
+def counted_beyond(scene: ModelState) -> Amount:
     """Returns the same for the overdraft."""
     entry = scene.entry
     known = entry.known & (scene.hub.window <= scene.frame.looked)
     return choose(known, smaller(entry.extra, entry.overdraft), entry.extra)
 
 
-def frame_holds(scene: Scene, law: Law) -> Fact:
+def frame_holds(scene: ModelState, law: Law) -> Fact:
     """Returns what holds of the numbers that no action changes, and of the class of limits."""
     frame, hub = scene.frame, scene.hub
     found = [
@@ -64,7 +64,7 @@ def frame_holds(scene: Scene, law: Law) -> Fact:
     ]
     if law.strict:
         found += [equal(frame.request, 0), equal(hub.overdrafts, 0)]
-    if law.meter is not Meter.WINDOW:
+    if law.meter is not MeterClass.WINDOW:
         found += [
             equal(window, frame.looked)
             for window in (
@@ -79,7 +79,7 @@ def frame_holds(scene: Scene, law: Law) -> Fact:
     return every(found)
 
 
-def fresh_name(scene: Scene) -> Fact:
+def fresh_name(scene: ModelState) -> Fact:
     """Returns whether the name that is looked at has just begun: it holds nothing, and the hub knows nothing of it."""
     node, entry = scene.node, scene.entry
     nothing = [
@@ -118,7 +118,7 @@ def fresh_name(scene: Scene) -> Fact:
     )
 
 
-def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     """Returns the invariants of the sums over all names."""
     hub, entry, others = scene.hub, scene.entry, scene.others
     extras = entry.extra + others.extras + others.lost_extras
@@ -147,12 +147,12 @@ def of_sums(scene: Scene, law: Law) -> Mapping[str, Fact]:
     return found
 
 
-def of_a_name(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def of_a_name(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     """Returns the invariants of one name."""
     return {**_of_node(scene, law), **_of_entry(scene), **_of_leases(scene, law), **_of_messages(scene, law)}
 
 
-def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def _of_node(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
     active = live(scene) & ~entry.gone
     looked = frame.looked
@@ -172,12 +172,12 @@ def _of_node(scene: Scene, law: Law) -> Mapping[str, Fact]:
         ),
         "no amount at a node is negative": every(amount >= 0 for amount in (node.allowance, node.base, node.overdraft)),
         "no node is in a window before its time": implies(node.window >= looked, hub.now >= frame.opens - frame.error)
-        if law.meter is Meter.WINDOW
+        if law.meter is MeterClass.WINDOW
         else TRUE,
     }
 
 
-def _of_entry(scene: Scene) -> Mapping[str, Fact]:
+def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     before, opened, after = hub.window < looked, equal(hub.window, looked), hub.window > looked
     held = entry.known & ~entry.gone
@@ -223,10 +223,10 @@ def _of_entry(scene: Scene) -> Mapping[str, Fact]:
     }
 
 
-def _of_leases(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
     idle = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
-    dead = ~node.alive & (equal(node.spent, 0) if law.meter is Meter.SLOTS else TRUE)
+    dead = ~node.alive & (equal(node.spent, 0) if law.meter is MeterClass.SLOTS else TRUE)
     after_loss = (node.until <= hub.lost + frame.lease) | idle | dead
     return {
         "a lease ends at the node before it does at the hub": implies(
@@ -251,13 +251,13 @@ def _of_leases(scene: Scene, law: Law) -> Mapping[str, Fact]:
         ),
         "what was admitted unknown was admitted in the lease": implies(
             ~entry.known & (node.spent > 0) & (TRUE if law.strict else FALSE),
-            (frame.opens - frame.error <= hub.lost + frame.lease if law.meter is Meter.WINDOW else TRUE)
+            (frame.opens - frame.error <= hub.lost + frame.lease if law.meter is MeterClass.WINDOW else TRUE)
             & (node.last <= hub.lost + frame.lease),
         ),
     }
 
 
-def _of_messages(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, flight, late = scene.node, scene.entry, scene.hub, scene.flight, scene.late
     void = ~entry.known & ~hub.waits & (hub.window <= scene.frame.looked)
     mattering = ~entry.gone & ~void
@@ -295,7 +295,7 @@ def _of_messages(scene: Scene, law: Law) -> Mapping[str, Fact]:
     return found
 
 
-def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
+def _of_report(scene: ModelState, report: ReportState, law: Law) -> Mapping[str, Fact]:
     node, looked = scene.node, scene.frame.looked
     limit = _limit(scene, report)
     of_use = choose(equal(report.window, looked), report.used, 0)
@@ -323,7 +323,7 @@ def _of_report(scene: Scene, report: Report, law: Law) -> Mapping[str, Fact]:
     }
 
 
-def _of_answer(scene: Scene, answer: Answer, law: Law) -> Fact:
+def _of_answer(scene: ModelState, answer: AnswerState, law: Law) -> Fact:
     node, entry, hub, looked = scene.node, scene.entry, scene.hub, scene.frame.looked
     in_time = answer.own & (hub.now < node.sent + scene.frame.lease)
     renews = node.alive & ~entry.gone & (live(scene) | in_time)
@@ -347,6 +347,6 @@ def _of_answer(scene: Scene, answer: Answer, law: Law) -> Fact:
     )
 
 
-def state_holds(scene: Scene, law: Law) -> Mapping[str, Fact]:
+def state_holds(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     """Returns all invariants by name."""
     return {**of_sums(scene, law), **of_a_name(scene, law)}

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from reconverge.simulation.model.guards import Guard
+from reconverge.simulation.model.guards import ProofGuard
 from reconverge.simulation.model.terms import (
     NOTHING,
     Amount,
@@ -39,10 +39,10 @@ class Lemma(NamedTuple):
 
     name: str
     premises: tuple[Fact, ...]
-    guarded: tuple[tuple[Guard, Fact], ...]
+    guarded: tuple[tuple[ProofGuard, Fact], ...]
     conclusion: Fact
 
-    def fact(self, without: Collection[Guard] = ()) -> Fact:
+    def fact(self, without: Collection[ProofGuard] = ()) -> Fact:
         """Returns the lemma as one fact, which must hold of all numbers."""
         kept = [fact for guard, fact in self.guarded if guard not in without]
         return implies(every([*self.premises, *kept]), self.conclusion)
@@ -81,7 +81,7 @@ def _sliding() -> list[Lemma]:
         Lemma(
             "a charge that fits by the node's clock fits by the hub's",
             (*amounts, *parts, use(charged, previous, read) <= allowance),
-            ((Guard.CLOCK_READ_LATE, read >= part),),
+            ((ProofGuard.CLOCK_READ_LATE, read >= part),),
             use(charged, previous, part) <= allowance,
         ),
         Lemma(
@@ -106,13 +106,13 @@ def _sliding() -> list[Lemma]:
                 use(current, previous, part) <= allowance,
                 _real("kept") <= folded,
             ),
-            ((Guard.WHOLE_FADING_USE_FOLDS, _real("kept") >= folded),),
+            ((ProofGuard.WHOLE_FADING_USE_FOLDS, _real("kept") >= folded),),
             use(current, previous, read) <= use(_real("kept"), previous, read),
         ),
         Lemma(
             "likewise in the next window",
             (*amounts, *parts, fades, use(current, previous, part) <= allowance, _real("kept") <= folded),
-            ((Guard.WHOLE_FADING_USE_FOLDS, _real("kept") >= folded),),
+            ((ProofGuard.WHOLE_FADING_USE_FOLDS, _real("kept") >= folded),),
             Product(current, read) <= Product(_real("kept"), read),
         ),
     ]
@@ -124,8 +124,8 @@ def _floating() -> list[Lemma]:
     )
     (part,), parts = _parts("part")
     within = current <= reported + vouchers
-    counted = (Guard.VOUCHERS_COUNT_UNTIL_REPORT, kept >= vouchers)
-    ended = (Guard.VOUCHERS_END_WITH_WINDOW, equal(fresh, 0))
+    counted = (ProofGuard.VOUCHERS_COUNT_UNTIL_REPORT, kept >= vouchers)
+    ended = (ProofGuard.VOUCHERS_END_WITH_WINDOW, equal(fresh, 0))
     return [
         Lemma(
             "in the window of the answer a node uses its count and its vouchers",
@@ -170,21 +170,21 @@ def _buckets() -> list[Lemma]:
                 share + share_others + rest <= 1,
             ),
             (
-                (Guard.DRAINS_BY_ALLOWANCE, d_mine <= Product(drains, share)),
-                (Guard.HUB_DRAINS_BY_REST, d_hub <= Product(drains, rest)),
+                (ProofGuard.DRAINS_BY_ALLOWANCE, d_mine <= Product(drains, share)),
+                (ProofGuard.HUB_DRAINS_BY_REST, d_hub <= Product(drains, rest)),
             ),
             drained(fleet, drains) <= left,
         ),
         Lemma(
             "a node whose share the hub has dealt out again drains nothing",
             (*amounts, fleet <= mine + others, d_others <= drains),
-            ((Guard.DRAINS_IN_LEASE, equal(d_mine, 0)),),
+            ((ProofGuard.DRAINS_IN_LEASE, equal(d_mine, 0)),),
             drained(fleet, drains) <= drained(mine, d_mine) + drained(others, d_others),
         ),
         Lemma(
             "what a node pours into the hub's bucket fits there",
             (*more, at_hub >= 0, at_hub + vouchers + allowances <= capacity),
-            ((Guard.CHARGES_WITHIN_VOUCHERS, charged <= vouchers),),
+            ((ProofGuard.CHARGES_WITHIN_VOUCHERS, charged <= vouchers),),
             at_hub + charged + allowances <= capacity,
         ),
     ]
@@ -201,13 +201,13 @@ def _quotas() -> list[Lemma]:
         Lemma(
             "a smaller quota makes no node's part larger",
             (*amounts, smaller_quota, is_part, after <= before),
-            ((Guard.SCALES_DOWN, scaled),),
+            ((ProofGuard.SCALES_DOWN, scaled),),
             after <= Product(part, low),
         ),
         Lemma(
             "nor does an answer that was granted of the larger one",
             (*amounts, smaller_quota, is_part, after <= before),
-            ((Guard.ANSWERS_SCALE_DOWN, scaled),),
+            ((ProofGuard.ANSWERS_SCALE_DOWN, scaled),),
             after <= Product(part, low),
         ),
         Lemma(
@@ -219,7 +219,7 @@ def _quotas() -> list[Lemma]:
                 equal(Product(part, own), mine),
                 equal(Product(part_others, own_others), others),
             ),
-            ((Guard.SMALLEST_CAPACITY, (own >= low) & (own_others >= low)),),
+            ((ProofGuard.SMALLEST_CAPACITY, (own >= low) & (own_others >= low)),),
             part + part_others <= 1,
         ),
     ]

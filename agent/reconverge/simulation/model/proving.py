@@ -10,7 +10,7 @@ import z3
 
 from reconverge.simulation.model.at_hub import hub_actions
 from reconverge.simulation.model.at_node import node_actions
-from reconverge.simulation.model.guards import Action, Guard, Law, Meter
+from reconverge.simulation.model.guards import Action, Law, MeterClass, ProofGuard
 from reconverge.simulation.model.invariants import (
     SUM,
     THEOREM,
@@ -21,23 +21,23 @@ from reconverge.simulation.model.invariants import (
     state_holds,
 )
 from reconverge.simulation.model.lemmas import IN_LEMMAS, Lemma, lemmas
-from reconverge.simulation.model.state import Scene, fields, symbols
+from reconverge.simulation.model.state import ModelState, fields, symbols
 from reconverge.simulation.model.terms import (
     Amount,
     AtMost,
     Both,
     Choice,
     Constant,
-    Difference,
     Either,
     Fact,
     Flag,
+    Known,
+    Less,
     Not,
     Number,
     Product,
     Sum,
     Symbol,
-    Truth,
 )
 
 
@@ -71,7 +71,7 @@ class Translator:
                 return z3.IntVal(value.numerator) if value.denominator == 1 else z3.RealVal(str(value))
             case Sum():
                 return self.amount(of.one) + self.amount(of.other)
-            case Difference():
+            case Less():
                 return self.amount(of.one) - self.amount(of.other)
             case Product():
                 return self.amount(of.one) * self.amount(of.other)
@@ -82,7 +82,7 @@ class Translator:
 
     def _fact(self, of: Fact) -> Any:
         match of:
-            case Truth():
+            case Known():
                 return z3.BoolVal(of.value)
             case Flag():
                 return self.symbols.setdefault(of.name, z3.Bool(of.name))
@@ -115,7 +115,7 @@ def _constant(symbol: Any, *, value: Number | bool) -> Any:
     return z3.IntVal(int(value)) if z3.is_int(symbol) else z3.RealVal(str(Fraction(value)))
 
 
-class Outcome(NamedTuple):
+class Check(NamedTuple):
     """One check: whether an action keeps an invariant."""
 
     action: str
@@ -134,14 +134,16 @@ SMALL = 12
 """A counterexample is looked for among amounts up to this one first, as it is easier to read."""
 
 
-def checks(law: Law, name: str, action: Action, *, timeout_ms: int = 60_000) -> Iterator[Outcome]:
+def checks(law: Law, name: str, action: Action, *, timeout_ms: int = 60_000) -> Iterator[Check]:
     """Checks whether an action keeps each invariant."""
     before = symbols()
     move = action(before, law)
     yield from _checks(law, name, before, move.needs, move.after, timeout_ms)
 
 
-def _checks(law: Law, name: str, before: Scene, needs: Fact, after: Scene, timeout_ms: int) -> Iterator[Outcome]:
+def _checks(
+    law: Law, name: str, before: ModelState, needs: Fact, after: ModelState, timeout_ms: int
+) -> Iterator[Check]:
     to_z3 = Translator()
     solver = z3.Solver()
     solver.set("timeout", timeout_ms)
@@ -156,14 +158,14 @@ def _checks(law: Law, name: str, before: Scene, needs: Fact, after: Scene, timeo
         if result != z3.unsat:
             found = _small_example(solver, to_z3, before, after)
         solver.pop()
-        yield Outcome(name, invariant, result == z3.unsat, found)
+        yield Check(name, invariant, result == z3.unsat, found)
 
 
 def _small_example(
     solver: Any,
     to_z3: Translator,
-    before: Scene,
-    after: Scene,
+    before: ModelState,
+    after: ModelState,
 ) -> Mapping[str, tuple[Number | bool, Number | bool]]:
     solver.push()
     for symbol in to_z3.symbols.values():
@@ -196,7 +198,7 @@ def _read(value: Any) -> Number:
     return int(number) if number.denominator == 1 else number
 
 
-def check_beginning(law: Law) -> Iterator[Outcome]:
+def check_beginning(law: Law) -> Iterator[Check]:
     """Checks that all invariants of a name hold of a fresh one, if those of the sums do."""
     scene = symbols()
     to_z3, solver = Translator(), z3.Solver()
@@ -209,10 +211,10 @@ def check_beginning(law: Law) -> Iterator[Outcome]:
         result = solver.check()
         found = {} if result == z3.unsat else _small_example(solver, to_z3, scene, scene)
         solver.pop()
-        yield Outcome("a name begins", invariant, result == z3.unsat, found)
+        yield Check("a name begins", invariant, result == z3.unsat, found)
 
 
-def prove(law: Law) -> Iterator[Outcome]:
+def prove(law: Law) -> Iterator[Check]:
     """Checks all actions."""
     yield from check_beginning(law)
     for name, action in actions_of(law).items():
@@ -221,7 +223,7 @@ def prove(law: Law) -> Iterator[Outcome]:
 
 def laws() -> list[Law]:
     """Returns all classes of limits, under each policy that has a bound."""
-    return [Law(meter, strict=strict) for meter in Meter for strict in (True, False)]
+    return [Law(meter, strict=strict) for meter in MeterClass for strict in (True, False)]
 
 
 def possible(law: Law, action: Action) -> bool:
@@ -233,14 +235,14 @@ def possible(law: Law, action: Action) -> bool:
     return bool(solver.check() == z3.sat)
 
 
-def broken_without(*guards: Guard, at_once: bool = True) -> tuple[Law, Outcome] | None:
+def broken_without(*guards: ProofGuard, at_once: bool = True) -> tuple[Law, Check] | None:
     """Returns a counterexample that exists once guards are taken out; None if all is proved without them.
 
     With `at_once`, one that breaks the bound in one step is preferred to one that leads out of another invariant.
     """
     if any(guard in IN_LEMMAS for guard in guards):
         return _broken_lemma(guards)
-    found: tuple[Law, Outcome] | None = None
+    found: tuple[Law, Check] | None = None
     for law in laws():
         bare = Law(law.meter, strict=law.strict, without=guards)
         for name, action in actions_of(bare).items():
@@ -256,7 +258,7 @@ def broken_without(*guards: Guard, at_once: bool = True) -> tuple[Law, Outcome] 
     return found
 
 
-def _broken_lemma(guards: Collection[Guard]) -> tuple[Law, Outcome] | None:
+def _broken_lemma(guards: Collection[ProofGuard]) -> tuple[Law, Check] | None:
     for lemma in lemmas():
         outcome = check_lemma(lemma, guards)
         if outcome.counterexample:
@@ -264,7 +266,7 @@ def _broken_lemma(guards: Collection[Guard]) -> tuple[Law, Outcome] | None:
     return None
 
 
-def check_lemma(lemma: Lemma, without: Collection[Guard] = ()) -> Outcome:
+def check_lemma(lemma: Lemma, without: Collection[ProofGuard] = ()) -> Check:
     """Checks whether a lemma holds of all numbers, with some guards taken out."""
     to_z3, solver = Translator(), z3.Solver()
     solver.set("timeout", 60_000)
@@ -275,4 +277,4 @@ def check_lemma(lemma: Lemma, without: Collection[Guard] = ()) -> Outcome:
         for name in to_z3.symbols:
             value = _value(solver.model(), to_z3, Symbol(name, whole=False))
             found[name] = (value, value)
-    return Outcome("a lemma", lemma.name, result == z3.unsat, found)
+    return Check("a lemma", lemma.name, result == z3.unsat, found)

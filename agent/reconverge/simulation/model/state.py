@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, get_type_hints
 
-from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Number, Symbol, Truth
+from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Known, Number, Symbol
 
 
 class Frame(NamedTuple):
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     """The cost of the dearest request."""
 
 
-class Hub(NamedTuple):
+class HubState(NamedTuple):
     """The hub's part of the cell that all names share."""
 
     now: Amount
@@ -55,7 +55,7 @@ class Hub(NamedTuple):
     """The most that all overdrafts together may be."""
 
 
-class Node(NamedTuple):
+class NodeState(NamedTuple):
     """A node's knowledge under this name. Its allowances count while its lease lasts."""
 
     alive: Fact
@@ -80,7 +80,7 @@ class Node(NamedTuple):
     """When it sent the batch that is under way."""
 
 
-class Entry(NamedTuple):
+class EntryState(NamedTuple):
     """The part of the hub's ledger under this name."""
 
     known: Fact
@@ -97,7 +97,7 @@ class Entry(NamedTuple):
     """Likewise, of its overdraft."""
 
 
-class Report(NamedTuple):
+class ReportState(NamedTuple):
     """A report of the cell on its way to the hub."""
 
     there: Fact
@@ -113,7 +113,7 @@ class Report(NamedTuple):
     used: Amount
 
 
-class Answer(NamedTuple):
+class AnswerState(NamedTuple):
     """The hub's answer to a report, on its way to the node."""
 
     there: Fact
@@ -137,19 +137,19 @@ class Others(NamedTuple):
     lost_extras: Amount
 
 
-class Scene(NamedTuple):
+class ModelState(NamedTuple):
     """All of it."""
 
     frame: Frame
-    hub: Hub
-    node: Node
-    entry: Entry
-    flight: Report
+    hub: HubState
+    node: NodeState
+    entry: EntryState
+    flight: ReportState
     """The batch that is under way."""
-    late: Report
+    late: ReportState
     """A batch that the node has given up, and that may still arrive; any one of those."""
-    answer: Answer
-    stray: Answer
+    answer: AnswerState
+    stray: AnswerState
     """An answer to a batch that the node has given up."""
     others: Others
 
@@ -158,7 +158,7 @@ TIMES = frozenset({"opens", "length", "error", "lease", "drift", "now", "lost", 
 """The fields that are not whole numbers."""
 
 
-def symbols(prefix: str = "") -> Scene:
+def symbols(prefix: str = "") -> ModelState:
     """Returns a state of symbols; their names are those of the fields, such as `node.used`, with `prefix` in front."""
     groups: dict[str, object] = {}
     for group, shape in SHAPES.items():
@@ -169,36 +169,36 @@ def symbols(prefix: str = "") -> Scene:
             for field, kind in get_type_hints(shape).items()
         }
         groups[group] = shape(**made)
-    return Scene(**groups)  # type: ignore[arg-type]
+    return ModelState(**groups)  # type: ignore[arg-type]
 
 
 SHAPES: Mapping[str, type] = {
     "frame": Frame,
-    "hub": Hub,
-    "node": Node,
-    "entry": Entry,
-    "flight": Report,
-    "late": Report,
-    "answer": Answer,
-    "stray": Answer,
+    "hub": HubState,
+    "node": NodeState,
+    "entry": EntryState,
+    "flight": ReportState,
+    "late": ReportState,
+    "answer": AnswerState,
+    "stray": AnswerState,
     "others": Others,
 }
 
 
-def fields(scene: Scene) -> Iterator[tuple[str, Amount | Fact]]:
+def fields(scene: ModelState) -> Iterator[tuple[str, Amount | Fact]]:
     """Returns all fields of a state by name."""
     for (group, shape), values in zip(SHAPES.items(), scene, strict=True):
         for field, value in zip(get_type_hints(shape), values, strict=True):
             yield f"{group}.{field}", value
 
 
-def of_numbers(values: Mapping[str, Number | bool]) -> Scene:
+def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
     """Returns a state of plain numbers. Raises KeyError if a field has no value."""
     groups: dict[str, object] = {}
     for group, shape in SHAPES.items():
         made: dict[str, Amount | Fact] = {}
         for field in get_type_hints(shape):
             value = values[f"{group}.{field}"]
-            made[field] = Truth(value) if isinstance(value, bool) else Constant(value)
+            made[field] = Known(value) if isinstance(value, bool) else Constant(value)
         groups[group] = shape(**made)
-    return Scene(**groups)  # type: ignore[arg-type]
+    return ModelState(**groups)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class Amount:
         return Sum(self, amount(other))
 
     def __sub__(self, other: Amount | int) -> Amount:
-        return Difference(self, amount(other))
+        return Less(self, amount(other))
 
     def __le__(self, other: Amount | int) -> Fact:
         return AtMost(self, amount(other))
@@ -84,7 +84,7 @@ class Sum(Amount):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Difference(Amount):
+class Less(Amount):
     """The first amount less the second."""
 
     one: Amount
@@ -109,7 +109,7 @@ class Choice(Amount):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Truth(Fact):
+class Known(Fact):
     """A fact that is known."""
 
     value: bool
@@ -151,8 +151,8 @@ class Either(Fact):
     facts: tuple[Fact, ...]
 
 
-TRUE: Final = Truth(True)  # noqa: FBT003, it is nothing but a truth value
-FALSE: Final = Truth(False)  # noqa: FBT003, likewise
+TRUE: Final = Known(True)  # noqa: FBT003, it is nothing but a truth value
+FALSE: Final = Known(False)  # noqa: FBT003, likewise
 NOTHING: Final = Constant(0)
 
 
@@ -217,7 +217,7 @@ class Numbers:
                 return of.value
             case Sum():
                 return self.value(of.one) + self.value(of.other)
-            case Difference():
+            case Less():
                 return self.value(of.one) - self.value(of.other)
             case Product():
                 return self.value(of.one) * self.value(of.other)
@@ -229,7 +229,7 @@ class Numbers:
     def holds(self, fact: Fact) -> bool:
         """Returns whether a fact is true. Raises KeyError if a symbol has no value."""
         match fact:
-            case Truth():
+            case Known():
                 return fact.value
             case Flag():
                 return bool(self._values[fact.name])
