@@ -20,6 +20,8 @@ with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-c
 with_docs := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-docs)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot,console)
 
+with_prove := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-prove)
+
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves. What calls no
 # part of the kernel that has a twin is left out: grammar, calendar, policies, bridges.
@@ -48,7 +50,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-all test-long test-fast test-everything test-python check check-native coverage fuzz soak figures chaos bench bench-shedding docs release-check changelog pictures clean
+.PHONY: help demo test test-all test-long test-fast test-everything test-python check check-native coverage fuzz prove soak figures chaos bench bench-shedding docs release-check changelog pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -104,6 +106,9 @@ coverage: $(with_dev) ## run all tests, and say which lines and branches they le
 
 fuzz: $(with_test) ## try random fleets and faults under virtual time; SEEDS=10000 for many
 	.venv/bin/python -m reconverge.simulation.fuzz --seeds $(SEEDS)
+
+prove: $(with_prove) ## prove the bounds for any number of nodes, and take out each guard; takes a minute
+	.venv/bin/python -m reconverge.simulation.model $(ARGS)
 
 soak: $(with_test) ## try random examples and seeds that no run has drawn before, for hours; MINUTES=10 for a while
 	@.ci/programs redis-server

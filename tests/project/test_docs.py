@@ -343,7 +343,8 @@ def test_every_extra_is_listed() -> None:
     """They can be installed beside the agent; `all` and those that only the project needs go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "docs", "test", "dev"}
+    of_the_project = {"all", "bench", "chaos", "docs", "prove", "test", "dev"}
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - of_the_project
 
     assert extras == {name for row in table_after(INSTALLING, "## Extras") for name in code_in(row[0])}
 

@@ -1,0 +1,107 @@
+"""Proves the bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
+
+The exit status is 1 if something is not proved, or if a guard turns out to be needless that is not known as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, ProofGuard
+from reconverge.simulation.model.lemmas import lemmas
+from reconverge.simulation.model.terms import Number
+
+try:
+    from reconverge.simulation.model import proving
+except ImportError as error:  # it is an extra
+    sys.exit(f"{error}; pip install 'reconverge[prove]'")
+
+CLOCK = SystemClock()
+
+
+def _seconds(since_ns: int) -> float:
+    return (CLOCK.monotonic_ns() - since_ns) / SECOND_NS
+
+
+def named(law: Law) -> str:
+    """Returns the words for a class of limits under a policy."""
+    return f"{law.meter.name.lower()}, {'strict' if law.strict else 'balanced'}"
+
+
+def _proofs() -> int:
+    unproved = 0
+    print(f"{'class, policy':24} {'action':34} {'invariants':>10} {'unproved':>8} {'seconds':>8}")
+    for law in proving.laws():
+        tables = {"a name begins": proving.check_beginning(law)}
+        tables |= {name: proving.checks(law, name, action) for name, action in proving.actions_of(law).items()}
+        for name, outcomes in tables.items():
+            began_ns = CLOCK.monotonic_ns()
+            made = list(outcomes)
+            failed = [outcome for outcome in made if not outcome.proved]
+            unproved += len(failed)
+            print(f"{named(law):24} {name:34} {len(made):10} {len(failed):8} {_seconds(began_ns):8.2f}")
+            for outcome in failed:
+                _show(outcome)
+    began_ns = CLOCK.monotonic_ns()
+    made = [proving.check_lemma(lemma) for lemma in lemmas()]
+    failed = [outcome for outcome in made if not outcome.proved]
+    print(f"{'fading, drains, quotas':24} {'lemmas':34} {len(made):10} {len(failed):8} {_seconds(began_ns):8.2f}")
+    for outcome in failed:
+        _show(outcome)
+    return unproved + len(failed)
+
+
+def _show(outcome: proving.Check) -> None:
+    print(f"    {outcome.action}, and then not: {outcome.invariant}")
+    for line in lines(outcome.counterexample):
+        print(f"      {line}")
+
+
+def lines(example: Mapping[str, tuple[Number | bool, Number | bool]]) -> list[str]:
+    """Returns a counterexample in words: each field that changes, or is not nothing."""
+    found: list[str] = []
+    for name, (before, after) in example.items():
+        if before != after:
+            found.append(f"{name} {before} -> {after}")
+        elif before not in (0, False):
+            found.append(f"{name} {before}")
+    return found
+
+
+def _guards(*, full: bool) -> int:
+    wrong = 0
+    print("\nwithout a guard:")
+    for guard in ProofGuard:
+        began_ns = CLOCK.monotonic_ns()
+        found = proving.broken_without(guard)
+        where = "" if guard in NOT_IN_CODE else f" ({guard.value.file}::{guard.value.function})"
+        print(f"{guard.name}{where}, {_seconds(began_ns):.1f} s")
+        wrong += (found is None) != (guard in NOT_ALONE)
+        if found is None:
+            print(f"    proved all the same: {NOT_ALONE.get(guard, 'no reason is known')}")
+        else:
+            law, outcome = found
+            print(f"    {named(law)}: {outcome.action}, and then not: {outcome.invariant}")
+            for line in lines(outcome.counterexample) if full else ():
+                print(f"      {line}")
+    return wrong
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the tables. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
+    parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
+    parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")
+    options = parser.parse_args(arguments)
+    began_ns = CLOCK.monotonic_ns()
+    unproved = _proofs()
+    wrong = 0 if options.no_guards else _guards(full=options.examples)
+    print(f"\n{unproved} steps unproved, {wrong} guards are not as they are known, {_seconds(began_ns):.0f} s")
+    return 1 if unproved or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,370 @@
+"""Lists the actions of a node: it decides, reports, hears, falls silent, and begins a window."""
+
+# Theory of operation.
+#
+# Each action says what it needs of a state, guards included, and returns the state that it leaves. What the production
+# code works out (how much of an allowance to keep) is free here within the bounds that the code keeps: so what is
+# proved does not rest on how demand is measured or shares are dealt.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
+from reconverge.simulation.model.state import AnswerState, ModelState, NodeState, ReportState
+from reconverge.simulation.model.terms import (
+    FALSE,
+    NOTHING,
+    TRUE,
+    Amount,
+    Fact,
+    choose,
+    decide,
+    equal,
+    every,
+    implies,
+    larger,
+    smaller,
+)
+
+
+def live(scene: ModelState) -> Fact:
+    """Returns whether the node may use what it holds."""
+    return scene.node.alive & (scene.hub.now < scene.node.until)
+
+
+def holds_nothing(node: NodeState) -> Fact:
+    """Returns whether a node has neither an allowance, a base nor an overdraft."""
+    return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
+
+
+def counts(scene: ModelState, law: Law) -> Fact:
+    """Returns whether what the name has admitted still counts."""
+    if law.meter is MeterClass.WINDOW:
+        return TRUE
+    if law.meter is MeterClass.DATED:
+        return scene.hub.now < scene.node.last + scene.frame.length
+    return scene.hub.now < scene.node.until
+
+
+def _looked_at(scene: ModelState) -> Fact:
+    return equal(scene.node.window, scene.frame.looked)
+
+
+def _charged(scene: ModelState, cost: Amount) -> ModelState:
+    node = scene.node
+    spent = choose(_looked_at(scene), node.spent + cost, node.spent)
+    last = choose(_looked_at(scene), scene.hub.now, node.last)
+    return scene._replace(node=node._replace(used=node.used + cost, spent=spent, last=last))
+
+
+def _cost(scene: ModelState, law: Law) -> Amount:
+    return law.any("cost", lambda after: after.node.used - scene.node.used)
+
+
+def admits(scene: ModelState, law: Law) -> Move:
+    """A node admits a request within its allowance."""
+    node, cost = scene.node, _cost(scene, law)
+    needs = every(
+        (
+            node.alive,
+            cost >= 0,
+            law.given(ProofGuard.NODE_STOPS_AT_LEASE, scene.hub.now < node.until),
+            law.given(ProofGuard.WITHIN_ALLOWANCE, node.used + cost <= node.allowance),
+        )
+    )
+    return Move(needs, _charged(scene, cost))
+
+
+def goes_beyond(scene: ModelState, law: Law) -> Move:
+    """A node admits a request within its overdraft, or one request beyond what it holds."""
+    node, cost = scene.node, _cost(scene, law)
+    one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
+    needs = every(
+        (
+            node.alive,
+            cost >= 0,
+            law.given(ProofGuard.BEYOND_WHILE_FRESH, scene.hub.now < node.until),
+            (node.used + cost <= node.allowance + node.overdraft) | one_request,
+        )
+    )
+    return Move(needs, _charged(scene, cost))
+
+
+def gives_back(scene: ModelState, law: Law) -> Move:
+    """Work ends, a request is refunded, settles for less, or a dated charge expires."""
+    node = scene.node
+    amount = law.any("returned", lambda after: node.used - after.node.used)
+    spent = choose(_looked_at(scene), larger(node.spent - amount, 0), node.spent)
+    return Move(
+        (amount >= 0) & (amount <= node.used),
+        scene._replace(node=node._replace(used=node.used - amount, spent=spent)),
+    )
+
+
+def owes(scene: ModelState, law: Law) -> Move:
+    """A request settles for more, or a name begins with use that an earlier name has not reported."""
+    node, cost = scene.node, _cost(scene, law)
+    return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
+
+
+def enters(scene: ModelState, law: Law) -> Move:
+    """A node enters a later window."""
+    node = scene.node
+    window = law.any("window", lambda after: after.node.window)
+    begun = implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
+    after = node._replace(
+        window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
+    )
+    return Move((window > node.window) & law.assume(Assumption.CLOCKS, begun), scene._replace(node=after))
+
+
+def _idle(scene: ModelState, law: Law) -> Fact:
+    """Whether the node may send: no batch of it is under way."""
+    return law.given(ProofGuard.ONE_BATCH, ~scene.flight.there & ~scene.answer.there)
+
+
+def _may_speak(scene: ModelState, law: Law) -> Fact:
+    """Whether the node's name may be used: its lease lasts, or it has never held anything."""
+    return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
+
+
+def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> ModelState:
+    """Returns the state in which a report is under way, in place of what was."""
+    flight, answer, late, stray = scene.flight, scene.answer, scene.late, scene.stray
+    return scene._replace(
+        node=node._replace(sent=scene.hub.now),
+        flight=report,
+        late=_chosen(flight.there, flight, late),
+        answer=answer._replace(there=FALSE),
+        stray=_chosen_answer(answer.there, answer, stray),
+    )
+
+
+def sends(scene: ModelState, law: Law) -> Move:
+    """A node lowers what it holds, and reports it."""
+    node, now = scene.node, scene.hub.now
+    leased = now < node.until
+
+    def held(amount: Amount) -> Amount:
+        return choose(leased, amount, law.by(ProofGuard.ZERO_AFTER_LEASE, 0, amount))
+
+    allowance = law.any("allowance", lambda after: after.node.allowance)
+    base = law.any("base", lambda after: after.node.base)
+    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
+    needs = every(
+        (
+            node.alive,
+            _idle(scene, law),
+            _may_speak(scene, law),
+            _between(allowance, smaller(held(node.allowance), node.used), held(node.allowance)),
+            _between(base, 0, held(node.base)),
+            _between(overdraft, 0, held(node.overdraft)),
+            law.given(
+                ProofGuard.OVERDRAFT_IN_USE_STAYS,
+                overdraft >= smaller(held(node.overdraft), node.used - allowance),
+            ),
+        )
+    )
+
+    def lowered(to: Amount, before: Amount) -> Amount:
+        return law.by(ProofGuard.LOWER_BEFORE_REPORT, to, before)
+
+    after = node._replace(
+        allowance=lowered(allowance, node.allowance),
+        base=lowered(base, node.base),
+        overdraft=lowered(overdraft, node.overdraft),
+    )
+    report = ReportState(TRUE, TRUE, FALSE, FALSE, node.window, allowance, base, overdraft, node.used)
+    return Move(needs, _under_way(scene, after, report))
+
+
+def _lets_go(scene: ModelState, law: Law, *, leaves: bool) -> Move:
+    node = scene.node
+    after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive)
+    report = ReportState(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
+    needs = node.alive & _idle(scene, law) & _may_speak(scene, law)
+    return Move(needs, _under_way(scene, after, report))
+
+
+def leaves(scene: ModelState, law: Law) -> Move:
+    """A node stops in good order, and reports for the last time."""
+    return _lets_go(scene, law, leaves=True)
+
+
+def forgets(scene: ModelState, law: Law) -> Move:
+    """A node reports a key for the last time, because the key leaves its memory."""
+    return _lets_go(scene, law, leaves=False)
+
+
+def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
+    return (amount >= least) & (amount <= most)
+
+
+def gives_up(scene: ModelState, law: Law) -> Move:
+    """A node gives up its batch, of which the batch or the answer is lost, unless one of them comes late."""
+    flight, answer, late = scene.flight, scene.answer, scene.late
+    keeps = law.either("keeps", lambda after: after.late.there)
+    after = scene._replace(
+        flight=flight._replace(there=FALSE),
+        late=_chosen(flight.there & keeps, flight, late),
+        answer=answer._replace(there=FALSE),
+        stray=_chosen_answer(answer.there, answer, scene.stray),
+    )
+    return Move(flight.there | answer.there, after)
+
+
+def _chosen(fact: Fact, one: ReportState, other: ReportState) -> ReportState:
+    return ReportState(
+        decide(fact, one.there, other.there),
+        decide(fact, one.fresh, other.fresh),
+        decide(fact, one.final, other.final),
+        decide(fact, one.leaves, other.leaves),
+        choose(fact, one.window, other.window),
+        choose(fact, one.allowance, other.allowance),
+        choose(fact, one.base, other.base),
+        choose(fact, one.overdraft, other.overdraft),
+        choose(fact, one.used, other.used),
+    )
+
+
+def _chosen_answer(fact: Fact, one: AnswerState, other: AnswerState) -> AnswerState:
+    return AnswerState(
+        decide(fact, one.there, other.there),
+        decide(fact, one.present, other.present),
+        decide(fact, one.own, other.own),
+        choose(fact, one.window, other.window),
+        choose(fact, one.allowance, other.allowance),
+        choose(fact, one.base, other.base),
+        choose(fact, one.overdraft, other.overdraft),
+    )
+
+
+def hears(scene: ModelState, law: Law) -> Move:
+    """The answer to the batch under way arrives."""
+    move = _installs(scene, scene.answer, law)
+    after = move.after._replace(answer=scene.answer._replace(there=FALSE))
+    return Move(scene.answer.there & move.needs, after)
+
+
+def hears_stray(scene: ModelState, law: Law) -> Move:
+    """The answer to a batch that was given up arrives."""
+    ignored = law.given(ProofGuard.ANSWER_UNDER_WAY, FALSE) | law.given(ProofGuard.ONE_BATCH, FALSE)
+    move = _installs(scene, scene.stray, law)
+    return Move(every((ignored, scene.stray.there, move.needs)), move.after)
+
+
+def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
+    node, hub, frame = scene.node, scene.hub, scene.frame
+    leased = hub.now < node.until
+    kept = choose(leased, node.allowance, law.by(ProofGuard.VOID_BEFORE_INSTALL, 0, node.allowance))
+    own = law.given(ProofGuard.INSTALL_OWN_WINDOW, equal(answer.window, node.window))
+    allowance = law.any("allowance", lambda after: after.node.allowance)
+    base = law.any("base", lambda after: after.node.base)
+    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
+    until = law.any("until", lambda after: after.node.until, whole=False)
+    knew = answer.own
+    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, knew)
+    end = law.by(ProofGuard.LEASE_FROM_SENDING, node.sent, hub.now) + frame.lease
+    end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + frame.drift)
+    needs = every(
+        (
+            node.alive,
+            decide(own, _between(allowance, 0, answer.allowance), equal(allowance, kept)),
+            _between(base, 0, answer.base),
+            _between(overdraft, 0, answer.overdraft),
+            decide(renews, until <= end, equal(until, node.until)),
+        )
+    )
+    if not law.strict:
+        ahead = node.window >= answer.window
+        needs &= law.assume(Assumption.NO_OVERDRAFT_FROM_AHEAD, ahead)
+    after = node._replace(
+        allowance=allowance,
+        base=base,
+        overdraft=overdraft,
+        until=until,
+        spent=_begun_in_lease(scene, law),
+        knows=answer.present | node.knows,
+        unconfirmed=~knew,
+    )
+    return Move(needs, scene._replace(node=after))
+
+
+def _begun_in_lease(scene: ModelState, law: Law) -> Amount:
+    """Returns what was admitted and still counts if the lease begins anew: work that outlives its lease does not."""
+    ended = scene.hub.now >= scene.node.until
+    return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
+
+
+def exchanges_other_keys(scene: ModelState, law: Law) -> Move:
+    """A batch that does not report this key is merged and answered."""
+    node, hub, entry = scene.node, scene.hub, scene.entry
+    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, node.knows & ~node.unconfirmed)
+    after = node._replace(
+        until=choose(renews, hub.now + scene.frame.lease, node.until),
+        spent=_begun_in_lease(scene, law),
+        knows=TRUE,
+        unconfirmed=node.unconfirmed | ~node.knows,
+        sent=hub.now,
+    )
+    needs = every((node.alive, _idle(scene, law), _may_speak(scene, law), ~entry.gone))
+    seen = choose(entry.known, hub.now, entry.seen)
+    return Move(needs, scene._replace(node=after, entry=entry._replace(seen=seen)))
+
+
+def ends(scene: ModelState, law: Law) -> Move:
+    """A process is killed or forks, or its name ends with its lease."""
+    del law
+    return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
+
+
+def comes_back(scene: ModelState, law: Law) -> Move:
+    """A process starts under a name that was used before."""
+    after = scene.node._replace(
+        alive=TRUE, allowance=NOTHING, base=NOTHING, overdraft=NOTHING, used=NOTHING, knows=TRUE, unconfirmed=FALSE
+    )
+    return Move(law.given(ProofGuard.NAMES_ONCE, FALSE) & ~scene.node.alive, scene._replace(node=after))
+
+
+def lowers_quota(scene: ModelState, law: Law) -> Move:
+    """A node learns of a smaller quota, and lowers what it holds."""
+    node = scene.node
+    allowance = law.any("allowance", lambda after: after.node.allowance)
+    base = law.any("base", lambda after: after.node.base)
+    needs = _between(allowance, 0, node.allowance) & _between(base, 0, node.base)
+    return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base)))
+
+
+def tightens_policy(scene: ModelState, law: Law) -> Move:
+    """A node learns of a policy with a smaller overdraft."""
+    node = scene.node
+    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
+    least = smaller(node.overdraft, node.used - node.allowance)
+    needs = _between(overdraft, 0, node.overdraft) & (overdraft >= least)
+    return Move(needs, scene._replace(node=node._replace(overdraft=overdraft)))
+
+
+def node_actions(law: Law) -> Mapping[str, Action]:
+    """Returns what can happen at a node, of limits of that class and under that policy."""
+    found: dict[str, Action] = {
+        "a node admits a request": admits,
+        "a node gives back": gives_back,
+        "a node settles for more": owes,
+        "a node sends": sends,
+        "a node leaves": leaves,
+        "a node forgets the key": forgets,
+        "a node gives up its batch": gives_up,
+        "a node hears an answer": hears,
+        "a node hears a stray answer": hears_stray,
+        "a node exchanges other keys": exchanges_other_keys,
+        "a name ends": ends,
+        "a name comes back": comes_back,
+        "a node learns of a smaller quota": lowers_quota,
+    }
+    if not law.strict:
+        found["a node goes beyond its allowance"] = goes_beyond
+        found["a node learns of a stricter policy"] = tightens_policy
+    if law.meter is MeterClass.WINDOW:
+        found["a node enters a window"] = enters
+    return found

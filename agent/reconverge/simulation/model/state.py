@@ -1,0 +1,204 @@
+"""The state of one name of a node, of its entry at the hub, and of the sums of all others, as the proof sees them."""
+
+# Theory of operation.
+#
+# A proof for every number of nodes needs a state whose size does not grow with that number. One name of a node, any
+# one, is looked at closely: `node`, its `entry` at the hub, its batches and answers. Of all others there are only sums.
+# An invariant of a single name holds for each of the others, too, as any of them might have been the one that is looked
+# at; so sums over the others keep what each of them keeps.
+#
+# A name ends with its lease, and with its process. What begins after that is another name, which holds nothing; so
+# names come and go without any action that turns one into another.
+#
+# Likewise one window is looked at, any one (`frame.looked`), so that nothing has to be remembered of all others. What
+# the ledger counts for this name in this window is `entry.part`, and `entry.extra` for its overdraft. Before the hub
+# opens the window, these stand for the base with which the window will begin; while it is open, for the allowance;
+# afterwards they stay as they were, as a node may be behind. They exist in the proof alone.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, get_type_hints
+
+from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Known, Number, Symbol
+
+
+class Frame(NamedTuple):
+    """The numbers that no action changes. Times are of the hub's clock."""
+
+    looked: Amount
+    """The number of the window that is looked at."""
+    opens: Amount
+    length: Amount
+    error: Amount
+    """How far a node's idea of the hub's clock may be ahead; less than a window."""
+    lease: Amount
+    drift: Amount
+    """By how much longer a lease is by a node's clock if that clock is slow."""
+    request: Amount
+    """The cost of the dearest request."""
+
+
+class HubState(NamedTuple):
+    """The hub's part of the cell that all names share."""
+
+    now: Amount
+    window: Amount
+    waits: Fact
+    """Whether data were lost, and nothing may be granted yet."""
+    lost: Amount
+    """When data were lost last."""
+    capacity: Amount
+    most: Amount
+    """The largest capacity that was ever in force; in the proof alone."""
+    overdrafts: Amount
+    """The most that all overdrafts together may be."""
+
+
+class NodeState(NamedTuple):
+    """A node's knowledge under this name. Its allowances count while its lease lasts."""
+
+    alive: Fact
+    """Whether the process still goes by this name."""
+    until: Amount
+    """When its lease ends."""
+    window: Amount
+    allowance: Amount
+    base: Amount
+    overdraft: Amount
+    used: Amount
+    """The use that it counts in its window, with what it owes."""
+    spent: Amount
+    """The cost that it has admitted in the window that is looked at, less what was given back; in the proof alone."""
+    last: Amount
+    """When it admitted something last; in the proof alone."""
+    knows: Fact
+    """Whether it has heard from the hub's present data, or never from any."""
+    unconfirmed: Fact
+    """Whether it has noticed a loss of data and not been answered about this key since."""
+    sent: Amount
+    """When it sent the batch that is under way."""
+
+
+class EntryState(NamedTuple):
+    """The part of the hub's ledger under this name."""
+
+    known: Fact
+    gone: Fact
+    """Whether the hub has given up on the name; then `allowance` is what it counts of it as used."""
+    seen: Amount
+    allowance: Amount
+    base: Amount
+    overdraft: Amount
+    debt: Amount
+    part: Amount
+    """The least that the ledger counts of this name in the window that is looked at; in the proof alone."""
+    extra: Amount
+    """Likewise, of its overdraft."""
+
+
+class ReportState(NamedTuple):
+    """A report of the cell on its way to the hub."""
+
+    there: Fact
+    fresh: Fact
+    """Whether the hub has merged no newer one of this name."""
+    final: Fact
+    """Whether the node holds nothing any more: it leaves, or forgets the key."""
+    leaves: Fact
+    window: Amount
+    allowance: Amount
+    base: Amount
+    overdraft: Amount
+    used: Amount
+
+
+class AnswerState(NamedTuple):
+    """The hub's answer to a report, on its way to the node."""
+
+    there: Fact
+    present: Fact
+    """Whether the data that gave it are still there."""
+    own: Fact
+    """Whether these are the data that the node had heard from before."""
+    window: Amount
+    allowance: Amount
+    base: Amount
+    overdraft: Amount
+
+
+class Others(NamedTuple):
+    """Sums over all other names, in the window that is looked at."""
+
+    parts: Amount
+    extras: Amount
+    lost_parts: Amount
+    """Of names that the hub has lost, and not heard of since."""
+    lost_extras: Amount
+
+
+class ModelState(NamedTuple):
+    """All of it."""
+
+    frame: Frame
+    hub: HubState
+    node: NodeState
+    entry: EntryState
+    flight: ReportState
+    """The batch that is under way."""
+    late: ReportState
+    """A batch that the node has given up, and that may still arrive; any one of those."""
+    answer: AnswerState
+    stray: AnswerState
+    """An answer to a batch that the node has given up."""
+    others: Others
+
+
+TIMES = frozenset({"opens", "length", "error", "lease", "drift", "now", "lost", "until", "last", "sent", "seen"})
+"""The fields that are not whole numbers."""
+
+
+def symbols(prefix: str = "") -> ModelState:
+    """Returns a state of symbols; their names are those of the fields, such as `node.used`, with `prefix` in front."""
+    groups: dict[str, object] = {}
+    for group, shape in SHAPES.items():
+        made = {
+            field: Flag(f"{prefix}{group}.{field}")
+            if kind is Fact
+            else Symbol(f"{prefix}{group}.{field}", whole=field not in TIMES)
+            for field, kind in get_type_hints(shape).items()
+        }
+        groups[group] = shape(**made)
+    return ModelState(**groups)  # type: ignore[arg-type]
+
+
+SHAPES: Mapping[str, type] = {
+    "frame": Frame,
+    "hub": HubState,
+    "node": NodeState,
+    "entry": EntryState,
+    "flight": ReportState,
+    "late": ReportState,
+    "answer": AnswerState,
+    "stray": AnswerState,
+    "others": Others,
+}
+
+
+def fields(scene: ModelState) -> Iterator[tuple[str, Amount | Fact]]:
+    """Returns all fields of a state by name."""
+    for (group, shape), values in zip(SHAPES.items(), scene, strict=True):
+        for field, value in zip(get_type_hints(shape), values, strict=True):
+            yield f"{group}.{field}", value
+
+
+def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
+    """Returns a state of plain numbers. Raises KeyError if a field has no value."""
+    groups: dict[str, object] = {}
+    for group, shape in SHAPES.items():
+        made: dict[str, Amount | Fact] = {}
+        for field in get_type_hints(shape):
+            value = values[f"{group}.{field}"]
+            made[field] = Known(value) if isinstance(value, bool) else Constant(value)
+        groups[group] = shape(**made)
+    return ModelState(**groups)  # type: ignore[arg-type]

@@ -1,0 +1,245 @@
+"""Amounts and facts over symbols, which are written once: numbers evaluate them, and the prover translates them."""
+
+# Theory of operation.
+#
+# An action of the protocol has two readers. The prover asks whether some state breaks an invariant, so it needs
+# symbols; a check of a recorded step has numbers. Were the action written twice, nothing would say that both are the
+# same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Numbers` walks
+# the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
+#
+# Trees are compared by identity: `==` of two amounts would have to be a fact, and Python's `==` is for Python. What an
+# action has to say is `equal(one, other)`.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+Number = int | Fraction
+"""A value of an amount: exact, as the protocol's own amounts are."""
+
+
+class Amount:
+    """A number that may depend on symbols."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Amount | int) -> Amount:
+        return Sum(self, amount(other))
+
+    def __sub__(self, other: Amount | int) -> Amount:
+        return Less(self, amount(other))
+
+    def __le__(self, other: Amount | int) -> Fact:
+        return AtMost(self, amount(other))
+
+    def __ge__(self, other: Amount | int) -> Fact:
+        return AtMost(amount(other), self)
+
+    def __lt__(self, other: Amount | int) -> Fact:
+        return Not(AtMost(amount(other), self))
+
+    def __gt__(self, other: Amount | int) -> Fact:
+        return Not(AtMost(self, amount(other)))
+
+
+class Fact:
+    """A statement that is true or false, depending on symbols."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Fact) -> Fact:
+        return Both((self, other))
+
+    def __or__(self, other: Fact) -> Fact:
+        return Either((self, other))
+
+    def __invert__(self) -> Fact:
+        return Not(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Symbol(Amount):
+    """A number without a value of its own; `whole` if it is an integer."""
+
+    name: str
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Amount):
+    """A number."""
+
+    value: Number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum(Amount):
+    """The sum of two amounts."""
+
+    one: Amount
+    other: Amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Less(Amount):
+    """The first amount less the second."""
+
+    one: Amount
+    other: Amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product(Amount):
+    """The product of two amounts; only the lemmas of fading use have any."""
+
+    one: Amount
+    other: Amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice(Amount):
+    """One amount if a fact is true, else the other one."""
+
+    fact: Fact
+    then: Amount
+    otherwise: Amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known(Fact):
+    """A fact that is known."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flag(Fact):
+    """A fact without a value of its own."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtMost(Fact):
+    """The fact that one amount is no larger than another."""
+
+    one: Amount
+    other: Amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Fact):
+    """The opposite of a fact."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Both(Fact):
+    """The fact that all of several facts are true."""
+
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Either(Fact):
+    """The fact that at least one of several facts is true."""
+
+    facts: tuple[Fact, ...]
+
+
+TRUE: Final = Known(True)  # noqa: FBT003, it is nothing but a truth value
+FALSE: Final = Known(False)  # noqa: FBT003, likewise
+NOTHING: Final = Constant(0)
+
+
+def amount(value: Amount | int) -> Amount:
+    """Returns a plain number as an amount."""
+    return Constant(value) if isinstance(value, int) else value
+
+
+def every(facts: Iterable[Fact]) -> Fact:
+    """Returns the fact that all of these are true."""
+    return Both(tuple(facts))
+
+
+def implies(fact: Fact, other: Fact) -> Fact:
+    """Returns the fact that `other` is true if `fact` is."""
+    return Either((Not(fact), other))
+
+
+def equal(one: Amount, other: Amount | int) -> Fact:
+    """Returns the fact that two amounts are equal."""
+    second = amount(other)
+    return Both((AtMost(one, second), AtMost(second, one)))
+
+
+def same(one: Fact, other: Fact) -> Fact:
+    """Returns the fact that both facts are true, or both false."""
+    return Both((implies(one, other), implies(other, one)))
+
+
+def choose(fact: Fact, then: Amount | int, otherwise: Amount | int) -> Amount:
+    """Returns `then` if the fact is true, else `otherwise`."""
+    return Choice(fact, amount(then), amount(otherwise))
+
+
+def decide(fact: Fact, then: Fact, otherwise: Fact) -> Fact:
+    """Returns the fact `then` if `fact` is true, else `otherwise`."""
+    return Both((implies(fact, then), implies(Not(fact), otherwise)))
+
+
+def smaller(one: Amount, other: Amount | int) -> Amount:
+    """Returns the smaller of two amounts."""
+    return choose(one <= other, one, other)
+
+
+def larger(one: Amount, other: Amount | int) -> Amount:
+    """Returns the larger of two amounts."""
+    return choose(one >= other, one, other)
+
+
+class Numbers:
+    """Evaluates amounts and facts, with a value for each symbol."""
+
+    def __init__(self, values: Mapping[str, Number | bool]) -> None:
+        self._values = values
+
+    def value(self, of: Amount) -> Number:
+        """Returns the value of an amount. Raises KeyError if a symbol has none."""
+        match of:
+            case Symbol():
+                return self._values[of.name]
+            case Constant():
+                return of.value
+            case Sum():
+                return self.value(of.one) + self.value(of.other)
+            case Less():
+                return self.value(of.one) - self.value(of.other)
+            case Product():
+                return self.value(of.one) * self.value(of.other)
+            case Choice():
+                return self.value(of.then if self.holds(of.fact) else of.otherwise)
+            case _:
+                raise TypeError(f"{type(of).__name__} is no amount of this module")
+
+    def holds(self, fact: Fact) -> bool:
+        """Returns whether a fact is true. Raises KeyError if a symbol has no value."""
+        match fact:
+            case Known():
+                return fact.value
+            case Flag():
+                return bool(self._values[fact.name])
+            case AtMost():
+                return self.value(fact.one) <= self.value(fact.other)
+            case Not():
+                return not self.holds(fact.fact)
+            case Both():
+                return all(map(self.holds, fact.facts))
+            case Either():
+                return any(map(self.holds, fact.facts))
+            case _:
+                raise TypeError(f"{type(fact).__name__} is no fact of this module")
