@@ -5,14 +5,12 @@ Method: nodes that exchange by turns, late in a window. The proof found the gap 
 
 from __future__ import annotations
 
-import pytest
-
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Table
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import choose
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
-from tests.support.node import INTERVAL_NS, START_S, Node
 
 QUOTA, NODES, LEAVERS = 1000, 8, 4
 WINDOW_NS = 2 * SECOND_NS
@@ -27,7 +25,7 @@ class Restart:
         self.hub = MemoryHub(clock=self.clock)
         self.clock.advance_ns(WINDOW_NS - self.clock.wall_ns() % WINDOW_NS + 10)
         self.policy = choose(max_overshoot=0.1, cold_allowance=0.0)
-        self.nodes = [Node(self.clock) for _ in range(NODES)]
+        self.nodes = [SmallNode(self.clock) for _ in range(NODES)]
         limit = Limit(QUOTA, WINDOW_NS / SECOND_NS, algorithm=FIXED_WINDOW)
         self.tables: list[Table] = [node.limit(limit, self.policy) for node in self.nodes]
         self.admitted: dict[int, int] = {}
@@ -58,11 +56,6 @@ class Restart:
             self.nodes[index].exchanges_with(self.hub)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a grant of overdrafts does not count use beyond allowances; see the proof",
-)
 def test_nodes_that_leave_take_their_overdraft_along() -> None:
     """The limit stays within its bound when nodes use up their overdrafts and stop in good order."""
     fleet = Restart()

@@ -36,12 +36,14 @@ def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
 
 
 def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
-    """Lowers the entry's allowances to the reported ones, which the node has given back; none can rise by a report."""
+    """Lowers the entry's allowances to the reported ones, which the node has given back; none can rise by a report.
+
+    `take_counts` lowers the overdraft, as the part that is in use stays.
+    """
     if not rule.fixed or report.epoch == cell.epoch:
         entry.allowance = min(report.allowance, entry.allowance)
     entry.vouchers = 0  # the rest of them is given back, and all else counts as used
     entry.base = min(report.base, entry.base)
-    entry.overdraft = min(report.overdraft, entry.overdraft)
 
 
 def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:
@@ -72,6 +74,9 @@ def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
         entry.previous = report.current
     used = entry.used(rule, cell, hub_us)
     entry.debt = max(0, ceil(used) - entry.allowance)
+    # The node gives back what it has not used. A node that leaves reports none, and its use is still there: another
+    # node that got this overdraft would exceed the bound.
+    entry.overdraft = min(entry.overdraft, max(report.overdraft, entry.debt))
     entry.need_milli = report.need_milli
     entry.demand_milli = report.demand_milli
     entry.window_demand = report.window_demand if same_epoch else 0

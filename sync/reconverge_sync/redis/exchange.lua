@@ -703,7 +703,6 @@ local function lower()
   if report_allowance < entry_allowance and (not fixed or report_epoch == cell_epoch) then entry_allowance = report_allowance end
   entry_vouchers = 0
   if report_base < entry_base then entry_base = report_base end
-  if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
 end
 
 local function take_counts(key)
@@ -733,6 +732,9 @@ local function take_counts(key)
   end
   local used = used_of(entry_current, entry_previous)
   entry_debt = used > entry_allowance and ceil(used) - entry_allowance or 0
+  if report_overdraft < entry_overdraft then
+    entry_overdraft = min(entry_overdraft, max(report_overdraft, entry_debt))
+  end
   entry_need_milli, entry_demand_milli = report_need_milli, report_demand_milli
   entry_window_demand = same_epoch and report_window_demand or 0
   if report_ask > 0 and entry_allowance - used < report_ask then
@@ -1007,7 +1009,7 @@ local function scan_others(key, fields)
       local unheard_us = hub_us - entry_seen_us
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
-        local held = entry_allowance > 0 or entry_overdraft > 0
+        local held = not left and (entry_allowance > 0 or entry_overdraft > 0)
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
         if bucket then
