@@ -187,7 +187,8 @@ SHAPES: Mapping[str, type] = {
 
 def fields(scene: ModelState) -> Iterator[tuple[str, Amount | Fact]]:
     """Returns all fields of a state by name."""
-    for (group, shape), values in zip(SHAPES.items(), scene, strict=True):
+    of_groups: tuple[tuple[Amount | Fact, ...], ...] = scene
+    for (group, shape), values in zip(SHAPES.items(), of_groups, strict=True):
         for field, value in zip(get_type_hints(shape), values, strict=True):
             yield f"{group}.{field}", value
 
