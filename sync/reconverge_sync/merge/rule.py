@@ -438,9 +438,11 @@ class LedgerShard:
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
             if outlived or (left and not rule.slots):
-                # A departed node may have used its allowance until its lease expired; one without an allowance, or that
-                # left, has used nothing.
-                held = not left and (entry.allowance > 0 or entry.overdraft > 0)
+                # A departed node may have used its allowance until its lease expired; one without an allowance has used
+                # nothing. The overdraft that a node has used and left behind is a part of its debt.
+                if left and entry.allowance == 0 and entry.overdraft <= entry.debt:
+                    entry.overdraft = 0
+                held = entry.allowance > 0 or entry.overdraft > 0
                 idle_us = seen_us + lease_us if held else entry.seen_us
                 entry.depart(rule, cell, hub_us, idle_us)
                 cell.drain_by_spare(entry, rule, hub_us, idle_us)

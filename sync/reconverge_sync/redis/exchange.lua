@@ -1009,7 +1009,8 @@ local function scan_others(key, fields)
       local unheard_us = hub_us - entry_seen_us
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
-        local held = not left and (entry_allowance > 0 or entry_overdraft > 0)
+        if left and entry_allowance == 0 and entry_overdraft <= entry_debt then entry_overdraft = 0 end
+        local held = entry_allowance > 0 or entry_overdraft > 0
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
         if bucket then
