@@ -454,11 +454,9 @@ def test_who_is_interrupted_while_queueing_up_leaves_no_cell_with_a_wrong_number
         raise KeyboardInterrupt
 
     monkeypatch.setattr(quotas[1].waiter, "evaluate", interrupts)
+    waits = asking.join if asks else gate_of(several).queue_up
     with pytest.raises(KeyboardInterrupt):
-        if asks:
-            asking.join("ada", (1, 1), cells)
-        else:
-            gate_of(several).queue_up("ada", (1, 1), cells)
+        waits("ada", (1, 1), cells)
     asking.leave(cells, (1, 1))
 
     assert [0, 0] == [quota.cells["ada"].waiters for quota in quotas]
