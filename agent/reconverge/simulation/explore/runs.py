@@ -59,7 +59,7 @@ def _seconds(times: os.times_result) -> float:
     return times.user + times.system
 
 
-class Totals(NamedTuple):
+class RunTotals(NamedTuple):
     """The sums of a table."""
 
     cases: int = 0
@@ -99,11 +99,11 @@ class RunTable:
                 file.write(added + "\n")
         return added
 
-    def totals(self) -> Totals:
+    def totals(self) -> RunTotals:
         """Sums up all rows."""
         rows = [[each.strip().replace(",", "") for each in row.split("|")] for row in self._rows if row.count("|") > 5]
         numbers = [row for row in rows if row[4].isdigit()]
-        return Totals(
+        return RunTotals(
             len(numbers),
             sum(int(row[4]) for row in numbers),
             sum(float(row[6]) for row in numbers),
