@@ -58,7 +58,7 @@ def program_of(found: Counterexample) -> str:
     events = "".join(f"    {name!r},\n" for name in found.names)
     asking = "" if found.asking is None else f"    asking={found.asking},\n"
     return (
-        "from reconverge.simulation.explore.events import Case\n"
+        "from reconverge.simulation.explore.events import Exploration\n"
         "from reconverge.simulation.explore.minimal import replay\n\n"
         f"print(replay(\n    {case!r},\n{events}{asking}))\n"
         f"# {'; '.join(found.problems)}\n"

@@ -22,6 +22,8 @@ class Task(NamedTuple):
     depth: int
     states: int
     faults: int
+    start: tuple[str, ...] = ()
+    """The events with which every path begins."""
 
 
 class Done(NamedTuple):
@@ -33,11 +35,17 @@ class Done(NamedTuple):
 
 
 def cases_of(
-    kinds: Sequence[str], policies: Sequence[str], asking: str, grains: Sequence[str], quota: int, nodes: int
+    kinds: Sequence[str],
+    policies: Sequence[str],
+    asking: str,
+    grains: Sequence[str],
+    quota: int,
+    nodes: int,
+    window_s: float = 2.0,
 ) -> list[Exploration]:
     """Returns all cases of these; a paced limit has no requests that ask."""
     cases = [
-        Exploration(kind, quota, policy, asks, grain, nodes)
+        Exploration(kind, quota, policy, asks, grain, nodes, window_s)
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
     return [case for case in cases if not (case.asking and case.limit().algorithm in PACED)]
@@ -47,7 +55,7 @@ def explored(task: Task) -> Done:
     """Searches a case: whole depths, until that depth or so many states are reached, or something is broken."""
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    search = Search(task.case, faults_max=task.faults)
+    search = Search(task.case, faults_max=task.faults, start=task.start)
     while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
         pass
     programs = [program_of(cut_down(each)) for each in search.found.counterexamples]

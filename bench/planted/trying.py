@@ -1,0 +1,113 @@
+"""Runs finders on a copy of the project that has a fault, and measures how long each takes to find it."""
+
+# Theory of operation.
+#
+# A fault is planted into a copy of the project in a temporary directory, and never into the project itself. Each finder
+# is a process of its own that imports the copy: PYTHONPATH comes before what is installed. The kernel is the one in
+# Python, as the compiled one would lack the fault; Redis has its rule in Lua and lacks it too, so only those scenarios
+# of chaos can show a fault of the merge rule whose hub is a node on a broker.
+#
+# The output of a finder goes to a file that is looked at a few times a second. The first line that shows a fault ends
+# the process and the time. A process that crashes shows no fault: its last line is kept, to be read by a person.
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.child import PURE, ROOT
+from bench.planted.fault import PlantedFault
+from bench.planted.finders import FinderCommand, command_of
+
+COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", ".ci")
+LOOK_S: Final = 0.1
+FOUND, NOT_FOUND, WHOLE, CRASHED, NOT_TRIED = "found", "not found", "whole", "crashed", "not tried"
+
+
+class PlantedOutcome(NamedTuple):
+    """Whether a finder has found a fault, after how long, and the line that shows it."""
+
+    status: str
+    seconds: float
+    words: str = ""
+
+
+@contextmanager
+def planted(fault: PlantedFault) -> Iterator[Path]:
+    """Yields the directory of a copy of the project with the fault in it."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as name:
+        root = Path(name)
+        for each in COPIED:
+            if (ROOT / each).is_dir():
+                shutil.copytree(ROOT / each, root / each, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+            elif (ROOT / each).exists():
+                shutil.copy(ROOT / each, root / each)
+        for patch in fault.patches:
+            patch.apply(root)
+        yield root
+
+
+def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
+    """Has one finder look for the fault in a copy of the project."""
+    began_s = time.monotonic()
+    while True:
+        command = command_of(finder, fault)
+        if command is None:
+            return PlantedOutcome(NOT_TRIED, 0.0)
+        outcome = _run(command, root, began_s, seconds_max)
+        if outcome.status != WHOLE or not command.again:
+            return outcome
+
+
+def _run(command: FinderCommand, root: Path, began_s: float, seconds_max: float) -> PlantedOutcome:
+    output = root / "output"
+    path = os.pathsep.join([str(root), str(root / "agent"), str(root / "sync")])
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "FAST", "LONG")}
+    environment |= {"PYTHONPATH": path, PURE: "1", "PLANT": "1", "PYTHONUNBUFFERED": "1"}
+    with output.open("w") as sink:
+        process = subprocess.Popen(
+            command.words, cwd=root, env=environment, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            return _watched(process, command.shows, output, began_s, seconds_max)
+        finally:
+            _end(process)
+
+
+def _watched(
+    process: subprocess.Popen[bytes], shows: re.Pattern[str], output: Path, began_s: float, seconds_max: float
+) -> PlantedOutcome:
+    while True:
+        ended = process.poll() is not None
+        passed_s = time.monotonic() - began_s
+        text = output.read_text(errors="replace")
+        shown = shows.search(text)
+        if shown is not None:
+            return PlantedOutcome(FOUND, passed_s, shown[0].strip())
+        if ended and process.returncode != 0:
+            return PlantedOutcome(CRASHED, passed_s, (text.strip().splitlines() or [""])[-1])
+        if ended:
+            return PlantedOutcome(WHOLE, passed_s)
+        if passed_s > seconds_max:
+            return PlantedOutcome(NOT_FOUND, passed_s, _progress(text))
+        time.sleep(LOOK_S)
+
+
+def _progress(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
