@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="by name; all by default")
     parser.add_argument("--list", action="store_true", help="only print the names")
     parser.add_argument("--finder", choices=FINDERS, action="append", help="by default all but chaos, which is slow")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for each finder (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=300.0, help="of processor time, for each finder (default: %(default)s)"
+    )
     parser.add_argument("--new", action="store_true", help="leave out what the results have already")
     parser.add_argument("--part", default="1/1", help="only each so many-th fault: 1/2 and 2/2 are all")
     parser.add_argument("--results", type=Path, metavar="DIR", help="where to keep JSON and table; the rest stays")

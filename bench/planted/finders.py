@@ -31,6 +31,8 @@ class FinderCommand(NamedTuple):
     shows: re.Pattern[str]
     again: bool = False
     """Whether to run it again, with other random numbers, when it has ended and found nothing."""
+    by_clock: bool = False
+    """Whether its time is that of the clock, and not of the processors."""
 
 
 def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
@@ -52,5 +54,5 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
         return FinderCommand(words, re.compile(r"^ +\S.+, and then not: .+", re.MULTILINE))
     if finder == CHAOS and fault.chaos:
         words = (*python, "chaos", "run", fault.chaos)
-        return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True)
+        return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)
     return None

@@ -36,7 +36,20 @@ IN_DECISIONS: Final = (
                 "    return cell.allowance\n",
             ),
         ),
-        ExploredCase("fixed"),
+        ExploredCase(
+            "fixed",
+            start=(
+                "hits 0",
+                "exchanges 0",
+                "lease",
+                "hits all and exchanges 1",
+                "edge",
+                "hits all and exchanges 1",
+                "edge",
+                "after the edge",
+                "hits all and exchanges 1",
+            ),
+        ),
         ProofGuard.NODE_STOPS_AT_LEASE,
     ),
     PlantedFault(
@@ -62,7 +75,9 @@ IN_DECISIONS: Final = (
                 "    return min(max(view.allowance, view.own) + step, math.floor(",
             ),
         ),
-        ExploredCase("fixed", quota=40, policy="balanced at nodes"),
+        ExploredCase(
+            "fixed", asking=True, quota=40, policy="balanced at nodes", grain="fine", start=("asks all 1", "asks all 0")
+        ),
         ProofGuard.ONE_REQUEST_BEYOND,
     ),
     PlantedFault(
@@ -75,7 +90,7 @@ IN_DECISIONS: Final = (
                 "        cell.allowance = max(cell.allowance, cell.base)\n",
             ),
         ),
-        ExploredCase("fixed"),
+        ExploredCase("fixed", asking=True, start=("asks for all 0",)),
         ProofGuard.OPEN_FROM_BASE,
         chaos="killed-nodes",
     ),
@@ -96,7 +111,7 @@ IN_DECISIONS: Final = (
                 "        if cell.at_hub and steps != 1:\n            cell.allowance = (\n",
             ),
         ),
-        ExploredCase("sliding", asking=True),
+        ExploredCase("sliding", asking=True, quota=4),
         ProofGuard.VOUCHERS_END_WITH_WINDOW,
     ),
     PlantedFault(
@@ -135,7 +150,7 @@ IN_DECISIONS: Final = (
                 "            return cell.used\n",
             ),
         ),
-        ExploredCase("tokens", asking=True, grain="fine"),
+        ExploredCase("tokens", asking=True),
         ProofGuard.CHARGES_WITHIN_VOUCHERS,
     ),
     PlantedFault(

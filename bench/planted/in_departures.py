@@ -22,7 +22,7 @@ IN_DEPARTURES: Final = (
                 "            outlived = hub_us - seen_us > SILENT_INTERVALS * interval_us or",
             ),
         ),
-        ExploredCase("fixed"),
+        ExploredCase("slots", grain="fine", start=("hits 0", "exchanges 0")),
         ProofGuard.HUB_WAITS_FOR_LEASE,
     ),
     PlantedFault(

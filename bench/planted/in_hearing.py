@@ -17,7 +17,7 @@ IN_HEARING: Final = (
         "hears old batches",
         "A batch that arrives late, or twice, changes the ledger.",
         (Patch(RULE, "batch.sequence <= record.sequence:\n", "batch.sequence < 0:\n"),),
-        ExploredCase("fixed"),
+        ExploredCase("slots", start=("hits 0", "exchanges 0", "loses request 0", "hits all and exchanges 0")),
         ProofGuard.SEQUENCE,
     ),
     PlantedFault(

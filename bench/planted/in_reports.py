@@ -26,7 +26,9 @@ IN_REPORTS: Final = (
                 "    cell.asked = cell.ask = 0\n    cell.allowance = max(cell.allowance, had)\n    return report\n",
             ),
         ),
-        ExploredCase("fixed", quota=4),
+        ExploredCase(
+            "fixed", quota=4, grain="fine", start=("hits 0", "exchanges 0", "hits 1", "exchanges 1", "interval")
+        ),
         ProofGuard.LOWER_BEFORE_REPORT,
     ),
     PlantedFault(
@@ -78,7 +80,7 @@ IN_REPORTS: Final = (
                 "counted under the old one\n",
             ),
         ),
-        ExploredCase("fixed"),
+        ExploredCase("fixed", faults=1, start=("hits 0", "exchanges 0")),
         ProofGuard.NAMES_ONCE,
     ),
     PlantedFault(
@@ -115,7 +117,7 @@ IN_REPORTS: Final = (
             Patch(SYNCER, "lease_until_ns = sent_ns + int(", "lease_until_ns = now_ns + int("),
             Patch(SYNCER, "leased_ns = sent_ns - int(", "leased_ns = now_ns - int("),
         ),
-        ExploredCase("log", grain="fine"),
+        ExploredCase("slots", grain="fine", start=("hits 0", "sends 0", "arrives 0", "silence", "silence", "hears 0")),
         ProofGuard.LEASE_FROM_SENDING,
         chaos="replies-lost-on-mqtt",
     ),
@@ -147,7 +149,7 @@ IN_REPORTS: Final = (
                 "    if capacity >= 0:\n        return answer\n",
             ),
         ),
-        ExploredCase("fixed", quota=4, grain="fine"),
+        ExploredCase("fixed", quota=4, grain="fine", start=("hits 0", "sends 0")),
         ProofGuard.ANSWERS_SCALE_DOWN,
     ),
     PlantedFault(

@@ -9,6 +9,9 @@
 #
 # The output of a finder goes to a file that is looked at a few times a second. The first line that shows a fault ends
 # the process and the time. A process that crashes shows no fault: its last line is kept, to be read by a person.
+#
+# Time is that of processors, summed over all processes of the finder's session, so that other work on the machine
+# changes little; but chaos waits more than it works, so its time is that of the clock.
 
 from __future__ import annotations
 
@@ -58,17 +61,18 @@ def planted(fault: PlantedFault) -> Iterator[Path]:
 
 def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
     """Has one finder look for the fault in a copy of the project."""
-    began_s = time.monotonic()
+    before_s = 0.0
     while True:
         command = command_of(finder, fault)
         if command is None:
             return PlantedOutcome(NOT_TRIED, 0.0)
-        outcome = _run(command, root, began_s, seconds_max)
+        outcome = _run(command, root, before_s, seconds_max)
         if outcome.status != WHOLE or not command.again:
             return outcome
+        before_s = outcome.seconds
 
 
-def _run(command: FinderCommand, root: Path, began_s: float, seconds_max: float) -> PlantedOutcome:
+def _run(command: FinderCommand, root: Path, before_s: float, seconds_max: float) -> PlantedOutcome:
     output = root / "output"
     path = os.pathsep.join([str(root), str(root / "agent"), str(root / "sync")])
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "FAST", "LONG")}
@@ -78,32 +82,59 @@ def _run(command: FinderCommand, root: Path, began_s: float, seconds_max: float)
             command.words, cwd=root, env=environment, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            return _watched(process, command.shows, output, began_s, seconds_max)
+            watch = Watch(process.pid, by_clock=command.by_clock, before_s=before_s)
+            return _watched(process, command.shows, output, watch, seconds_max)
         finally:
             _end(process)
 
 
+class Watch:
+    """Measures the time of a finder: that of the processors, or that of the clock."""
+
+    def __init__(self, session: int, *, by_clock: bool, before_s: float) -> None:
+        self._session = session
+        self._by_clock = by_clock
+        self._began_s = time.monotonic()
+        self._before_s = before_s
+        self._used_s = 0.0
+
+    def passed_s(self) -> float:
+        """Returns the seconds so far. Of processes that have ended, those count that their parents have waited for."""
+        if self._by_clock:
+            return self._before_s + time.monotonic() - self._began_s
+        self._used_s = max(self._used_s, used_by_session_s(self._session))
+        return self._before_s + self._used_s
+
+
+def used_by_session_s(session: int) -> float:
+    """Returns the processor time of all processes of a session, and of their children that have ended."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _watched(
-    process: subprocess.Popen[bytes], shows: re.Pattern[str], output: Path, began_s: float, seconds_max: float
+    process: subprocess.Popen[bytes], shows: re.Pattern[str], output: Path, watch: Watch, seconds_max: float
 ) -> PlantedOutcome:
     while True:
+        passed_s = watch.passed_s()
         ended = process.poll() is not None
-        passed_s = time.monotonic() - began_s
         text = output.read_text(errors="replace")
         shown = shows.search(text)
         if shown is not None:
             return PlantedOutcome(FOUND, passed_s, shown[0].strip())
-        if ended and process.returncode != 0:
-            return PlantedOutcome(CRASHED, passed_s, (text.strip().splitlines() or [""])[-1])
+        last = (text.strip().splitlines() or [""])[-1]
         if ended:
-            return PlantedOutcome(WHOLE, passed_s)
+            return PlantedOutcome(CRASHED if process.returncode else WHOLE, passed_s, last)
         if passed_s > seconds_max:
-            return PlantedOutcome(NOT_FOUND, passed_s, _progress(text))
+            return PlantedOutcome(NOT_FOUND, passed_s, last)
         time.sleep(LOOK_S)
-
-
-def _progress(text: str) -> str:
-    return (text.strip().splitlines() or [""])[-1]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
