@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.engine import COMPILED
 from reconverge.limit.limit import PACED
-from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
+from reconverge.simulation.explore.canonical import EPOCH_NS, LEFT_OUT, digest, parts_of
 from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, POLICIES, Exploration, happen, named
 from reconverge.simulation.explore.minimal import replay
 from reconverge.simulation.explore.rewind import Snapshot
@@ -169,6 +169,18 @@ def test_an_event_without_time_changes_no_other_node(kind: str, data: st.DataObj
             happen(world, event)
         if world.clock.monotonic_ns() == now_ns:
             assert digest(world) == digest(world, parts_of(world, before, event.node))
+
+
+@in_python
+def test_what_a_digest_leaves_out_is_there() -> None:
+    """So that a class or an attribute with a new name is not read by mistake."""
+    world = case_of("fixed", grain=FINE).world(EPOCH_NS)
+    for name in ("hits 0", "exchanges 0"):
+        happen(world, named(case_of("fixed", grain=FINE).events())[name])
+    met = {type(one).__name__: one for one in Snapshot(world).objects()}
+
+    for kind, names in LEFT_OUT.items():
+        assert [] == [name for name in names.split() if not hasattr(met[kind], name)]
 
 
 @in_python
