@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(names))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that finders end with it
     first, parts = map(int, options.part.split("/"))
     chosen = [fault for fault in FAULTS if fault.name in (options.faults or names)][first - 1 :: parts]
     finders = options.finder or [finder for finder in FINDERS if finder != CHAOS]
