@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.planted.catalogue import FAULTS
 from bench.planted.finders import CHAOS, FINDERS
 from bench.planted.page import Kept, KeptOutcome, keep, kept, page
-from bench.planted.trying import NOT_TRIED, planted, try_finder
+from bench.planted.trying import NOT_TRIED, planted, try_both
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for finder in finders:
                 if options.new and finder in found.get(fault.name, {}):
                     continue
-                outcome = try_finder(finder, fault, root, options.seconds)
+                outcome = try_both(finder, fault, root, options.seconds)
                 if outcome.status == NOT_TRIED:
                     continue
                 print(f"{fault.name}: {finder}: {outcome.status}, {outcome.seconds:.1f} s, {outcome.words}", flush=True)

@@ -1,4 +1,4 @@
-"""What a planted fault is: text of the production code, other text in its place, and where exploration looks for it."""
+"""Planted faults: text of the production code, other text in its place, and where exploration looks for it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ IN_HEARING: Final = (
                 "        if epoch != self.epoch:\n",
             ),
         ),
-        ExploredCase("fixed"),
+        ExploredCase("fixed", asking=True, start=("asks for all 0", "edge")),
         ProofGuard.NEVER_BACK,
     ),
     PlantedFault(
@@ -130,7 +130,7 @@ IN_HEARING: Final = (
                 "        return self.current\n\n\ndef _within(",
             ),
         ),
-        ExploredCase("sliding", asking=True),
+        ExploredCase("sliding", asking=True, start=("asks for all 0", "exchanges 0", "edge")),
     ),
     PlantedFault(
         "adds what is repeated",

@@ -80,7 +80,7 @@ IN_REPORTS: Final = (
                 "counted under the old one\n",
             ),
         ),
-        ExploredCase("fixed", faults=1, start=("hits 0", "exchanges 0")),
+        ExploredCase("fixed", faults=1, start=("hits 0", "exchanges 0", "lease", "exchanges 0")),
         ProofGuard.NAMES_ONCE,
     ),
     PlantedFault(

@@ -10,14 +10,14 @@ from typing import Final, TypedDict
 from bench.planted.catalogue import FAULTS
 from bench.planted.fault import PlantedFault
 from bench.planted.finders import EXPLORATION, FINDERS, MODEL
-from bench.planted.trying import CRASHED, FOUND, NOT_FOUND, WHOLE
+from bench.planted.trying import ALSO_SOUND, CRASHED, FOUND, NOT_FOUND, WHOLE
 
 RESULTS: Final = "planted.json"
 PAGE: Final = "planted.md"
 
 
 class KeptOutcome(TypedDict):
-    """What one finder made of one fault."""
+    """The outcome of one finder for one fault, as it is kept."""
 
     status: str
     seconds: float
@@ -83,7 +83,11 @@ def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome])
         return f"{outcome['seconds']:.0f}{begun}"
     if outcome["status"] == NOT_FOUND:
         return f"not within {outcome['within']:.0f}{begun}"
-    return {WHOLE: "nothing to find" if finder != MODEL else "proved without it", CRASHED: "crashed"}[outcome["status"]]
+    return {
+        WHOLE: "nothing to find" if finder != MODEL else "proved without it",
+        CRASHED: "crashed",
+        ALSO_SOUND: ALSO_SOUND,
+    }[outcome["status"]]
 
 
 def _sums(found: Kept) -> Iterator[str]:

@@ -29,11 +29,13 @@ from typing import Final, NamedTuple
 
 from bench.child import PURE, ROOT
 from bench.planted.fault import PlantedFault
-from bench.planted.finders import FinderCommand, command_of
+from bench.planted.finders import EXPLORATION, FinderCommand, command_of
 
 COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", ".ci")
 LOOK_S: Final = 0.1
 FOUND, NOT_FOUND, WHOLE, CRASHED, NOT_TRIED = "found", "not found", "whole", "crashed", "not tried"
+ALSO_SOUND: Final = "found in sound code"
+"""A finder shows as much where nothing is planted."""
 
 
 class PlantedOutcome(NamedTuple):
@@ -70,6 +72,17 @@ def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float)
         if outcome.status != WHOLE or not command.again:
             return outcome
         before_s = outcome.seconds
+
+
+def try_both(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
+    """Has a finder look for the fault; what exploration has found it must not find in sound code in the same time."""
+    outcome = try_finder(finder, fault, root, seconds_max)
+    if finder != EXPLORATION or outcome.status != FOUND:
+        return outcome
+    sound = fault._replace(patches=())
+    with planted(sound) as sound_root:
+        control = try_finder(finder, sound, sound_root, outcome.seconds)
+    return outcome._replace(status=ALSO_SOUND) if control.status == FOUND else outcome
 
 
 def _run(command: FinderCommand, root: Path, before_s: float, seconds_max: float) -> PlantedOutcome:
