@@ -24,7 +24,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("fixed"),
         ProofGuard.WITHIN_ALLOWANCE,
-        chaos="partition-half",
+        chaos="killed-nodes",
     ),
     PlantedFault(
         "goes on after its lease",
@@ -179,6 +179,7 @@ IN_DECISIONS: Final = (
             ),
         ),
         ExploredCase("fixed", asking=True),
+        remark="requests of a small world wait at a gate, and this code is not theirs",
     ),
 )
 """The faults of this kind, in the order of the table."""

@@ -37,7 +37,6 @@ IN_DEPARTURES: Final = (
             start=("hits 0", "exchanges 0", "silence", "silence", "hits all 0", "hits 1", "silence"),
         ),
         ProofGuard.ALLOWANCE_COUNTS_AS_USED,
-        chaos="killed-nodes",
     ),
     PlantedFault(
         "takes a dead node's overdraft for free",
@@ -162,7 +161,6 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "rests long 0", "hits 0", "exchanges 0")),
         ProofGuard.WAIT_AFTER_LOSS,
-        chaos="killed-empty",
     ),
     PlantedFault(
         "does not wait for a lease after a loss",
