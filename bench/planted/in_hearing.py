@@ -167,7 +167,7 @@ IN_HEARING: Final = (
                 "        if False:\n",
             ),
         ),
-        ExploredCase("fixed", asking=True, window_s=10.0),
+        ExploredCase("fixed", asking=True, window_s=10.0, start=("asks for two 1", "edge")),
     ),
 )
 """The faults of this kind, in the order of the table."""
