@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from copy import copy
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -153,13 +152,8 @@ class _EachTry(Retry):
                 raise _NotSent(error) from None
 
 
-@lru_cache(maxsize=16)
-def _class_of_each_try(kind: type[Retry]) -> type[Retry]:
-    return type(kind.__name__, (_EachTry, kind), {})
-
-
 def _charging(retries: Retry) -> Retry:
     """Returns the same retries, each of which is charged."""
     charged = copy(retries)
-    charged.__class__ = _class_of_each_try(type(retries))
+    charged.__class__ = type(type(retries).__name__, (_EachTry, type(retries)), {})
     return charged

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from reconverge.errors import InvalidLimit
 from reconverge.limit.quotas import quotas_of
@@ -27,7 +27,7 @@ from reconverge.published.settings import LimitOverride
 if TYPE_CHECKING:
     from reconverge.clock import Clock
     from reconverge.decision import Decision
-    from reconverge.kernel import Decider, Table
+    from reconverge.kernel import Decider, Kernel, Table
     from reconverge.limit.limit import Limit
     from reconverge.limiter.bans import Bans
     from reconverge.policies import Policy
@@ -110,7 +110,7 @@ class LimitControl:
         Raises LimitConflict if another limit has the name of its table.
         """
         if self._pauses is None:
-            self._pauses = Pauses(self.name, self._table.tables[0].kernel)
+            self._pauses = Pauses(self.name, cast("Kernel", self._table.tables[0].kernel))
         return self._pauses
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:

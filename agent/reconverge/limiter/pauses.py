@@ -18,7 +18,7 @@
 #
 # A node asks about a key when a call has that key, so it knows of another node's pause after an exchange of that node
 # and one of its own. Each node also remembers what it has heard itself, which it needs while it does not know the hub's
-# clock, has no room for the key, or is in the middle of a decision; it tells the others when it is asked next.
+# clock, has no room for the key, or is in the middle of a decision; it tells the others with the hub's next answer.
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from reconverge.runtime.threads import Section
 if TYPE_CHECKING:
     from reconverge.kernel import Kernel
 
+PAUSE: Final = "/pause"
+"""The end of the name of the limit that holds the pauses of another one."""
 LONGEST_S: Final = 86_400
 """Seconds: no pause is longer."""
 WINDOW_NS: Final = LONGEST_S * SECOND_NS
@@ -49,7 +51,7 @@ class Pauses:
     """
 
     def __init__(self, name: str, kernel: Kernel) -> None:
-        self.table = kernel.declare(check_name(f"{name}/pause"), LIMIT, STRICT)
+        self.table = kernel.declare(check_name(f"{name}{PAUSE}"), LIMIT, STRICT)
         self._now_ns = kernel.clock.monotonic_ns
         self._section = Section()
         """Guards changes of what was heard, not reads: a signal handler may make a call in the middle of a change."""
@@ -58,6 +60,7 @@ class Pauses:
         self._heard: OrderedDict[str, int] = OrderedDict()
         self._untold: dict[str, int] = {}
         """Pauses that the other nodes have not been told of."""
+        kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
         """Pauses a key until a moment of this node's clock; a later end that is known stays."""
@@ -71,9 +74,11 @@ class Pauses:
     def left_ns(self, key: str) -> int:
         """Returns for how long a key is paused; 0 if it is not."""
         until_ns = max(self._heard.get(key, 0), *(until for each, until in self._new.copy() if each == key), 0)
-        if self._untold and key in self._untold:
-            self._tell(key, self._untold[key])
         return max(0, until_ns - self._now_ns(), self.table.last_reset_ns(key) + WINDOW_NS - self._now_ns())
+
+    def _note_answer(self, now_ns: int) -> None:  # noqa: ARG002  # what matters is that the hub is there
+        for key, until_ns in list(self._untold.items()):
+            self._tell(key, until_ns)
 
     def _tell(self, key: str, until_ns: int) -> None:
         """Shares a pause with the other nodes, or notes that this is yet to be done."""

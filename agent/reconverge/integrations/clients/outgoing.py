@@ -20,6 +20,7 @@ from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.long_keys import OURS, fitting
+from reconverge.limiter.pauses import PAUSE
 from reconverge.limiter.switches import ON
 from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
@@ -248,7 +249,7 @@ class Outgoing:
             left_s = self._left_s(began_ns)
             if left_s is not None and paused_s > left_s:
                 grounds = self.limiter.test(key)
-                return _turned_away(grounds, max(paused_s, grounds.retry_after))
+                return _turned_away(grounds, self._pauses.table.name, max(paused_s, grounds.retry_after))
             yield min(paused_s, NAP_S)
 
     def _paused_s(self, keys: tuple[str, ...]) -> float:
@@ -266,9 +267,11 @@ class Outgoing:
         return max(0.0, self._timeout_s - seconds(self._now_ns() - began_ns))
 
 
-def _turned_away(grounds: Decision, retry_after: float) -> Decision:
+def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
+    """Returns the refusal of a call by the server's pause, which has the name `pause`, and not by the quota."""
     return replace(
         grounds,
+        binding=pause,
         allowed=False,
         remaining=0,
         retry_after=retry_after,
@@ -280,7 +283,9 @@ def _turned_away(grounds: Decision, retry_after: float) -> Decision:
 
 def used_up(where: str, decision: Decision) -> str:
     """Returns the message of an error for a call to `where` that was refused."""
-    return (
-        f"{where}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
-        f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
-    )
+    if decision.binding.endswith(PAUSE):
+        reason = f"the server has refused calls, so none of {decision.binding.removesuffix(PAUSE)!r} is sent"
+    else:
+        reason = f"the quota {decision.binding!r} of {decision.limit} has no room for this call"
+    advice = f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
+    return f"{where}: {reason}; {advice}"

@@ -182,11 +182,11 @@ def _moment(text: str) -> float | None:
 
 
 def _policies(fields: Mapping[str, str]) -> list[Numbers]:
-    """Returns the numbers of a `RateLimit` field, with the quota and window that `RateLimit-Policy` has by that name."""
+    """Returns the numbers of a `RateLimit` field, with the quota and window of that name in `RateLimit-Policy`."""
     text = _field(fields, "RateLimit")
     if not text:
         return []
-    policies = {name: params for name, params in _listed(_field(fields, "RateLimit-Policy"))}
+    policies = dict(_listed(_field(fields, "RateLimit-Policy")))
     found: list[Numbers] = []
     for name, params in _listed(text) or [_named(text)]:
         left = _count(params.get("r"))

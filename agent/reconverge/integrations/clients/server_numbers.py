@@ -6,14 +6,14 @@ Numbers are believed only of a quota that is certainly the limiter's own.
 # Theory of operation.
 #
 # A server that counts more than this fleet has sent has other clients with the same account, so less is left for us.
-# The difference is charged, so that all workers count it. Three things must not happen:
+# The difference is charged, so that all workers count it. Three mistakes would cost more than that saves:
 #
-#     another quota     the 30 searches that are left must not empty the 5000 other calls. So the server's quota must
-#     is meant          have the name that the caller has given (`resource`), or the limiter's own name, quota and window
-#     it lasts too      the charge ends when the server's quota is renewed, and not one window after it was made: `Extra`
-#     long              remembers what is to be given back
-#     other quotas of   the limiter's quota for a day does not pay for what the server's quota for a minute has lost: the
-#     the limiter pay   charge is made to one table
+#     another quota      the 30 searches that are left must not empty the 5000 other calls. So the server's quota must
+#                        have the name that the caller has given (`resource`), or the limiter's name, quota and window
+#     for too long       the charge ends when the server's quota is renewed, and not one window after it was made:
+#                        `Extra` remembers what is to be given back
+#     to other quotas    the limiter's quota for a day does not pay for what the server's quota for a minute has lost:
+#     of the limiter     the charge is made to one table
 #
 # The server's number is a little older than the local one, so calls under way make the difference smaller, not larger.
 # Several workers may charge the same difference before they have exchanged reports: less is sent than could be, until
@@ -97,13 +97,19 @@ class ServerNumbers:
             if extra.key != key or now_ns < extra.until_ns:
                 self._extras.append(extra)
                 continue
-            table, mark, unit = extra.charged
-            # A log finds a charge by its date, and this one has a later date than its mark.
-            counts = table.dated is None or now_ns - extra.made_ns < table.window_ns
-            if counts:
-                at = mark if table.dated is None else None
-                table.correct(key, mark.epoch, -extra.amount * unit, at=at)
-                table.tell(key)
+            self._give_back(extra, now_ns)
+
+    @staticmethod
+    def _give_back(extra: Extra, now_ns: int) -> None:
+        table, mark, unit = extra.charged
+        if mark.cell is not table.cells.get(extra.key) or mark.reset_us != mark.cell.reset_us:
+            return  # the key has been forgotten since, and the charge with it
+        if table.dated is not None and now_ns - extra.made_ns >= table.window_ns:
+            return
+        # Without the mark, which is of the moment before the charge: a log would look for the charge there, and a
+        # bucket would take it for drained.
+        table.correct(extra.key, mark.epoch, -extra.amount * unit)
+        table.tell(extra.key)
 
     def _table_of(self, said: Numbers) -> Table | None:
         """Returns the table that counts what the server has stated numbers of; None if that is not certain."""

@@ -38,6 +38,7 @@ class Server:
     """How a server states its limits.
 
     Args:
+        name: the name of the service, for messages.
         numbers: the fields with numbers, beside `RateLimit` and `RateLimit-Policy`, which are always read.
         refuses: the statuses of a refusal.
         may_refuse: statuses that are a refusal if the response names a time to wait, or a quota with nothing left.
@@ -47,6 +48,7 @@ class Server:
         operation_parts: the number of a path's segments that make an operation; None for all.
     """
 
+    name: str
     numbers: tuple[NumberFields, ...] = ()
     refuses: frozenset[int] = frozenset({429})
     may_refuse: frozenset[int] = frozenset({403, 503, 529})
@@ -54,6 +56,9 @@ class Server:
     stops_all: tuple[Mark, ...] = ()
     stops_operation: tuple[Mark, ...] = ()
     operation_parts: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name}>"
 
     def operation(self, method: str, path: str) -> str:
         """Returns the operation of a call, such as `POST /v1/charges`."""
@@ -76,34 +81,40 @@ def _of_openai(name: str, *, gradual: bool) -> NumberFields:
 
 
 def _of_anthropic(name: str) -> NumberFields:
-    fields = (f"anthropic-ratelimit-{name}-{each}" for each in ("remaining", "reset", "limit"))
-    return NumberFields(*fields, name=name, gradual=True)
+    begins = f"anthropic-ratelimit-{name}"
+    return NumberFields(f"{begins}-remaining", f"{begins}-reset", f"{begins}-limit", name=name, gradual=True)
 
 
 ANY_SERVER: Final = Server(
+    "any server",
     numbers=(
         NumberFields("RateLimit-Remaining", "RateLimit-Reset", "RateLimit-Limit"),
         _x_ratelimit("X-RateLimit-Resource"),
         _of_openai("requests", gradual=False),
         _of_openai("tokens", gradual=False),
-    )
+    ),
 )
 GITHUB: Final = Server(
+    "GitHub",
     numbers=(_x_ratelimit("X-RateLimit-Resource"),),
     may_refuse=frozenset({403}),
     pause_s=60.0,  # "wait for at least one minute"
 )
 """Quotas have the names of `X-RateLimit-Resource`: core, search, code_search, graphql and others."""
 OPENAI: Final = Server(
-    numbers=tuple(_of_openai(name, gradual=True) for name in ("requests", "tokens")), may_refuse=frozenset({503})
+    "OpenAI",
+    numbers=tuple(_of_openai(name, gradual=True) for name in ("requests", "tokens")),
+    may_refuse=frozenset({503}),
 )
 """Quotas are called requests and tokens."""
 ANTHROPIC: Final = Server(
+    "Anthropic",
     numbers=tuple(_of_anthropic(name) for name in ("requests", "tokens", "input-tokens", "output-tokens")),
     may_refuse=frozenset({503, 529}),
 )
 """Quotas are called requests, tokens, input-tokens and output-tokens."""
 DISCORD: Final = Server(
+    "Discord",
     numbers=(_x_ratelimit("X-RateLimit-Bucket", "X-RateLimit-Reset-After"),),
     may_refuse=frozenset({503}),
     stops_all=(Mark("X-RateLimit-Global", "true"), Mark("X-RateLimit-Scope", "global")),
@@ -112,6 +123,7 @@ DISCORD: Final = Server(
 )
 """A refusal stops the route, with its channel, guild or webhook; a global one stops the calls with every key."""
 STRIPE: Final = Server(
+    "Stripe",
     may_refuse=frozenset({503}),
     stops_operation=(
         Mark("Stripe-Rate-Limited-Reason", "endpoint-"),

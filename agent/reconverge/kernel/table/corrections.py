@@ -47,7 +47,8 @@ def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> b
     It cannot before it knows the hub's clock, nor of a key that is counted with others.
     """
     cell = look_up(table, key, now_ns)
-    if cell is table.overflow or not (cell.shard.alone or cell.shard.acked_ns > -NEVER_NS):
+    if cell is table.overflow or not (cell.shard.alone or cell.heard or cell.shard.acked_ns > -NEVER_NS):
+        take_interest(cell, now_ns)
         return False
     reset_us = (moment_ns + cell.shard.offset_ns) // 1000
     if reset_us > cell.reset_us:
