@@ -12,7 +12,7 @@ from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
-from reconverge.integrations.clients.servers import ANY_SERVER, Server
+from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.doubt import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 

@@ -18,7 +18,7 @@
 #
 # A node asks about a key when a call has that key, so it knows of another node's pause after an exchange of that node
 # and one of its own. Each node also remembers what it has heard itself, which it needs while it does not know the hub's
-# clock, has no room for the key, or is in the middle of a decision; it tells the others with the hub's next answer.
+# clock, has no room for the key, or is in the middle of a decision; it reports them with the hub's next answer.
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Pauses:
         self._new: deque[tuple[str, int]] = deque()
         """Pauses that are not stored yet: a key, and the time until which it is paused."""
         self._heard: OrderedDict[str, int] = OrderedDict()
-        self._untold: dict[str, int] = {}
-        """Pauses that the other nodes have not been told of."""
+        self._unshared: dict[str, int] = {}
+        """Pauses that the hub has yet to learn of."""
         kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
@@ -69,7 +69,7 @@ class Pauses:
         # If this thread is inside the loop already, that loop takes the new entry, too.
         while self._new and not self._section.entered():
             self._section.run(self._take_in)
-        self._tell(key, until_ns)
+        self._share(key, until_ns)
 
     def left_ns(self, key: str) -> int:
         """Returns for how long a key is paused; 0 if it is not."""
@@ -77,15 +77,15 @@ class Pauses:
         return max(0, until_ns - self._now_ns(), self.table.last_reset_ns(key) + WINDOW_NS - self._now_ns())
 
     def _note_answer(self, now_ns: int) -> None:  # noqa: ARG002  # what matters is that the hub is there
-        for key, until_ns in list(self._untold.items()):
-            self._tell(key, until_ns)
+        for key, until_ns in list(self._unshared.items()):
+            self._share(key, until_ns)
 
-    def _tell(self, key: str, until_ns: int) -> None:
+    def _share(self, key: str, until_ns: int) -> None:
         """Shares a pause with the other nodes, or notes that this is yet to be done."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
-            self._untold.pop(key, None)
-        elif len(self._untold) < HEARD_MAX:
-            self._untold[key] = until_ns
+            self._unshared.pop(key, None)
+        elif len(self._unshared) < HEARD_MAX:
+            self._unshared[key] = until_ns
 
     def _take_in(self) -> None:
         heard = self._heard

@@ -120,7 +120,7 @@ def test_what_others_have_used_comes_back_when_the_server_renews_it(clock: Manua
 
 
 def test_one_quota_of_several_is_lowered(clock: ManualClock) -> None:
-    """What is left of a minute is charged to the quota of a minute."""
+    """The server's quota of a minute is charged to ours of a minute."""
     limiter = Agent("memory://", clock=clock).limit("api", ["10/minute", "1000/day"])
     outgoing = Outgoing(limiter, timeout=0, resource="api")
 

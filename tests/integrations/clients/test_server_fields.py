@@ -9,7 +9,7 @@ import pytest
 from httpx import Headers
 
 from reconverge.integrations.clients.server_fields import Heard, Numbers, heard
-from reconverge.integrations.clients.servers import ANY_SERVER
+from reconverge.integrations.servers import ANY_SERVER
 from reconverge.limiter.pauses import LONGEST_S
 
 NOON = 1_800_000_000.0

@@ -15,7 +15,7 @@ from httpx import Headers
 from reconverge import Agent, RateLimiter
 from reconverge.integrations.clients.outgoing import Outgoing
 from reconverge.integrations.clients.server_fields import Heard, Numbers, heard
-from reconverge.integrations.clients.servers import ANTHROPIC, DISCORD, GITHUB, OPENAI, STRIPE, Server
+from reconverge.integrations.servers import ANTHROPIC, DISCORD, GITHUB, OPENAI, STRIPE, Server
 from reconverge.testing import ManualClock
 
 NOON = 1_800_000_000.0

@@ -13,7 +13,7 @@ from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.clients.server_numbers import ServerNumbers
-from reconverge.integrations.clients.servers import ANY_SERVER, Server
+from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
@@ -61,7 +61,7 @@ class Outgoing:
         in_doubt: for calls that memory admits without certainty, as on a key that is new to this process. "ask:25ms",
             the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" sends such
             calls without asking.
-        server: how the server states its limits; see `reconverge.integrations.clients.servers`.
+        server: how the server states its limits; see `reconverge.integrations.servers`.
         resource: the server's name of the quota that this limiter counts, such as GitHub's "core", or "" for the
             numbers of a server that has one quota without a name. By default numbers are believed of a quota that has
             the limiter's name, quota and window.

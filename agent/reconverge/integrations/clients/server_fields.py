@@ -1,7 +1,7 @@
 """Reads what a server states about its limits in the header fields of one response.
 
 Sources: RFC 9110 (Retry-After, Date, Age), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the documentation
-of the services in `servers.py`.
+of the services in `reconverge.integrations.servers`.
 """
 
 # Theory of operation.
@@ -13,8 +13,8 @@ of the services in `servers.py`.
 #               (202), when to follow a redirect, or when a window ends that still has room (some limiters send it with
 #               every response). A refusal is the status 429, or a status that has other meanings as well (403, 503)
 #               together with a time or a quota with nothing left.
-#     numbers   what is left of a quota, with all that names the quota. Who owns the limiter decides whether the quota
-#               is its own (`placing.py`).
+#     numbers   what is left of a quota, with all that names the quota. Whether that quota is the limiter's
+#               own is decided in `server_numbers.py`.
 #     moment    times of day are compared with the response's own Date, as both are of one clock, and `Age` has passed
 #               already. Numbers of a response out of a cache are old, so they are left out.
 #
@@ -32,7 +32,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
 from reconverge.errors import MissingExtra
-from reconverge.integrations.clients.servers import ANY_SERVER, Mark, NumberFields, Server
+from reconverge.integrations.servers import ANY_SERVER, Mark, NumberFields, Server
 from reconverge.limiter.pauses import LONGEST_S
 
 try:
@@ -55,7 +55,7 @@ _NUMBER: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
 
 Reach = Literal["quota", "operation", "all"]
-"""Whom a refusal stops: calls of the quota, of the operation alone, or of every key."""
+"""The calls that a refusal stops: those of the quota, of the operation alone, or of every key."""
 
 
 @dataclass(frozen=True, slots=True)

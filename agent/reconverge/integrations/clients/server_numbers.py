@@ -1,56 +1,40 @@
-"""Charges a limiter for the part of its quota that the server counts and this fleet does not, until the server renews.
-
-Numbers are believed only of a quota that is certainly the limiter's own.
-"""
+"""Lowers a limiter to what a server has left, if the server's numbers are certainly about the limiter's own quota."""
 
 # Theory of operation.
 #
 # A server that counts more than this fleet has sent has other clients with the same account, so less is left for us.
-# The difference is charged, so that all workers count it. Three mistakes would cost more than that saves:
+# The difference is charged, so that all workers count it, until the server renews its quota.
 #
-#     another quota      the 30 searches that are left must not empty the 5000 other calls. So the server's quota must
-#                        have the name that the caller has given (`resource`), or the limiter's name, quota and window
-#     for too long       the charge ends when the server's quota is renewed, and not one window after it was made:
-#                        `Extra` remembers what is to be given back
-#     to other quotas    the limiter's quota for a day does not pay for what the server's quota for a minute has lost:
-#     of the limiter     the charge is made to one table
+# The thirty searches that are left must not empty the five thousand other calls. So the server's quota must have the
+# name that the caller has given (`resource`), or the limiter's own name, quota and window. All other numbers are
+# ignored, counted, and logged once.
 #
 # The server's number is a little older than the local one, so calls under way make the difference smaller, not larger.
 # Several workers may charge the same difference before they have exchanged reports: less is sent than could be, until
 # the server's quota is renewed.
+#
+# A quota with nothing left is a pause, which ends for all nodes when the quota is renewed. That does not hold for a
+# quota that fills up gradually, since some of it is there long before all of it is: its emptiness is charged, and a
+# limiter with a bucket of the same rate fills up as well.
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from reconverge.clock import SECOND_NS
 from reconverge.integrations.clients.server_fields import Numbers, is_named
-from reconverge.kernel import settle
+from reconverge.limiter.used_elsewhere import UsedElsewhere
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
-    from reconverge.kernel import Charged, Table
+    from reconverge.limit.limit import Limit
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 logger = logging.getLogger("reconverge")
 
-EXTRAS_MAX: Final = 1000
-"""The most charges that are given back early; beyond that, the oldest stay until the limiter's own window ends."""
 NAMES_LOGGED_MAX: Final = 16
-
-
-class Extra(NamedTuple):
-    """A charge for calls of others, and when the server's quota is renewed."""
-
-    key: str
-    charged: Charged
-    amount: int
-    made_ns: int
-    until_ns: int
 
 
 class ServerNumbers:
@@ -59,8 +43,8 @@ class ServerNumbers:
     def __init__(self, limiter: RateLimiter, resource: str | None) -> None:
         self._limiter = limiter
         self._resource = resource
-        self._now_ns = limiter.control.clock.monotonic_ns
-        self._extras: deque[Extra] = deque(maxlen=EXTRAS_MAX)
+        self._elsewhere = UsedElsewhere(limiter.control)
+        self.give_back = self._elsewhere.give_back
         self._logged = LoggedOnce(NAMES_LOGGED_MAX)
         self._not_placed = Total()
 
@@ -71,8 +55,8 @@ class ServerNumbers:
 
     def learn(self, key: str, said: Numbers) -> float | None:
         """Lowers the limiter to the server's number; returns for how many seconds the quota is used up, if it is."""
-        table = self._table_of(said)
-        if table is None:
+        quota = self._quota_of(said)
+        if quota is None:
             self._not_placed.add()
             if self._logged.is_new(said.name):
                 logger.info(
@@ -83,60 +67,20 @@ class ServerNumbers:
             return None
         if said.remaining == 0 and said.reset is not None and not said.gradual:
             return said.reset
-        self._charge(key, table, said)
+        self._elsewhere.lower(key, quota, said.remaining, said.reset)
         return None
 
-    def give_back(self, key: str) -> None:
-        """Gives back what was charged for quotas that the server has renewed since."""
-        now_ns = self._now_ns()
-        for _ in range(len(self._extras)):
-            try:
-                extra = self._extras.popleft()
-            except IndexError:  # another thread is at it
-                return
-            if extra.key != key or now_ns < extra.until_ns:
-                self._extras.append(extra)
-                continue
-            self._give_back(extra, now_ns)
-
-    @staticmethod
-    def _give_back(extra: Extra, now_ns: int) -> None:
-        table, mark, unit = extra.charged
-        if mark.cell is not table.cells.get(extra.key) or mark.reset_us != mark.cell.reset_us:
-            return  # the key has been forgotten since, and the charge with it
-        if table.dated is not None and now_ns - extra.made_ns >= table.window_ns:
-            return
-        # Without the mark, which is of the moment before the charge: a log would look for the charge there, and a
-        # bucket would take it for drained.
-        table.correct(extra.key, mark.epoch, -extra.amount * unit)
-        table.tell(extra.key)
-
-    def _table_of(self, said: Numbers) -> Table | None:
-        """Returns the table that counts what the server has stated numbers of; None if that is not certain."""
-        tables = self._limiter.control.tables
+    def _quota_of(self, said: Numbers) -> str | None:
+        """Returns the limiter's name of the quota that the server has stated numbers of; None if it is not certain."""
+        quotas = self._limiter.control.quotas
         if self._resource is None:
-            name = self._limiter.name
-            found = [each for each in tables if is_named(said, name) or is_named(said, each.name)]
-            return next((each for each in found if _is_same(each, said) and said.window is not None), None)
+            names = [each for each in quotas if is_named(said, self._limiter.name) or is_named(said, each)]
+            return next((each for each in names if said.window is not None and _is_same(quotas[each], said)), None)
         if not is_named(said, self._resource):
             return None
-        return tables[0] if len(tables) == 1 else next((each for each in tables if _is_same(each, said)), None)
-
-    def _charge(self, key: str, table: Table, said: Numbers) -> None:
-        _, charges = self._limiter.control.enforcement.answers.hit_and_mark(key, 0, None)
-        for charged in charges:
-            if charged.table is not table:
-                continue
-            amount = (table.test(key, 0).remaining - said.remaining) // charged.unit
-            if amount > 0:
-                settle([charged], key, amount)
-                if said.reset is not None:
-                    now_ns = self._now_ns()
-                    until_ns = now_ns + round(said.reset * SECOND_NS)
-                    self._extras.append(Extra(key, charged, amount, now_ns, until_ns))
+        return next((each for each in quotas if len(quotas) == 1 or _is_same(quotas[each], said)), None)
 
 
-def _is_same(table: Table, said: Numbers) -> bool:
-    """Returns whether quota and window are those of a table, as far as the server has stated them."""
-    limit = table.limit
+def _is_same(limit: Limit, said: Numbers) -> bool:
+    """Returns whether quota and window are those of a limit, as far as the server has stated them."""
     return said.quota == limit.quota and said.window in (None, ceil(limit.window))

@@ -27,7 +27,7 @@ class NumberFields(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A field with a value that begins so (in any case) says whom a refusal concerns."""
+    """A field whose value begins so, in any case, in a refusal of certain calls."""
 
     field: str
     begins: str
