@@ -34,6 +34,7 @@ MODULES: Final = (
     "reconverge.integrations.opentelemetry",
     "reconverge.integrations.prometheus",
     "reconverge.integrations.requests",
+    "reconverge.integrations.servers",
     "reconverge.integrations.shedding",
     "reconverge.integrations.wsgi",
     "reconverge.shedding",

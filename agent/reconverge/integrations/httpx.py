@@ -46,15 +46,16 @@ class LimitedTransport(httpx.BaseTransport):
         with httpx.Client(transport=LimitedTransport(agent.limit("api", "100/minute"))) as client:
             client.get("https://api.example.com/")
 
-    Calls wait for their turn, in order of arrival in each process. Each redirect is a call of its own. The server's
-    Retry-After, RateLimit and X-RateLimit fields lower the rest of the quota, for all workers.
+    Calls wait for their turn, in order of arrival in each process. Each redirect is a call of its own. A refusal by the
+    server pauses the calls of all workers until the time that it names.
 
     Args:
         limiter: the quota; each key has its own.
         inner: the transport that sends; `httpx.HTTPTransport()` by default.
         key: returns the key whose quota a call uses; the call's server by default. None means not limited.
         cost: returns the cost of a call; 1 by default.
-        timeout, max_queue, listen, in_doubt: see `reconverge.integrations.clients.outgoing.Outgoing`.
+        timeout, max_queue, listen, in_doubt, server, resource: see
+            `reconverge.integrations.clients.outgoing.Outgoing`.
 
     Raises:
         QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many calls wait already.
@@ -80,11 +81,12 @@ class LimitedTransport(httpx.BaseTransport):
         if key is None:
             return self._inner.handle_request(request)
         cost = 1 if self._cost is None else self._cost(request)
-        decision = self.outgoing.admit_blocking(key, cost, request.method)
+        method, path = request.method, request.url.path
+        decision = self.outgoing.admit_blocking(key, cost, method, path)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = self._inner.handle_request(request)
-        self.outgoing.learn(key, response.status_code, response.headers)
+        self.outgoing.learn(key, response.status_code, response.headers, method, path)
         return response
 
     def close(self) -> None:
@@ -113,11 +115,12 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         if key is None:
             return await self._inner.handle_async_request(request)
         cost = 1 if self._cost is None else self._cost(request)
-        decision = await self.outgoing.admit(key, cost, request.method)
+        method, path = request.method, request.url.path
+        decision = await self.outgoing.admit(key, cost, method, path)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = await self._inner.handle_async_request(request)
-        self.outgoing.learn(key, response.status_code, response.headers)
+        self.outgoing.learn(key, response.status_code, response.headers, method, path)
         return response
 
     async def aclose(self) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from copy import copy
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
+from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.doubt import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
     import requests
     from requests.adapters import HTTPAdapter
+    from urllib3.response import BaseHTTPResponse
+    from urllib3.util.retry import Retry
 except ImportError as error:
     raise MissingExtra("the adapter for requests", "requests", "requests") from error
 
@@ -51,8 +56,8 @@ class LimitedAdapter(HTTPAdapter):
         session.mount("https://api.example.com/", LimitedAdapter(agent.limit("api", "100/minute")))
 
     It works as `reconverge.integrations.httpx.LimitedTransport`, with the same arguments; further `options` are those
-    of `requests.adapters.HTTPAdapter`. If that adapter retries a call by itself (`max_retries`), the call is charged
-    once.
+    of `requests.adapters.HTTPAdapter`. If that adapter retries a call by itself (`max_retries`), each try is charged,
+    waits for its turn and for pauses, and may raise QuotaUsedUp.
     """
 
     def __init__(
@@ -65,9 +70,19 @@ class LimitedAdapter(HTTPAdapter):
         max_queue: int | None = None,
         listen: bool = True,
         in_doubt: str = ASK,
+        server: Server = ANY_SERVER,
+        resource: str | None = None,
         **options: Any,
     ) -> None:
-        self.outgoing = Outgoing(limiter, timeout=timeout, max_queue=max_queue, listen=listen, in_doubt=in_doubt)
+        self.outgoing = Outgoing(
+            limiter,
+            timeout=timeout,
+            max_queue=max_queue,
+            listen=listen,
+            in_doubt=in_doubt,
+            server=server,
+            resource=resource,
+        )
         self._key = key
         self._cost = cost
         super().__init__(**options)
@@ -76,10 +91,69 @@ class LimitedAdapter(HTTPAdapter):
         key = self._key(request)
         if key is None:
             return super().send(request, *args, **options)
-        cost = 1 if self._cost is None else self._cost(request)
-        decision = self.outgoing.admit_blocking(key, cost, request.method)
-        if decision is not None and not decision:
-            raise QuotaUsedUp(decision, request)
-        response = super().send(request, *args, **options)
-        self.outgoing.learn(key, response.status_code, response.headers)
+        this = _Tries(self.outgoing, request, key, 1 if self._cost is None else self._cost(request))
+        this.admit()
+        if not isinstance(self.max_retries, _EachTry):
+            self.max_retries = _charging(self.max_retries)
+        outer = _tries.set(this)
+        try:
+            response = super().send(request, *args, **options)
+        except _NotSent as not_sent:
+            raise not_sent.error from None
+        finally:
+            _tries.reset(outer)
+        this.learn(response.status_code, response.headers)
         return response
+
+
+class _NotSent(Exception):
+    """Carries an error past urllib3 and requests, which would take QuotaUsedUp, an OSError, for a failed connection."""
+
+    def __init__(self, error: QuotaUsedUp) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+class _Tries:
+    """The tries of one call, each of which is charged."""
+
+    def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest, key: str, cost: int) -> None:
+        self._outgoing = outgoing
+        self._request = request
+        self._key = key
+        self._cost = cost
+        self._method = request.method or ""
+        self._path = urlsplit(request.url or "").path
+
+    def admit(self) -> None:
+        decision = self._outgoing.admit_blocking(self._key, self._cost, self._method, self._path)
+        if decision is not None and not decision:
+            raise QuotaUsedUp(decision, self._request)
+
+    def learn(self, status: int, fields: Mapping[str, str]) -> None:
+        self._outgoing.learn(self._key, status, fields, self._method, self._path)
+
+
+_tries: Final[ContextVar[_Tries]] = ContextVar("reconverge_tries")
+
+
+class _EachTry(Retry):
+    """Retries of urllib3 that charge for each further try before it is sent."""
+
+    def sleep(self, response: BaseHTTPResponse | None = None) -> None:
+        this = _tries.get(None)
+        if this is not None and response is not None:
+            this.learn(response.status, response.headers)
+        super().sleep(response)
+        if this is not None:
+            try:
+                this.admit()
+            except QuotaUsedUp as error:
+                raise _NotSent(error) from None
+
+
+def _charging(retries: Retry) -> Retry:
+    """Returns the same retries, each of which is charged."""
+    charged = copy(retries)
+    charged.__class__ = type(type(retries).__name__, (_EachTry, type(retries)), {})
+    return charged

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from reconverge.errors import InvalidLimit
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.banning import OnWithBans
 from reconverge.limiter.modes import Enforcement
+from reconverge.limiter.pauses import Pauses
 from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.published.caps import (
     Quotas,
@@ -26,7 +27,7 @@ from reconverge.published.settings import LimitOverride
 if TYPE_CHECKING:
     from reconverge.clock import Clock
     from reconverge.decision import Decision
-    from reconverge.kernel import Decider, Table
+    from reconverge.kernel import Decider, Kernel, Table
     from reconverge.limit.limit import Limit
     from reconverge.limiter.bans import Bans
     from reconverge.policies import Policy
@@ -45,6 +46,7 @@ class LimitControl:
         """Whether a charge may fall to its parent, to which only a reservation gives it back."""
         self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
+        self._pauses: Pauses | None = None
         self.on_turn: Callable[[], None] | None = None
         """Called after a switch, when another mode decides; see `RateLimiter`."""
         self._limits_switch = Layered[Switch](ON)
@@ -97,8 +99,19 @@ class LimitControl:
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """Returns all tables that are exchanged for this limit alone: those of its quotas and those of its bans."""
-        return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
+        """Returns all tables that are exchanged for this limit alone: of its quotas, of its bans and of its pauses."""
+        bans = () if self.bans is None else self.bans.tables
+        return (*self.enforcement.tables, *bans, *(() if self._pauses is None else (self._pauses.table,)))
+
+    @property
+    def pauses(self) -> Pauses:
+        """Returns the keys that a called server wants no calls of at present, on any node; makes the list if need be.
+
+        Raises LimitConflict if another limit has the name of its table.
+        """
+        if self._pauses is None:
+            self._pauses = Pauses(self.name, cast("Kernel", self._table.tables[0].kernel))
+        return self._pauses
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:
         """Returns the quotas that a decision was about, by name: the declared ones, and the ban of a banned key."""

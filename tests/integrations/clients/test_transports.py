@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 import requests
+from urllib3.util.retry import Retry
 
 from reconverge import Agent, RateLimiter
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
@@ -69,23 +70,83 @@ def test_requests_sends_as_many_calls_as_the_quota_has(server: Metered, limiter:
 
 def test_every_transport_hears_what_the_server_says(server: Metered, limiter: RateLimiter) -> None:
     """Whichever sent the call, what the server then has left is all that is left."""
-    server.fields = {"RateLimit": '"api";r=0;t=60'}
+    server.fields = {"RateLimit": '"theirs";r=1'}
 
     async def once() -> None:
-        async with httpx.AsyncClient(transport=AsyncLimitedTransport(limiter, timeout=0)) as client:
+        transport = AsyncLimitedTransport(limiter, timeout=0, resource="theirs")
+        async with httpx.AsyncClient(transport=transport) as client:
             await client.get(server.url)
 
     asyncio.run(once())
-    assert 0 == limiter.test(server.origin).remaining
+    assert 1 == limiter.test(server.origin).remaining
     limiter.reset(server.origin)
-    with httpx.Client(transport=LimitedTransport(limiter, timeout=0)) as client:
+    with httpx.Client(transport=LimitedTransport(limiter, timeout=0, resource="theirs")) as client:
         client.get(server.url)
-    assert 0 == limiter.test(server.origin).remaining
+    assert 1 == limiter.test(server.origin).remaining
     limiter.reset(server.origin)
     with requests.Session() as session:
-        session.mount("http://", LimitedAdapter(limiter, timeout=0))
+        session.mount("http://", LimitedAdapter(limiter, timeout=0, resource="theirs"))
         session.get(server.url)
-    assert 0 == limiter.test(server.origin).remaining
+    assert 1 == limiter.test(server.origin).remaining
+
+
+class Patient(Retry):
+    """A class of retries of the application's own."""
+
+
+@pytest.mark.parametrize("kind", [Retry, Patient])
+@pytest.mark.parametrize("later", [False, True], ids=["as an argument", "set later"])
+def test_each_try_of_urllib3_is_charged(server: Metered, limiter: RateLimiter, kind: type[Retry], later: bool) -> None:
+    """The quota has three calls, so two retries are sent, and the next raises."""
+    server.status = 503
+    retries = kind(total=9, status_forcelist=[503], backoff_factor=0, raise_on_status=False)
+    adapter = LimitedAdapter(limiter, timeout=0) if later else LimitedAdapter(limiter, timeout=0, max_retries=retries)
+    adapter.max_retries = retries
+    with requests.Session() as session:
+        session.mount("http://", adapter)
+        with pytest.raises(RequestsQuotaUsedUp):
+            session.get(server.url)
+
+    assert (3, 3) == (server.calls, limiter.usage(server.origin).own)
+    assert isinstance(adapter.max_retries, kind)
+
+
+def test_a_call_without_a_limit_is_retried_as_ever(server: Metered, limiter: RateLimiter) -> None:
+    """A key of None means that nothing is charged, on any try."""
+    server.status = 503
+    retries = Retry(total=4, status_forcelist=[503], backoff_factor=0, raise_on_status=False)
+    with requests.Session() as session:
+        session.mount("http://", LimitedAdapter(limiter, key=lambda _: None, max_retries=retries))
+        assert 503 == session.get(server.url).status_code
+
+    assert 5 == server.calls
+
+
+def test_a_refusal_stops_every_worker(server: Metered, redis_server: RedisServer) -> None:
+    """Another process' agent that has never called this server sends nothing either, until the pause is over."""
+    with ExitStack() as ends:
+        agents = [ends.enter_context(Agent(redis_server.url, policy="strict", sync_interval=0.02)) for _ in range(2)]
+        limiters = [agent.limit("api", "20/day") for agent in agents]
+        one, other = (
+            ends.enter_context(httpx.Client(transport=LimitedTransport(limiter, timeout=5))) for limiter in limiters
+        )
+        server.status, server.fields = 429, {"Retry-After": "3600"}
+        one.get(server.url)
+
+        def is_held() -> bool:
+            with suppress(HttpxQuotaUsedUp):
+                other.get(server.url)
+                return False
+            return True
+
+        eventually(is_held, "the other worker knows of the pause")
+        calls = server.calls
+        with pytest.raises(HttpxQuotaUsedUp, match="the server has refused calls") as refused:
+            other.get(server.url)
+
+        assert calls == server.calls
+        assert 3500 < refused.value.retry_after <= 3600
+        assert 20 - calls == limiters[0].test(server.origin).remaining
 
 
 def test_a_call_may_have_a_key_and_a_cost_of_its_own_or_none(server: Metered, limiter: RateLimiter) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict, deque
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict
@@ -13,21 +12,25 @@ from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, second
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.integrations.clients.server_fields import heard
+from reconverge.integrations.clients.server_numbers import ServerNumbers
+from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.long_keys import OURS, fitting
+from reconverge.limiter.pauses import PAUSE
+from reconverge.limiter.switches import ON
 from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
-from reconverge.runtime.threads import Section
 
 TIMEOUT_S: Final = 30.0
-HELD_KEYS_MAX: Final = 1000
-"""The most servers whose Retry-After is remembered; beyond that, the oldest are forgotten."""
-NAP_S: Final = 3600.0
-"""The longest single sleep, in seconds."""
+NAP_S: Final = 1.0
+"""The longest single sleep, in seconds: another worker may have been given a longer pause meanwhile."""
+EVERY_KEY: Final = f"{OURS}all"
+"""The key whose pause stops the calls with any key."""
 
 Steps: TypeAlias = Generator[float, None, Decision | None]
 """Yields seconds to sleep, and returns a refusal, or None when no server's Retry-After is left to wait for."""
@@ -43,6 +46,8 @@ class OutgoingSettings(TypedDict, total=False):
     max_queue: int | None
     listen: bool
     in_doubt: str
+    server: Server
+    resource: str | None
 
 
 class Outgoing:
@@ -52,13 +57,18 @@ class Outgoing:
         limiter: the quota; each key has its own.
         timeout: the seconds that a call may wait for its turn; 0 refuses at once, None waits without limit.
         max_queue: the most calls of this process that may wait for one key.
-        listen: whether the server's fields (Retry-After, RateLimit, X-RateLimit) lower what is left of the quota.
+        listen: whether the server's refusals pause calls, and its numbers lower what is left of the quota.
         in_doubt: for calls that memory admits without certainty, as on a key that is new to this process. "ask:25ms",
             the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" sends such
             calls without asking.
+        server: how the server states its limits; see `reconverge.integrations.servers`.
+        resource: the server's name of the quota that this limiter counts, such as GitHub's "core", or "" for the
+            numbers of a server that has one quota without a name. By default numbers are believed of a quota that has
+            the limiter's name, quota and window.
 
     Raises:
         InvalidSetting: the timeout or the queue is negative or not a number, or the limiter is not a RateLimiter.
+        LimitConflict: another limit has the name `NAME/pause` of this limiter's pauses.
     """
 
     def __init__(
@@ -69,6 +79,8 @@ class Outgoing:
         max_queue: int | None = None,
         listen: bool = True,
         in_doubt: str = ASK,
+        server: Server = ANY_SERVER,
+        resource: str | None = None,
     ) -> None:
         self.limiter = checked_kind("limiter", limiter, RateLimiter)
         timeout_s = in_seconds(timeout)
@@ -81,72 +93,111 @@ class Outgoing:
         self._listens = listen
         self._asks_s = within_s(in_doubt)
         self._now_ns = limiter.control.clock.monotonic_ns
-        self._section = Section()
-        """Guards changes of the holds, not reads: a signal handler may make a call in the middle of a change."""
-        self._said: deque[tuple[str, int]] = deque()
-        """New holds that are not stored yet: a key, and the time until which its server asked for no more calls."""
-        self._held_until_ns: OrderedDict[str, int] = OrderedDict()
+        self._pauses = limiter.control.pauses
+        self._numbers = ServerNumbers(limiter, resource)
+        self._server = server
+        self._resource = resource
 
-    async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
+    @property
+    def not_placed(self) -> int:
+        """Returns how many numbers of the server were ignored, because they may be about another quota."""
+        return self._numbers.not_placed
+
+    async def admit(
+        self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
+    ) -> Decision | None:
         """Waits until a call may go. Returns a refusal after the timeout, and None if the limiter has failed.
 
-        If the limit has `costs`, `method` selects the cost of one call, which is charged `cost` times.
+        If the limit has `costs`, `method` selects the cost of one call, which is charged `cost` times. With `path` as
+        well, a call also waits for the end of a pause of its operation alone.
         """
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
-        refusal = await run(self._steps(key, began_ns), asyncio.sleep)
-        if refusal is not None:
-            return refusal
-        try:
-            ask_s = self._ask_s(key, cost, kind, began_ns)
-            if ask_s and (decision := await self.limiter.ask(key, cost, within=ask_s, kind=kind)):
+        keys = self._paused_by(key, method, path)
+        while True:
+            refusal = await run(self._steps(key, keys, began_ns), asyncio.sleep)
+            if refusal is not None:
+                return refusal
+            try:
+                self._numbers.give_back(key)
+                decision = await self._decide(key, cost, kind, began_ns)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001  # a failure of the limiter must not fail the call
+                self.failures.add(error, self.limiter.name)
+                return None
+            if not self._paused_meanwhile(decision, key, keys, cost, kind):
                 return decision
-            timeout_s = self._left_s(began_ns)
-            return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001  # a failure of the limiter must not fail the call
-            self.failures.add(error, self.limiter.name)
-            return None
 
-    def admit_blocking(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
+    def admit_blocking(
+        self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
+    ) -> Decision | None:
         """Does the same as `admit`, and blocks the thread."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
+        keys = self._paused_by(key, method, path)
         never_set = threading.Event()  # fork: this call alone uses the event
-        refusal = run_blocking(self._steps(key, began_ns), never_set.wait)
-        if refusal is not None:
-            return refusal
-        try:
-            ask_s = 0.0 if has_a_loop() else self._ask_s(key, cost, kind, began_ns)
-            if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
+        while True:
+            refusal = run_blocking(self._steps(key, keys, began_ns), never_set.wait)
+            if refusal is not None:
+                return refusal
+            try:
+                self._numbers.give_back(key)
+                decision = self._decide_blocking(key, cost, kind, began_ns)
+            except MISTAKES:
+                raise
+            except Exception as error:  # noqa: BLE001  # as above
+                self.failures.add(error, self.limiter.name)
+                return None
+            if not self._paused_meanwhile(decision, key, keys, cost, kind):
                 return decision
-            timeout_s = self._left_s(began_ns)
-            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
-        except MISTAKES:
-            raise
-        except Exception as error:  # noqa: BLE001  # as above
-            self.failures.add(error, self.limiter.name)
-            return None
 
-    def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
+    def learn(
+        self,
+        key: str,
+        status: int,
+        fields: Mapping[str, str],
+        method: str | None = None,
+        path: str | None = None,
+    ) -> None:
         """Learns the server's limits from a response.
 
-        If the server asks for no calls for a time, later calls wait. If the server reports less remaining quota than
-        the limiter has, the difference is charged to the limiter.
+        If the server refuses, later calls on all nodes wait until the time that it names, and nothing is charged. If
+        it reports less remaining quota than the limiter has, the difference is charged until the quota is renewed.
         """
         if not self._listens:
             return
         try:
-            said = heard(status, fields, now=SystemClock.wall_ns() / SECOND_NS)
-            if said.hold is not None and said.hold > 0:
-                self._hold(key, said.hold)
-            # The server may report another quota in `remaining`; the one that refused is used up.
-            remaining = 0 if status == 429 else said.remaining
-            if remaining is not None:
-                self._lower(key, remaining)
+            now_s = SystemClock.wall_ns() / SECOND_NS
+            said = heard(status, fields, now=now_s, server=self._server, resource=self._resource)
+            if said.pause:
+                if said.reach == "all":
+                    self._pause(EVERY_KEY, said.pause)
+                elif said.reach == "operation" and method is not None and path is not None:
+                    self._pause(self._operation(key, method, path), said.pause)
+                else:
+                    self._pause(key, said.pause)
+            for numbers in said.numbers:
+                used_up_s = self._numbers.learn(key, numbers)
+                # A refusal names its own time, which may be shorter: the quota is then not what refuses.
+                if used_up_s and said.pause is None:
+                    self._pause(key, used_up_s)
         except Exception as error:  # noqa: BLE001  # an error in reading the fields must not lose the response
             self.failures.add(error, self.limiter.name)
+
+    async def _decide(self, key: str, cost: int, kind: str | None, began_ns: int) -> Decision:
+        ask_s = self._ask_s(key, cost, kind, began_ns)
+        if ask_s and (decision := await self.limiter.ask(key, cost, within=ask_s, kind=kind)):
+            return decision
+        timeout_s = self._left_s(began_ns)
+        return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+
+    def _decide_blocking(self, key: str, cost: int, kind: str | None, began_ns: int) -> Decision:
+        ask_s = 0.0 if has_a_loop() else self._ask_s(key, cost, kind, began_ns)
+        if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
+            return decision
+        timeout_s = self._left_s(began_ns)
+        return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
         if method is None or not self.limiter.control.has_costs:
@@ -166,55 +217,49 @@ class Outgoing:
         tested = self.limiter.test(key, cost, kind) if ask_s else None
         return ask_s if tested is not None and tested.allowed and not tested.certain else 0.0
 
-    def _hold(self, key: str, hold_s: float) -> None:
-        until_ns = self._now_ns() + round(hold_s * SECOND_NS)
-        self._said.append((key, until_ns))
-        # If this thread is inside the loop already, that loop takes the new entry, too.
-        while self._said and not self._section.entered():
-            self._section.run(self._take_in)
+    def _paused_by(self, key: str, method: str | None, path: str | None) -> tuple[str, ...]:
+        """Returns the keys of the pauses that a call waits for."""
+        keys = (key, EVERY_KEY) if self._server.stops_all else (key,)
+        by_operation = self._server.stops_operation or self._resource is not None
+        if not by_operation or method is None or path is None:
+            return keys
+        return *keys, self._operation(key, method, path)
 
-    def _take_in(self) -> None:
-        held = self._held_until_ns
-        while self._said:
-            key, until_ns = self._said[0]
-            # The hold is stored before the queue's entry goes, so that readers always see one of the two.
-            held[key] = max(until_ns, held.get(key, 0))
-            held.move_to_end(key)
-            self._said.popleft()
-        if len(held) > HELD_KEYS_MAX:
-            now_ns = self._now_ns()
-            for each in [each for each, until_ns in held.items() if until_ns <= now_ns]:
-                del held[each]
-        while len(held) > HELD_KEYS_MAX:
-            held.popitem(last=False)
+    def _operation(self, key: str, method: str, path: str) -> str:
+        return fitting(f"{key} {self._server.operation(method, path)}", self.limiter.control.key_bytes_max)
 
-    def _lower(self, key: str, remaining: int) -> None:
-        """Charges the limiter for the quota that clients outside this fleet have used, so that all workers count it.
+    def _pause(self, key: str, pause_s: float) -> None:
+        self._pauses.begin(key, self._now_ns() + round(pause_s * SECOND_NS))
 
-        `remaining` is the rest of the quota by the server's last response. It is a little older than the local figure,
-        so calls under way never make the difference too large. Several workers may charge the same difference before
-        they have exchanged reports: then less is sent than could be, until the window ends.
-        """
-        reservation = self.limiter.reserve(key, 0)
-        known = reservation.decision.remaining
-        if reservation and remaining < known:
-            reservation.settle(known - remaining)
+    def _paused_meanwhile(
+        self, decision: Decision, key: str, keys: tuple[str, ...], cost: int, kind: str | None
+    ) -> bool:
+        """Returns whether a pause began while an admitted call waited for its turn; gives back its charge then."""
+        if not decision or self._paused_s(keys) <= 0:
+            return False
+        if self.limiter.switched == ON:
+            self.limiter.refund(key, cost, kind)
+        return True
 
-    def _steps(self, key: str, began_ns: int) -> Steps:
+    def _steps(self, key: str, keys: tuple[str, ...], began_ns: int) -> Steps:
         while True:
-            held_s = self._held_s(key)
-            if held_s <= 0:
+            paused_s = self._paused_s(keys)
+            if paused_s <= 0:
                 return None
             left_s = self._left_s(began_ns)
-            if left_s is not None and held_s > left_s:
+            if left_s is not None and paused_s > left_s:
                 grounds = self.limiter.test(key)
-                return _turned_away(grounds, max(held_s, grounds.retry_after))
-            yield min(held_s, NAP_S)
+                return _turned_away(grounds, self._pauses.table.name, max(paused_s, grounds.retry_after))
+            yield min(paused_s, NAP_S)
 
-    def _held_s(self, key: str) -> float:
-        said = [until_ns for each, until_ns in self._said.copy() if each == key] if self._said else []
-        until_ns = max([self._held_until_ns.get(key, 0), *said])
-        return max(0.0, seconds(until_ns - self._now_ns()))
+    def _paused_s(self, keys: tuple[str, ...]) -> float:
+        try:
+            return seconds(max([self._pauses.left_ns(each) for each in keys]))
+        except MISTAKES:
+            raise
+        except Exception as error:  # noqa: BLE001  # a failure of the limiter must not fail the call
+            self.failures.add(error, self.limiter.name)
+            return 0.0
 
     def _left_s(self, began_ns: int) -> float | None:
         if self._timeout_s is None:
@@ -222,9 +267,11 @@ class Outgoing:
         return max(0.0, self._timeout_s - seconds(self._now_ns() - began_ns))
 
 
-def _turned_away(grounds: Decision, retry_after: float) -> Decision:
+def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
+    """Returns the refusal of a call by the server's pause, which has the name `pause`, and not by the quota."""
     return replace(
         grounds,
+        binding=pause,
         allowed=False,
         remaining=0,
         retry_after=retry_after,
@@ -236,7 +283,9 @@ def _turned_away(grounds: Decision, retry_after: float) -> Decision:
 
 def used_up(where: str, decision: Decision) -> str:
     """Returns the message of an error for a call to `where` that was refused."""
-    return (
-        f"{where}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
-        f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
-    )
+    if decision.binding.endswith(PAUSE):
+        reason = f"the server has refused calls, so none of {decision.binding.removesuffix(PAUSE)!r} is sent"
+    else:
+        reason = f"the quota {decision.binding!r} of {decision.limit} has no room for this call"
+    advice = f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"
+    return f"{where}: {reason}; {advice}"

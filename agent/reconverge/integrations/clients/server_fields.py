@@ -1,18 +1,39 @@
-"""Reads a server's own limits from the header fields of its responses.
+"""Reads what a server states about its limits in the header fields of one response.
 
-Sources: RFC 9110 (Retry-After), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the older X-RateLimit fields.
+Sources: RFC 9110 (Retry-After, Date, Age), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the documentation
+of the services in `reconverge.integrations.servers`.
 """
+
+# Theory of operation.
+#
+# A statement is about one quota, one operation and one moment, and a response rarely has all three in one field. What
+# is read here is therefore kept apart, and nothing is concluded from one part for another:
+#
+#     pause     only a refusal has one. `Retry-After` beside any other status is about the operation: when to poll it
+#               (202), when to follow a redirect, or when a window ends that still has room (some limiters send it with
+#               every response). A refusal is the status 429, or a status that has other meanings as well (403, 503)
+#               together with a time or a quota with nothing left.
+#     numbers   what is left of a quota, with all that names the quota. Whether that quota is the limiter's
+#               own is decided in `server_numbers.py`.
+#     moment    times of day are compared with the response's own Date, as both are of one clock, and `Age` has passed
+#               already. Numbers of a response out of a cache are old, so they are left out.
+#
+# Forms of a time. Servers write durations (30, 20.493, 6m0s, 12ms), moments (HTTP dates, RFC 3339) and seconds or
+# milliseconds since 1970, in fields of the same name. A number tells by its size which it is: as a duration, the
+# smallest moment would be thirty years. A negative number is no time, and a negative count is no limit.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, Literal
 
 from reconverge.errors import MissingExtra
+from reconverge.integrations.servers import ANY_SERVER, Mark, NumberFields, Server
+from reconverge.limiter.pauses import LONGEST_S
 
 try:
     from http_sfv.dictionary import Dictionary
@@ -20,39 +41,84 @@ try:
 except ImportError as error:
     raise MissingExtra("reading rate limits from the header fields of servers", "http-sfv", "httpx,requests") from error
 
-HELD_MAX: Final = 86_400.0
-"""Seconds: the longest hold. If a server asks for more than a day, a day is used."""
 FIELD_LENGTH_MAX: Final = 1024
 """Characters; a longer field is ignored. Servers send a few policies of about forty characters each. The parser of
 structured fields copies the rest of the text at each part, so its work grows with the square of the length: half a
 megabyte at this length."""
 EPOCH_MIN: Final = 1e9
-"""A larger reset is a time in seconds since 1970; a smaller one is a duration in seconds."""
+"""A larger number is a time since 1970; a smaller one is a duration in seconds."""
+EPOCH_MAX: Final = 1e11
+"""A larger time since 1970 is in milliseconds, or a thousandth of those, and so on."""
+UNITS: Final = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|us|µs|ns|d|h|m|s)", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
+_MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
+
+Reach = Literal["quota", "operation", "all"]
+"""The calls that a refusal stops: those of the quota, of the operation alone, or of every key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of one quota of the server; None for a number that the response does not have."""
+
+    remaining: int
+    name: str = ""
+    quota: int | None = None
+    window: float | None = None
+    reset: float | None = None
+    """The seconds until the quota is renewed."""
+    gradual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The limits that one response reports. A value is None if the response has no valid field for it."""
+    """The statements of one response."""
 
-    hold: float | None = None
-    """The seconds for which the server asks for no further requests."""
-    remaining: int | None = None
-    """The rest of the server's quota; the least, if it has several."""
+    pause: float | None = None
+    """The seconds for which calls are to stop; None if the response is no refusal."""
+    reach: Reach = "quota"
+    numbers: tuple[Numbers, ...] = ()
 
 
-def heard(status: int, fields: Mapping[str, str], *, now: float) -> Heard:
-    """Returns the limits in a response; `fields` finds names in any case, `now` is in seconds since 1970.
+def heard(
+    status: int, fields: Mapping[str, str], *, now: float, server: Server = ANY_SERVER, resource: str | None = None
+) -> Heard:
+    """Returns the statements of a response; `fields` finds names in any case, `now` is in seconds since 1970.
 
-    A malformed field counts as missing, because the client cannot correct the server.
+    `resource` is the server's name of the quota that the call used, if that is known. A malformed field counts as
+    missing, because the client cannot correct the server.
     """
-    refused = status in (429, 503)
-    after = _retry_after(_field(fields, "Retry-After"), _moment(_field(fields, "Date")) or now)
-    policies = _policies(_field(fields, "RateLimit")) or _plain(fields, now)
-    remaining, reset = min(policies, key=lambda policy: (policy[0], -(policy[1] or 0)), default=(None, None))
-    hold = after
-    if hold is None and refused and remaining == 0:
-        hold = reset
-    return Heard(hold=None if hold is None else min(hold, HELD_MAX), remaining=remaining)
+    now = _moment(_field(fields, "Date")) or now
+    age = _duration(_field(fields, "Age")) or 0.0
+    numbers = [*_policies(fields), *(said for each in server.numbers if (said := _plain(fields, each, now)))]
+    after = _retry_after(fields, now)
+    empty = [said for said in numbers if said.remaining == 0]
+    if not (status in server.refuses or (status in server.may_refuse and (empty or after is not None))):
+        return Heard(numbers=() if age > 0 else tuple(numbers))
+    ours = [said for said in empty if resource is None or is_named(said, resource)]
+    if after is None:
+        after = max((said.reset for said in ours or empty if said.reset is not None), default=server.pause_s)
+    reach = _reach(fields, server)
+    if reach == "quota" and empty and not ours:
+        reach = "operation"  # another quota of the server refuses what this call did
+    return Heard(min(max(0.0, after - age), float(LONGEST_S)), reach, () if age > 0 else tuple(numbers))
+
+
+def is_named(said: Numbers, name: str) -> bool:
+    """Returns whether the server calls a quota so; names are compared in any case."""
+    return said.name.casefold() == name.casefold()
+
+
+def _reach(fields: Mapping[str, str], server: Server) -> Reach:
+    if any(_has(fields, mark) for mark in server.stops_all):
+        return "all"
+    return "operation" if any(_has(fields, mark) for mark in server.stops_operation) else "quota"
+
+
+def _has(fields: Mapping[str, str], mark: Mark) -> bool:
+    text = _field(fields, mark.field).casefold()
+    return text != "" and text.startswith(mark.begins)
 
 
 def _field(fields: Mapping[str, str], name: str) -> str:
@@ -60,20 +126,51 @@ def _field(fields: Mapping[str, str], name: str) -> str:
     return value.strip() if len(value) <= FIELD_LENGTH_MAX else ""
 
 
-def _retry_after(text: str, now: float) -> float | None:
-    """Returns the seconds to wait by a Retry-After field.
+def _retry_after(fields: Mapping[str, str], now: float) -> float | None:
+    """Returns the seconds to wait by the fields that name nothing else; the more exact field counts."""
+    for name in _MILLISECONDS:
+        milliseconds = _field(fields, name)
+        if _NUMBER.fullmatch(milliseconds):
+            return float(milliseconds) / 1000
+    text = _field(fields, "Retry-After")
+    wait = _wait(text, now)
+    if wait is None and "," in text:  # the field is there twice
+        return max((each for part in text.split(",") if (each := _wait(part.strip(), now)) is not None), default=None)
+    return wait
 
-    A date in this field is compared with `now`, the date of the response, because both are of the server's clock.
-    """
-    if text.isascii() and text.isdigit():
-        return min(float(text[:10]), HELD_MAX)
+
+def _wait(text: str, now: float) -> float | None:
+    """Returns the seconds until the time that a text names, in any form; None if it names none."""
+    if _NUMBER.fullmatch(text):
+        number = float(text)
+        if number < EPOCH_MIN:
+            return number
+        while number >= EPOCH_MAX:
+            number /= 1000
+        return max(0.0, number - now)
+    duration = _duration(text)
+    if duration is not None:
+        return duration
     moment = _moment(text)
     return None if moment is None else max(0.0, moment - now)
 
 
+def _duration(text: str) -> float | None:
+    """Returns the seconds of a duration such as 30, 6m0s or 12ms."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
 def _moment(text: str) -> float | None:
+    """Returns the seconds since 1970 of an HTTP date or an RFC 3339 time."""
+    if not text:
+        return None
     try:
-        moment = parsedate_to_datetime(text)
+        moment = datetime.fromisoformat(text) if text[0].isdigit() and "-" in text[:5] else parsedate_to_datetime(text)
     except (ValueError, OverflowError):  # for years or zones that do not exist
         return None
     if moment.tzinfo is None:
@@ -84,55 +181,59 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def _policies(text: str) -> list[tuple[int, float | None]]:
-    """Returns, for each policy in a `RateLimit` field, the remaining quota and the seconds until it is renewed."""
-    found: list[tuple[int, float | None]] = []
+def _policies(fields: Mapping[str, str]) -> list[Numbers]:
+    """Returns the numbers of a `RateLimit` field, with the quota and window of that name in `RateLimit-Policy`."""
+    text = _field(fields, "RateLimit")
     if not text:
-        return found
-    for said in _listed(text) or [_named(text)]:
-        left, reset = said
-        if type(left) is int and left >= 0:
-            found.append((left, float(reset) if type(reset) is int and reset >= 0 else None))
+        return []
+    policies = dict(_listed(_field(fields, "RateLimit-Policy")))
+    found: list[Numbers] = []
+    for name, params in _listed(text) or [_named(text)]:
+        left = _count(params.get("r"))
+        policy = policies.get(name, {})
+        if left is not None:
+            quota, window, reset = _count(policy.get("q")), _count(policy.get("w")), _count(params.get("t"))
+            found.append(Numbers(left, name, quota, window, reset))
     return found
 
 
-def _listed(text: str) -> list[tuple[object, object]]:
-    """Reads the form of draft 11, `"burst";r=57;t=22, "daily";r=3`. Returns each policy's remaining quota and reset."""
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _listed(text: str) -> list[tuple[str, Mapping[str, object]]]:
+    """Reads the form of draft 11, `"burst";r=57;t=22, "daily";r=3`: names, each with its parameters."""
     items = List()
     try:
         items.parse(text.encode("ascii"))
     except ValueError:
         return []
-    members = [getattr(item, "params", {}) for item in items]
-    return [(params.get("r"), params.get("t")) for params in members]
+    named = [(getattr(item, "value", None), getattr(item, "params", {})) for item in items]
+    return [(name, params) for name, params in named if isinstance(name, str)]
 
 
-def _named(text: str) -> tuple[object, object]:
-    """Reads the form of drafts 7 and 8, `limit=100, remaining=57, reset=22`. Returns the remaining quota and reset."""
+def _named(text: str) -> tuple[str, Mapping[str, object]]:
+    """Reads the form of drafts 7 and 8, `limit=100, remaining=57, reset=22`, as numbers without a name."""
     members = Dictionary()
     try:
         members.parse(text.encode("ascii"))
     except ValueError:
-        return None, None
-    return getattr(members.get("remaining"), "value", None), getattr(members.get("reset"), "value", None)
+        return "", {}
+    return "", {
+        short: getattr(members.get(name), "value", None) for short, name in (("r", "remaining"), ("t", "reset"))
+    }
 
 
-def _plain(fields: Mapping[str, str], now: float) -> list[tuple[int, float | None]]:
-    """Reads the fields of draft 6 and X-RateLimit; returns at most one remaining quota, with its seconds to renewal."""
-    for prefix in ("RateLimit-", "X-RateLimit-"):
-        left = _number(_field(fields, f"{prefix}Remaining"))
-        if left is None:
-            continue
-        reset = _number(_field(fields, f"{prefix}Reset"))
-        if reset is not None and reset > EPOCH_MIN:
-            reset -= now
-        return [(max(0, math.floor(left)), None if reset is None else max(0.0, reset))]
-    return []
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
+def _plain(fields: Mapping[str, str], names: NumberFields, now: float) -> Numbers | None:
+    """Reads the fields that have one number each; None if they have no number of requests that are left."""
+    left = _field(fields, names.remaining)
+    if not _NUMBER.fullmatch(left):
         return None
-    return number if math.isfinite(number) else None
+    limit = _field(fields, names.limit).partition(",")[0]  # draft 6 has policies behind the comma
+    return Numbers(
+        remaining=int(float(left)),
+        name=names.name or _field(fields, names.name_field),
+        quota=int(limit) if _NUMBER.fullmatch(limit) and limit.isdigit() else None,
+        reset=_wait(_field(fields, names.reset), now),
+        gradual=names.gradual,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Mark, measure, usable_allowance
 from reconverge.kernel.engine import Cell
-from reconverge.kernel.reporting.requests import report_soon, request_early
+from reconverge.kernel.reporting.requests import report_soon, request_early, take_interest
 from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.state import LimitState
 from reconverge.limit.limit import QUOTA_MAX
@@ -38,6 +39,39 @@ def reset_at(table: LimitState, key: str, now_ns: int) -> None:
     if not cell.shard.alone:
         report_soon(cell, now_ns)
         request_early(cell, now_ns)
+
+
+def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> bool:
+    """Dates a key's last reset; the latest date of all nodes stays. Returns False if this node cannot tell the others.
+
+    It cannot before it knows the hub's clock, nor of a key that is counted with others.
+    """
+    cell = look_up(table, key, now_ns)
+    if cell is table.overflow or not (cell.shard.alone or cell.heard or cell.shard.acked_ns > -NEVER_NS):
+        take_interest(cell, now_ns)
+        return False
+    reset_us = (moment_ns + cell.shard.offset_ns) // 1000
+    if reset_us > cell.reset_us:
+        table.edges.advance(cell, now_ns)
+        table.edges.forget(cell, reset_us, now_ns)
+        if not cell.shard.alone:
+            cell.touched_ns = now_ns
+            report_soon(cell, now_ns)
+            request_early(cell, now_ns)
+    return True
+
+
+def last_reset_at(table: LimitState, key: str, now_ns: int) -> int:
+    """Returns when a key was reset last, by this node's clock, and has the hub asked about the key.
+
+    Returns -NEVER_NS if it never was, as far as this node knows.
+    """
+    cell = look_up(table, key, now_ns)
+    if cell is table.overflow:
+        return -NEVER_NS
+    cell.touched_ns = now_ns
+    take_interest(cell, now_ns)
+    return 1000 * cell.reset_us - cell.shard.offset_ns if cell.reset_us else -NEVER_NS
 
 
 def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mark | None, now_ns: int) -> None:

@@ -26,6 +26,7 @@ from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeVarTuple
 
+from reconverge.clock import NEVER_NS
 from reconverge.errors import InvalidCost
 from reconverge.kernel.algorithms.slots import lease_is_over
 from reconverge.kernel.cell import Mark
@@ -47,6 +48,8 @@ from reconverge.kernel.table.changes import (
 from reconverge.kernel.table.corrections import (
     HeldSlots,
     correct_at,
+    date_reset_at,
+    last_reset_at,
     mark,
     refund_at,
     release_at,
@@ -244,6 +247,20 @@ class Table(LimitState):
     def _reset_now(self, key: str) -> None:
         self.reset(key)
         self.tell(key)  # the report was too early
+
+    def date_reset(self, key: str, moment_ns: int) -> bool:
+        """Dates the last reset of `key` for all nodes; see `date_reset_at`."""
+        try:
+            return self.lock.run(date_reset_at, self, key, moment_ns, self.now_ns())
+        except Reentry:
+            return False
+
+    def last_reset_ns(self, key: str) -> int:
+        """Returns when `key` was last reset on any node; see `last_reset_at`."""
+        try:
+            return self.lock.run(last_reset_at, self, key, self.now_ns())
+        except Reentry:
+            return -NEVER_NS
 
     def warm(self, keys: Iterable[str]) -> None:
         """Asks the hub about those of the `keys` that it has not answered for yet, and for an allowance on each."""

@@ -1,0 +1,86 @@
+"""Lowers a limiter to what a server has left, if the server's numbers are certainly about the limiter's own quota."""
+
+# Theory of operation.
+#
+# A server that counts more than this fleet has sent has other clients with the same account, so less is left for us.
+# The difference is charged, so that all workers count it, until the server renews its quota.
+#
+# The thirty searches that are left must not empty the five thousand other calls. So the server's quota must have the
+# name that the caller has given (`resource`), or the limiter's own name, quota and window. All other numbers are
+# ignored, counted, and logged once.
+#
+# The server's number is a little older than the local one, so calls under way make the difference smaller, not larger.
+# Several workers may charge the same difference before they have exchanged reports: less is sent than could be, until
+# the server's quota is renewed.
+#
+# A quota with nothing left is a pause, which ends for all nodes when the quota is renewed. That does not hold for a
+# quota that fills up gradually, since some of it is there long before all of it is: its emptiness is charged, and a
+# limiter with a bucket of the same rate fills up as well.
+
+from __future__ import annotations
+
+import logging
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from reconverge.integrations.clients.server_fields import Numbers, is_named
+from reconverge.limiter.used_elsewhere import UsedElsewhere
+from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.runtime.threads import Total
+
+if TYPE_CHECKING:
+    from reconverge.limit.limit import Limit
+    from reconverge.limiter.faces.rate_limiter import RateLimiter
+
+logger = logging.getLogger("reconverge")
+
+NAMES_LOGGED_MAX: Final = 16
+
+
+class ServerNumbers:
+    """The numbers of one server's quotas, as far as they are about the quotas of one limiter."""
+
+    def __init__(self, limiter: RateLimiter, resource: str | None) -> None:
+        self._limiter = limiter
+        self._resource = resource
+        self._elsewhere = UsedElsewhere(limiter.control)
+        self.give_back = self._elsewhere.give_back
+        self._logged = LoggedOnce(NAMES_LOGGED_MAX)
+        self._not_placed = Total()
+
+    @property
+    def not_placed(self) -> int:
+        """Returns how many numbers were ignored, because they may be about another quota."""
+        return self._not_placed.value
+
+    def learn(self, key: str, said: Numbers) -> float | None:
+        """Lowers the limiter to the server's number; returns for how many seconds the quota is used up, if it is."""
+        quota = self._quota_of(said)
+        if quota is None:
+            self._not_placed.add()
+            if self._logged.is_new(said.name):
+                logger.info(
+                    "reconverge: the limit %r ignores a server's numbers of its quota %r (%s): name that quota as "
+                    "resource=%r if it is the one that the limit counts",
+                    *(self._limiter.name, said.name, said.quota, said.name),
+                )
+            return None
+        if said.remaining == 0 and said.reset is not None and not said.gradual:
+            return said.reset
+        self._elsewhere.lower(key, quota, said.remaining, said.reset)
+        return None
+
+    def _quota_of(self, said: Numbers) -> str | None:
+        """Returns the limiter's name of the quota that the server has stated numbers of; None if it is not certain."""
+        quotas = self._limiter.control.quotas
+        if self._resource is None:
+            names = [each for each in quotas if is_named(said, self._limiter.name) or is_named(said, each)]
+            return next((each for each in names if said.window is not None and _is_same(quotas[each], said)), None)
+        if not is_named(said, self._resource):
+            return None
+        return next((each for each in quotas if len(quotas) == 1 or _is_same(quotas[each], said)), None)
+
+
+def _is_same(limit: Limit, said: Numbers) -> bool:
+    """Returns whether quota and window are those of a limit, as far as the server has stated them."""
+    return said.quota == limit.quota and said.window in (None, ceil(limit.window))

@@ -1,0 +1,134 @@
+"""The ways in which servers state their limits in responses: which statuses refuse, and which fields have numbers.
+
+`ANY_SERVER` understands the fields that are common. The others are made from the documentation of one service each.
+"""
+
+# Sources, as of November 2026: docs.github.com "Rate limits for the REST API"; platform.openai.com "Rate limits";
+# docs.anthropic.com "Rate limits" and "Errors"; docs.discord.com "Rate limits"; docs.stripe.com "Rate limits".
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class NumberFields(NamedTuple):
+    """The names of the fields with the numbers of one quota."""
+
+    remaining: str
+    reset: str
+    limit: str
+    name: str = ""
+    """The quota's name; empty for numbers that have none."""
+    name_field: str = ""
+    """The field with the quota's name, if it varies."""
+    gradual: bool = False
+    """Whether the quota fills up gradually: `reset` is when it is full again, and some of it is there earlier."""
+
+
+class Mark(NamedTuple):
+    """A field whose value begins so, in any case, in a refusal of certain calls."""
+
+    field: str
+    begins: str
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How a server states its limits.
+
+    Args:
+        name: the name of the service, for messages.
+        numbers: the fields with numbers, beside `RateLimit` and `RateLimit-Policy`, which are always read.
+        refuses: the statuses of a refusal.
+        may_refuse: statuses that are a refusal if the response names a time to wait, or a quota with nothing left.
+        pause_s: the seconds to pause after a refusal that names no time.
+        stops_all: marks of a refusal that concerns calls with any key.
+        stops_operation: marks of a refusal that concerns calls of the same operation (method and path) alone.
+        operation_parts: the number of a path's segments that make an operation; None for all.
+    """
+
+    name: str
+    numbers: tuple[NumberFields, ...] = ()
+    refuses: frozenset[int] = frozenset({429})
+    may_refuse: frozenset[int] = frozenset({403, 503, 529})
+    pause_s: float = 1.0
+    stops_all: tuple[Mark, ...] = ()
+    stops_operation: tuple[Mark, ...] = ()
+    operation_parts: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name}>"
+
+    def operation(self, method: str, path: str) -> str:
+        """Returns the operation of a call, such as `POST /v1/charges`."""
+        segments = [segment for segment in path.partition("?")[0].split("/") if segment]
+        return f"{method.upper()} /{'/'.join(segments[: self.operation_parts])}"
+
+
+def _x_ratelimit(name_field: str = "", reset: str = "X-RateLimit-Reset") -> NumberFields:
+    return NumberFields("X-RateLimit-Remaining", reset, "X-RateLimit-Limit", name_field=name_field)
+
+
+def _of_openai(name: str, *, gradual: bool) -> NumberFields:
+    return NumberFields(
+        f"x-ratelimit-remaining-{name}",
+        f"x-ratelimit-reset-{name}",
+        f"x-ratelimit-limit-{name}",
+        name=name,
+        gradual=gradual,
+    )
+
+
+def _of_anthropic(name: str) -> NumberFields:
+    begins = f"anthropic-ratelimit-{name}"
+    return NumberFields(f"{begins}-remaining", f"{begins}-reset", f"{begins}-limit", name=name, gradual=True)
+
+
+ANY_SERVER: Final = Server(
+    "any server",
+    numbers=(
+        NumberFields("RateLimit-Remaining", "RateLimit-Reset", "RateLimit-Limit"),
+        _x_ratelimit("X-RateLimit-Resource"),
+        _of_openai("requests", gradual=False),
+        _of_openai("tokens", gradual=False),
+    ),
+)
+GITHUB: Final = Server(
+    "GitHub",
+    numbers=(_x_ratelimit("X-RateLimit-Resource"),),
+    may_refuse=frozenset({403}),
+    pause_s=60.0,  # "wait for at least one minute"
+)
+"""Quotas have the names of `X-RateLimit-Resource`: core, search, code_search, graphql and others."""
+OPENAI: Final = Server(
+    "OpenAI",
+    numbers=tuple(_of_openai(name, gradual=True) for name in ("requests", "tokens")),
+    may_refuse=frozenset({503}),
+)
+"""Quotas are called requests and tokens."""
+ANTHROPIC: Final = Server(
+    "Anthropic",
+    numbers=tuple(_of_anthropic(name) for name in ("requests", "tokens", "input-tokens", "output-tokens")),
+    may_refuse=frozenset({503, 529}),
+)
+"""Quotas are called requests, tokens, input-tokens and output-tokens."""
+DISCORD: Final = Server(
+    "Discord",
+    numbers=(_x_ratelimit("X-RateLimit-Bucket", "X-RateLimit-Reset-After"),),
+    may_refuse=frozenset({503}),
+    stops_all=(Mark("X-RateLimit-Global", "true"), Mark("X-RateLimit-Scope", "global")),
+    stops_operation=(Mark("X-RateLimit-Scope", ""), Mark("X-RateLimit-Bucket", "")),
+    operation_parts=5,  # api/v10/channels/ID/messages
+)
+"""A refusal stops the route, with its channel, guild or webhook; a global one stops the calls with every key."""
+STRIPE: Final = Server(
+    "Stripe",
+    may_refuse=frozenset({503}),
+    stops_operation=(
+        Mark("Stripe-Rate-Limited-Reason", "endpoint-"),
+        Mark("Stripe-Rate-Limited-Reason", "resource-"),
+    ),
+    operation_parts=2,  # v1/charges
+)
+"""A refusal stops the account, or the endpoint if `Stripe-Rate-Limited-Reason` names that."""
