@@ -48,7 +48,8 @@ async def test_it_is_a_coroutine_in_all_else(agent: Agent) -> None:
     fourth: Decision = await login.ask("ada")
 
     assert [True, True, True, False] == [bool(each) for each in (first, second, third, fourth)]
-    assert inspect.isawaitable(coroutine := login.wait("ada"))
+    coroutine = login.wait("ada")
+    assert inspect.isawaitable(coroutine)
     coroutine.close()
     assert asyncio.iscoroutinefunction(RateLimiter.ask)
 
@@ -56,7 +57,7 @@ async def test_it_is_a_coroutine_in_all_else(agent: Agent) -> None:
 def test_a_slot_without_its_block_has_no_truth(agent: Agent) -> None:
     """It was never requested; within the block and after it, it is true or false as before."""
     jobs = agent.concurrency("jobs", 1)
-    with pytest.raises(TypeError, match="with limiter.slot"):
+    with pytest.raises(TypeError, match=r"with limiter\.slot"):
         bool(jobs.slot("ada"))
     with jobs.slot("ada") as first, jobs.slot("ada") as second:
         held = bool(first), bool(second)

@@ -375,7 +375,7 @@ def test_a_limit_above_the_route_is_an_error_at_each_request(app: flask.Flask, a
 
     app.testing = True
     for _ in range(2):
-        with pytest.raises(InvalidSetting, match="put @limits.limit below @app.get") as raised:
+        with pytest.raises(InvalidSetting, match=r"put @limits\.limit below @app\.get") as raised:
             app.test_client().get("/slow")
 
         assert "limit('2/day')='slow': is never applied: the endpoint 'slow' lacks it" in str(raised.value)
