@@ -47,7 +47,7 @@ class RenewedConnection(AbstractConnection):
             await self.disconnect(nowait=True)
         if not self.is_connected:
             self._made_at = None
-        await super().connect()
+        await super().connect()  # type: ignore[no-untyped-call]  # in some versions of the client
         if self._made_at is None:
             self._made_at = self._wrong_replies.count
 
