@@ -1,6 +1,6 @@
 """Coroutines whose result is a decision, and which are an error where a truth value is taken of them.
 
-Every object is true in Python unless it defines otherwise, and so is a coroutine that nobody has awaited: a limit whose
+Every object is true in Python unless it defines otherwise, and so is a coroutine that was never awaited: a limit whose
 `await` was forgotten in an `if` would admit everything, with nothing but a warning when the coroutine is collected.
 """
 

@@ -111,7 +111,7 @@ class Slot(Unique):
 
     def __bool__(self) -> bool:
         decision = self._decision
-        if decision is None and self.cell is None:  # or it would refuse all requests of one who forgets the block
+        if decision is None and self.cell is None:  # false would refuse every request of a caller without the block
             raise TypeError(
                 f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; write: "
                 "with limiter.slot(key) as slot: if slot: ..."

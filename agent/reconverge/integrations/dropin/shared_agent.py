@@ -63,9 +63,9 @@ IN_URIS: Final = {
     **dict.fromkeys(("username", "password"), LOGIN),
     **dict.fromkeys(("service_name", "sentinel_kwargs"), SERVICE),
 }
-"""Options of the library's own storages that name a server or a login, and what to write into the URI instead."""
+"""Options of the library's own storages that name a server or a login, and the part of a URI that replaces each."""
 TLS: Final = "reconverge+rediss://HOST?ssl_cert_reqs=none, or ssl_ca_certs=FILE"
-"""What to write into the URI instead of options whose names begin with ssl."""
+"""The part of a URI that replaces options whose names begin with ssl."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
 """The agents of this process, by URI and settings; storages with the same ones share an agent."""
