@@ -257,6 +257,8 @@ def test_settings_that_make_no_sense_are_told() -> None:
         Stack(*[Doorman(str(number)) for number in range(17)])
     with pytest.raises(InvalidSetting, match="is not a layer"):
         Stack("worker")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(InvalidSetting, match="pass RequestRate"):
+        Stack(Agent("memory://").concurrency("jobs", 1))  # type: ignore[arg-type]  # what is tested
     with pytest.raises(InvalidSetting, match="did you mean 'worker'"):
         Stack(one).switch("workers", OFF)
     with pytest.raises(InvalidSetting, match="switch"):

@@ -35,6 +35,7 @@ from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
 from reconverge.hub.port import Hub
+from reconverge.hub.registry import Credentials
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
@@ -136,6 +137,9 @@ class Agent:
         key_secret: a secret of at least 16 bytes, with which keys are hashed before the hub sees them. All nodes of the
             namespace need the same secret: nodes with different secrets count apart. By default
             `RECONVERGE_KEY_SECRET`, if set; without a secret the hub sees the keys.
+        credentials: a function that returns the login to a Redis hub, `(user, password)` or `(password,)`, for one that
+            changes. It is called on a thread before each connection; `get_credentials` of redis-py's providers is such
+            a function. The URL then has no login. A `fallback` has its login in its own URL.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer. While some nodes use
             `hub` and some the fallback, the fleet may admit up to twice as much as at one hub.
         region_share: the fraction of every limit that the agents at this hub have for themselves. The shares of all
@@ -177,6 +181,7 @@ class Agent:
         switch: Switch | None = None,
         settings_secret: str | bytes | Sequence[str | bytes] | None = None,
         key_secret: str | bytes | None = None,
+        credentials: Credentials | None = None,
         fallback: str | Hub | None = None,
         region_share: float = 1.0,
         require_hub: bool = False,
@@ -213,6 +218,7 @@ class Agent:
             require_hub=require_hub,
             region_share=region_share,
             key_secret=key_secret,
+            credentials=credentials,
         )
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}

@@ -19,7 +19,7 @@ from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.hashing import VARIABLE as KEY_SECRET
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.port import Hub, SettingsStore
-from reconverge.hub.registry import MEMORY, HubSettings
+from reconverge.hub.registry import MEMORY, Credentials, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
 from reconverge.published.envelope import VARIABLE, Secrets, Verifier
 from reconverge.published.settings import SETTINGS, FleetSettings
@@ -51,13 +51,14 @@ def assemble(
     require_hub: bool,
     region_share: float,
     key_secret: str | bytes | None,
+    credentials: Credentials | None,
 ) -> Parts:
     """Opens the hubs, without connecting, and makes the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
     hasher = hasher_of(key_secret, namespace=settings.namespace)
     opened = open_hubs(
         hub,
         fallback,
-        HubSettings(settings.namespace, settings.exchange_timeout),
+        HubSettings(settings.namespace, settings.exchange_timeout, credentials),
         clock,
         odd_cell=first_odd_cell,
         hasher=hasher,

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
+from reconverge.agent.notice import AgentInUse
 from reconverge.clock import Clock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
@@ -71,6 +72,8 @@ class Lifecycle:
         self.runner: ThreadRunner | TaskRunner | None = None
         self.ended = False
         """Whether the process ends, so that decisions do not start exchanges any more."""
+        self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
+        """None for a hub that is an object, as tests make several agents of."""
         self.begin()
 
     def begin(self) -> None:
@@ -112,6 +115,8 @@ class Lifecycle:
                 runner.request_stop()
         for runner in alive:
             runner.join(timeout_s)
+        if self._in_use is not None:
+            self._in_use.ends()
 
     def hand_over_to_task(self) -> None:
         """Moves the exchanges from a thread to a task of the running event loop."""
@@ -129,6 +134,8 @@ class Lifecycle:
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
             await self.succeed(TaskRunner).stop(timeout_s)
+        if self._in_use is not None:
+            self._in_use.ends()
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
         """Checks the hub as `Agent.check` does, but yields the seconds to sleep before each next look."""
@@ -166,6 +173,8 @@ class Lifecycle:
         # Stored before it is started: an error in between leaves a runner that never begins, and is soon replaced.
         self.runner = runner = kind(self.exchanges)
         self._register()
+        if self._in_use is not None:
+            self._in_use.begins()
         runner.start()
         return runner
 

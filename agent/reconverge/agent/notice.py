@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
@@ -36,6 +38,40 @@ def log_installation() -> None:
             "compiler and Python's headers (on Debian: apt-get install gcc python3-dev), then reconverge again, with "
             "pip install --force-reinstall --no-deps --no-cache-dir; or set RECONVERGE_NO_EXTENSIONS=1 if so intended"
         )
+
+
+class AgentInUse:
+    """Logs, once for each hub and namespace, that a process uses a second agent while the first was not stopped.
+
+    An agent that is made anew in each call counts from nothing each time, so no limit would ever refuse.
+    """
+
+    _unstopped: ClassVar[dict[tuple[int, str, str], set[int]]] = {}
+    """The numbers of the agents that began and were not stopped, by process, hub and namespace; at most two of each."""
+    _numbers: ClassVar[Iterator[int]] = count()
+
+    def __init__(self, hub_name: str, namespace: str) -> None:
+        self._hub_name = hub_name
+        self._namespace = namespace
+        self._number = next(self._numbers)
+
+    def begins(self) -> None:
+        """Notes that the agent exchanges from now on."""
+        known = self._unstopped.setdefault((os.getpid(), self._hub_name, self._namespace), set())
+        if len(known) < 2:
+            known.add(self._number)
+        if len(known) > 1 and _logged.is_new((self._hub_name, self._namespace)):
+            logger.warning(
+                "reconverge: this process uses a second agent for the hub %s and the namespace %r, and has not stopped"
+                " the first; each decides by what it has heard of the other, and an agent of each call has heard"
+                " nothing, so it refuses nothing. Make one agent where the module is imported, and use it everywhere",
+                self._hub_name,
+                self._namespace,
+            )
+
+    def ends(self) -> None:
+        """Notes that the agent was stopped."""
+        self._unstopped.get((os.getpid(), self._hub_name, self._namespace), set()).discard(self._number)
 
 
 class ShortWindows:

@@ -72,6 +72,7 @@ from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, with
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, InvalidSetting, LimitConflict, NeedsSlot
 from reconverge.limit.quotas import TIER
+from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
@@ -208,6 +209,7 @@ class Contracts:
         decisions = {each.label: _decision_of(each, each.limiter.test, cost, kind) for each in asked}
         return self._answer(customer, standing, decisions, {each.label for each in asked if each.shadow})
 
+    @undecided
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:

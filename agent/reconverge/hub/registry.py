@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -21,6 +21,10 @@ EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 """The extra that installs the packages for a scheme, if it is not `redis`."""
 
 
+Credentials = Callable[[], Sequence[str]]
+"""Returns the present login to a hub, `(user, password)` or `(password,)`, and may take its time to fetch it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HubSettings:
     """The settings of the agent that a hub needs when it is opened."""
@@ -28,6 +32,8 @@ class HubSettings:
     namespace: str
     timeout_s: float
     """How long one exchange may take, connecting included."""
+    credentials: Credentials | None = field(default=None, repr=False)
+    """Called for the login before each connection; None if the URL alone has it."""
 
 
 HubFactory = Callable[[str, HubSettings], Hub]

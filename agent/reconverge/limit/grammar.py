@@ -11,6 +11,7 @@ after their node has fallen silent.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,6 +82,13 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         quotas.append(reader.quota())
     reader.expect_end()
     return tuple(quotas)
+
+
+def admits_nothing(limits: object) -> bool:
+    """Whether a limit string, or one in a list of quotas, has a quota of 0. Raises InvalidLimit."""
+    if isinstance(limits, str):
+        return any(quota.amount == 0 for quota in parse_quotas(limits))
+    return isinstance(limits, Sequence) and any(admits_nothing(each) for each in limits if isinstance(each, str))
 
 
 class _TextReader:

@@ -486,6 +486,9 @@ def _written(window_ns: int) -> str:
 def _check_quota(text: str, field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number")
+    if value == 0 and field == "quota":
+        problem = "the quota 0 refuses everything, and nothing is left to count; refuse without a limit, or write it"
+        raise InvalidLimit(text, f"{problem} in a rule of a web framework, which refuses its requests then")
     if not 1 <= value <= QUOTA_MAX:
         raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
 

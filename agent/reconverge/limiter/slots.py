@@ -38,6 +38,7 @@ from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidSetting, LeaseEnded
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.waiting.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.unique import Unique
@@ -110,6 +111,11 @@ class Slot(Unique):
 
     def __bool__(self) -> bool:
         decision = self._decision
+        if decision is None and self.cell is None:  # false would refuse every request of a caller without the block
+            raise TypeError(
+                f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; write: "
+                "with limiter.slot(key) as slot: if slot: ..."
+            )
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
@@ -130,6 +136,7 @@ class Slot(Unique):
             self._hold(settled)
         return self
 
+    @undecided
     async def acquire_async(self) -> Self:
         """Requests the slot as `acquire`, in an event loop."""
         self._check_free()

@@ -26,6 +26,7 @@ from typing import Any, Final
 from reconverge.agent.snapshots.load_snapshot import observe
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.process import register
@@ -288,6 +289,10 @@ def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     for layer in layers:
         name = getattr(layer, "name", None)
         methods = all(callable(getattr(layer, each, None)) for each in ("enter", "enter_anyway", "readings"))
+        if isinstance(layer, Limiter):
+            raise InvalidSetting(
+                "layers", layer, "is a limiter, not a layer; for a limit on a rate, pass RequestRate(limiter)"
+            )
         if not isinstance(name, str) or not methods:
             raise InvalidSetting(
                 "layers", layer, "is not a layer; reconverge.shedding.layers.Layer describes what a layer must have"

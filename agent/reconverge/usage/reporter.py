@@ -33,7 +33,7 @@ from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.port import Hub, UsageHub, Working
-from reconverge.hub.registry import HubSettings
+from reconverge.hub.registry import Credentials, HubSettings
 from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
@@ -110,6 +110,7 @@ class UsageReporter:
         node: the name of this node where the load of the fleet is shown; by default host and process.
         key_secret: the key secret of the fleet's agents, if they have one, so that the node understands orders to erase
             an identity; by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
+        credentials: as for `Agent`.
         sigterm: whether SIGTERM ends the main thread as `sys.exit` would, so that the last report is sent; as for
             `Agent`.
         clock: a clock for tests; by default the machine's.
@@ -130,6 +131,7 @@ class UsageReporter:
         kept: Retention | None = None,
         node: str | None = None,
         key_secret: str | bytes | None = None,
+        credentials: Credentials | None = None,
         sigterm: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -142,7 +144,7 @@ class UsageReporter:
         self._clock = clock or SystemClock()
         self._interval_s = interval_s
         self._sigterm = sigterm
-        opened = open_hubs(hub, None, HubSettings(namespace, timeout_s), self._clock)
+        opened = open_hubs(hub, None, HubSettings(namespace, timeout_s, credentials), self._clock)
         found: object = opened.hub
         self._hub: UsageHub | None = found if isinstance(found, UsageHub) else None
         ledger = None if self._hub is None else self._hub.usage

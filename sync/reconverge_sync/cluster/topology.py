@@ -31,6 +31,7 @@ from redis.crc import key_slot
 
 from reconverge_sync.cluster.pipeline import FLIGHTS_MAX, Command, NodePipeline
 from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.errors import from_wrong_server
 
 SLOTS: Final = 16384
 RANGES_MAX: Final = 16384
@@ -117,7 +118,6 @@ SERVERS_ASKED_MAX: Final = 16
 
 _GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
 """Errors after which a server counts as gone."""
-_LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.MasterDownError)
 
 
 class ClusterTopology:
@@ -169,8 +169,10 @@ class ClusterTopology:
                 before = (("ASKING",),)
             # Another server may have its slots by now. Sending the same command again is harmless: counts are
             # absolute.
-            except (*_GONE, *_LOST):
-                with contextlib.suppress(*_GONE, *_LOST, ValueError, exceptions.RedisError):
+            except (*_GONE, exceptions.ResponseError) as error:
+                if isinstance(error, exceptions.ResponseError) and not from_wrong_server(error):
+                    raise
+                with contextlib.suppress(*_GONE, ValueError, exceptions.RedisError):
                     await self._map()
                 successor = self._owner_of.get(slot, place)
                 if successor == place:

@@ -12,10 +12,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from reconverge.errors import InvalidSetting
-from reconverge.hub.registry import redacted
+from reconverge.hub.registry import Credentials, redacted
 from reconverge_sync.client.tls import SharedContext
 from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 from reconverge_sync.redis.diagnosis.advice import Address
+from reconverge_sync.redis.login import ChangingLogin
+from reconverge_sync.redis.renewing import renew
 
 DEFAULT_PORT: Final = 6379
 CONNECT_SHARE: Final = 0.5
@@ -51,7 +53,7 @@ class Connection:
         InvalidSetting: the URL cannot be used.
     """
 
-    __slots__ = ("_encrypted", "_options", "_tls", "more", "places", "service")
+    __slots__ = ("_changing", "_encrypted", "_options", "_tls", "more", "places", "service")
 
     def __init__(
         self,
@@ -101,6 +103,13 @@ class Connection:
         if not is_number(self._options["db"]):
             raise refuse("names a database, after the last / or as db, that is no number; write one, such as 0")
         self._read_login(login)
+        self._changing: ChangingLogin | None = None
+
+    def log_in_by(self, credentials: Credentials) -> None:
+        """Makes all connections ask this function for the login. Raises InvalidSetting if the URL has a login, too."""
+        if self._options["username"] or self._options["password"]:
+            raise InvalidSetting("credentials", "***", "is given, and the URL of the hub has a login; leave one out")
+        self._changing = ChangingLogin(credentials)
 
     def _read_login(self, login: str) -> None:
         self._options["db"] = int(self._options["db"])
@@ -123,7 +132,8 @@ class Connection:
         """The texts that no message may show: passwords and users' names, the longest first."""
         options = self._options
         beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
-        return longest_first(options["password"], options["username"], *beside)
+        changing = () if self._changing is None else self._changing.last
+        return longest_first(options["password"], options["username"], *beside, *changing)
 
     @property
     def address(self) -> Address:
@@ -138,7 +148,7 @@ class Connection:
             host="" if place is None else place.host,
             encrypted="ssl" in options,
             database=options["db"],
-            has_password=bool(options["password"]),
+            has_password=bool(options["password"] or self._changing),
         )
 
     def client(
@@ -150,7 +160,7 @@ class Connection:
             host, port = place or self.places[0]
             where = {"host": host, "port": port}
         client = redis.asyncio.Redis(
-            **{**self._options, **where, **other},
+            **{**self._options, "credential_provider": self._changing, **where, **other},
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
             socket_timeout=timeout_s,
@@ -165,6 +175,7 @@ class Connection:
             if self._encrypted is None:
                 self._encrypted = _encrypted(pool.connection_class, self._tls)
             pool.connection_class = self._encrypted
+        renew(client)
         return client
 
     def __repr__(self) -> str:

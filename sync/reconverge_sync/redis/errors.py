@@ -49,6 +49,10 @@ _BY_TEXT: Final = (
     ("max number of clients", "too-many-clients", False),
     ("DENIED", "denied", False),
 )
+_WRONG_SERVER: Final = frozenset(
+    ("read-only", "loading", "master-down", "moving", "cluster-down", "no-replicas", "auth")
+)
+"""The kinds of replies after which a new connection may reach a server that can serve."""
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
@@ -79,3 +83,10 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, exceptions.ResponseError):
         return HubUnavailable("script", text[:200], applied=None)
     return HubUnavailable("client", f"{type(error).__name__}: {text[:160]}", applied=None)
+
+
+def from_wrong_server(error: exceptions.RedisError) -> bool:
+    """Whether an error is the reply of a server that does not serve this client: a replica, or one that has moved."""
+    if isinstance(error, exceptions.TryAgainError):  # the server is the right one, and a slot is being moved
+        return False
+    return as_unavailable(error).kind in _WRONG_SERVER

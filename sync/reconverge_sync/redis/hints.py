@@ -26,11 +26,15 @@ class RedisHints:
     Args:
         connect: makes a client for this connection alone, not connected yet.
         channel: the channel of the hints.
-        secrets: the texts that no message may show.
+        secrets: returns the texts that no message may show.
     """
 
     def __init__(
-        self, connect: Callable[[], Awaitable[redis.asyncio.Redis]], channel: str, *, secrets: tuple[str, ...] = ()
+        self,
+        connect: Callable[[], Awaitable[redis.asyncio.Redis]],
+        channel: str,
+        *,
+        secrets: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._connect = connect
         self._channel = channel
@@ -51,7 +55,7 @@ class RedisHints:
             problem = (
                 error.with_traceback(None)
                 if isinstance(error, HubUnavailable)
-                else as_unavailable(error, secrets=self._secrets)
+                else as_unavailable(error, secrets=self._secrets())
             )
         if problem is not None:
             await self.close()

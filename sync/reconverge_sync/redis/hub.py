@@ -131,6 +131,8 @@ class RedisHub:
         certainly_new: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connection = self._read(url)
+        if settings.credentials is not None:
+            self._connection.log_in_by(settings.credentials)
         self._shown = redacted(url)
         self._settings = settings
         self._shards = shards
@@ -212,7 +214,7 @@ class RedisHub:
 
         The user needs the right to SUBSCRIBE to the namespace's channels.
         """
-        return RedisHints(self._listening_client, self._key("contracts"), secrets=self._connection.secrets)
+        return RedisHints(self._listening_client, self._key("contracts"), secrets=lambda: self._connection.secrets)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
         return self._connection.client(self._settings.timeout_s, connections_max=1)

@@ -26,6 +26,7 @@ from redis import exceptions
 from reconverge.errors import HubUnavailable
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnosis.diagnose import pairs
+from reconverge_sync.redis.errors import from_wrong_server
 from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
 
 FIND_SHARE: Final = 0.4
@@ -59,7 +60,7 @@ class SentinelMaster:
                 answer = await server.ask(shard, *command)
                 sound = True
             except exceptions.ResponseError as error:
-                sound = not isinstance(error, exceptions.ReadOnlyError) and "READONLY" not in str(error)
+                sound = not from_wrong_server(error)
                 raise
             finally:
                 if not sound:
@@ -142,6 +143,7 @@ class SentinelMaster:
             db=0,
             username=more.get("sentinel_username"),
             password=more.get("sentinel_password"),
+            credential_provider=None,
         )
 
     async def _vote_of(self, sentinel: Place, client: redis.asyncio.Redis) -> Place:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond, WindowStats, parse
+from redis.credentials import UsernamePasswordCredentialProvider
 
 from reconverge import InvalidCost, InvalidSetting
 from reconverge.integrations.dropin.storage import FIXED, LIMITS_MAX, MOVING, SLICES, SLIDING
@@ -23,6 +24,7 @@ from reconverge.limit import LOG_QUOTA_MAX, QUOTA_MAX
 from reconverge.testing import ManualClock
 from tests.support.applications.storages import limiter_at, storage_at
 from tests.support.kernel.odd import BrokenClock
+from tests.support.servers import RedisServer
 
 MOMENT_S = 0.001
 ITEM = parse("5/minute")
@@ -452,6 +454,37 @@ def test_what_cannot_be_is_said_when_the_storage_is_made(uri: str, options: dict
         storage_at(uri, **options)
 
     assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "written"),
+    [
+        ("connection_pool", "reconverge+redis://HOST:PORT/DB"),
+        ("startup_nodes", "reconverge+redis://HOST:PORT/DB"),
+        ("username", "reconverge+redis://USER:PASSWORD@HOST"),
+        ("password", "reconverge+redis://USER:PASSWORD@HOST"),
+        ("ssl", "reconverge+rediss://HOST"),
+        ("ssl_cert_reqs", "ssl_cert_reqs=none"),
+        ("service_name", "reconverge+redis+sentinel://HOST/SERVICE"),
+        ("sentinel_kwargs", "sentinel_password=..."),
+    ],
+)
+def test_an_option_that_names_a_server_or_a_login_is_an_error_that_shows_the_uri(option: str, written: str) -> None:
+    """Whoever changes nothing but the URI would else count elsewhere; the value, maybe a password, is not shown."""
+    with pytest.raises(InvalidSetting, match="belongs in the storage's URI") as raised:
+        storage_at("reconverge+redis://localhost/0", **{option: "hunter2"})
+
+    assert written in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_credential_provider_of_the_client_is_asked_for_the_login(own_redis: RedisServer) -> None:
+    """A provider that logs in to the library's own storages logs in to the hub as well."""
+    own_redis.command("CONFIG", "SET", "requirepass", "hunter2")
+    provider = UsernamePasswordCredentialProvider("default", "hunter2")
+    storage = storage_at(f"reconverge+{own_redis.url}", credential_provider=provider)
+
+    assert storage.check()
 
 
 def test_options_of_another_client_are_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

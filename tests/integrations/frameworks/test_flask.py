@@ -364,10 +364,8 @@ def test_applications_made_twice_are_limited_alike(agent: Agent) -> None:
     assert ["tests.integrations.frameworks.test_flask.hello"] == list(agent.stats().limits)
 
 
-def test_a_limit_above_the_route_is_told_of_once(
-    app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The endpoint is the bare function then: with the first request it is said what to write."""
+def test_a_limit_above_the_route_is_an_error_at_each_request(app: flask.Flask, agent: Agent) -> None:
+    """The endpoint is the bare function then, and unlimited: no request is served, and the error names the remedy."""
     limits = Limits(app=app, agent=agent)
 
     @limits.limit("2/day")
@@ -375,10 +373,12 @@ def test_a_limit_above_the_route_is_told_of_once(
     def slow() -> str:
         return "slow"
 
-    ask_wsgi(app, "/slow", times=3)
+    app.testing = True
+    for _ in range(2):
+        with pytest.raises(InvalidSetting, match=r"put @limits\.limit below @app\.get") as raised:
+            app.test_client().get("/slow")
 
-    assert 1 == caplog.text.count("limit('2/day') of slow is never applied: the endpoint 'slow' lacks it")
-    assert "put @limits.limit below @app.get" in caplog.text
+        assert "limit('2/day')='slow': is never applied: the endpoint 'slow' lacks it" in str(raised.value)
 
 
 def test_a_limit_that_is_called_is_not_told_of(

@@ -30,7 +30,7 @@ from reconverge.integrations import (
     by_user,
 )
 from reconverge.integrations.asgi import RateLimitMiddleware
-from reconverge.integrations.web.bound_rule import TIERS_MAX
+from reconverge.integrations.web import bound_rule
 from reconverge.integrations.web.request.paths import path_pattern
 from reconverge.testing import ManualClock
 
@@ -178,15 +178,64 @@ def test_tiers_are_given_by_request(guard: Guard, agent: Agent) -> None:
     assert 2 == len(agent.stats().limits)
 
 
-def test_a_limit_made_up_for_every_request_is_no_tier(guard: Guard, agent: Agent) -> None:
-    """There is an end to the limits that one rule makes, which is counted: beyond it the strictest one holds."""
-    numbers = iter(range(2, 10_000))
-    rule = guard.declare(Rule(limits=lambda: f"{next(numbers)}/minute", name="plan"))
+def test_limits_beyond_the_most_of_a_rule_are_coarser_and_few(
+    guard: Guard, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each customer may have a number of its own: further ones get at least half of theirs, and their count is bounded.
 
-    assert all(guard.check(ADA, [rule]) for _ in range(TIERS_MAX))
-    assert [True, False, False, False, False] == [bool(guard.check(ADA, [rule])) for _ in range(5)]
-    assert TIERS_MAX == len(agent.stats().limits)
-    assert {"TooManyTiers": 5} == guard.stats().failures
+    This is counted. Only if even the coarse limits are too many, because windows differ too, the strictest one holds.
+    """
+    monkeypatch.setattr(bound_rule, "TIERS_MAX", 5)
+    limits = iter([*(f"{number}/minute" for number in range(2, 7)), *["11/minute"] * 9, *["15/minute"] * 9])
+    rule = guard.declare(Rule(limits=lambda: next(limits), name="plan"))
+
+    assert all(guard.check(ADA, [rule]) for _ in range(5))
+    assert [True] * 8 + [False] == [bool(guard.check(ADA, [rule])) for _ in range(9)]
+    assert [True] * 8 + [False] == [bool(guard.check(BOB, [rule])) for _ in range(9)]
+    assert 6 == len(agent.stats().limits)
+    assert {"TooManyTiers": 18} == guard.stats().failures
+
+
+def test_a_limit_made_up_for_every_request_is_no_tier(
+    guard: Guard, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is an end to the limits that one rule makes, which is counted: beyond it the strictest one holds."""
+    monkeypatch.setattr(bound_rule, "TIERS_MAX", 5)
+    numbers = iter(range(2, 10_000))
+    rule = guard.declare(Rule(limits=lambda: f"2/{next(numbers)}s", name="plan"))
+
+    assert all(guard.check(ADA, [rule]) for _ in range(10))
+    assert [True, True, False, False] == [bool(guard.check(BOB, [rule])) for _ in range(4)]
+    assert 10 == len(agent.stats().limits)
+    assert {"TooManyTiers": 9} == guard.stats().failures
+
+
+@pytest.mark.parametrize("limits", ["0/minute", ["9/minute", "0/day"]])
+def test_a_quota_of_0_refuses_every_request(guard: Guard, agent: Agent, limits: Any) -> None:
+    """Of a fixed rule, and of one that a function returns; None admits. Nothing is declared, and nothing has failed."""
+    fixed = guard.declare(Rule(limits=limits, name="fixed"))
+    chosen = guard.declare(Rule(limits=lambda: limits, name="chosen"))
+    shadow = guard.declare(Rule(limits=limits, name="shadow", shadow=True))
+    unlimited = guard.declare(Rule(limits=lambda: None, name="unlimited"))
+    refused = [guard.check(ADA, [rule]) for rule in (fixed, chosen)]
+
+    assert [429, 429] == [outcome.refusal.status for outcome in refused if outcome.refusal is not None]
+    assert guard.check(ADA, [shadow, unlimited])
+    assert {} == dict(agent.stats().limits)
+    assert {} == guard.stats().failures
+
+
+@pytest.mark.parametrize("switch", ["shadow", "off"])
+def test_a_limit_that_refuses_nothing_is_not_shown_to_clients(guard: Guard, agent: Agent, switch: Any) -> None:
+    """A client that heeds it would wait in vain; the limit beside it that is enforced is shown."""
+    watched = guard.declare(Rule(limits=agent.limit("watched", "1/minute", switch=switch), name="watched"))
+    enforced = guard.declare(Rule(limits="9/minute", name="enforced"))
+
+    for outcome in (guard.check(ADA, [watched]), guard.check(ADA, [watched])):
+        assert outcome
+        assert [] == outcome.fields
+    assert all("watched" not in value for _, value in guard.check(ADA, [watched, enforced]).fields)
+    assert any("enforced" in value for _, value in guard.check(ADA, [watched, enforced]).fields)
 
 
 def test_a_request_filter_lets_requests_pass(guard: Guard) -> None:

@@ -20,6 +20,7 @@ from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import RateLimitInterceptor
+from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import ask_asgi, statuses
 
@@ -408,3 +409,19 @@ def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest
 
     assert 1 == caplog.text.count("spend() charges nothing, because the limit has no settle='spent'")
     assert {"InvalidSetting": 2} == guard.stats().failures
+
+
+def test_what_is_spent_after_the_end_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """As in a background task: the cost is settled by then. It is counted each time, and nothing more is charged."""
+    agent = Agent()
+    guard = Guard(agent)
+    spent = guard.declare(Rule(limits="9/minute", name="spent", cost=2, settle="spent"))
+    outcome = guard.check(PlainRequest(client="192.0.2.1"), [spent])
+    outcome.spend(3)
+    outcome.finish(Response(200))
+    outcome.spend(4)
+    outcome.spend(0)
+
+    assert "cost=4: is spent after the end of the response" in caplog.text
+    assert {"InvalidSetting": 1} == guard.stats().failures
+    assert 3 == agent.limiter("spent").usage("192.0.2.1").own

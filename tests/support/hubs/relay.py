@@ -13,8 +13,9 @@ from tests.support.hubs.listener import Listener
 class Relay(Listener):
     """Listens on a port of its own, and passes everything on to another.
 
-    `lose_replies` and `lose_requests` are the shares of what it swallows in either direction. What it swallows it
-    swallows whole, and the connection stays open: its ends cannot tell that from a slow network.
+    A new `target_port` is for connections made from then on. `lose_replies` and `lose_requests` are the shares of what
+    it swallows in either direction. What it swallows it swallows whole, and the connection stays open: its ends cannot
+    tell that from a slow network.
     """
 
     def __init__(self, target_port: int, *, seed: int = 0) -> None:
@@ -23,14 +24,14 @@ class Relay(Listener):
         self.lose_requests = 0.0
         self.lost_replies = 0
         self.lost_requests = 0
-        self._target_port = target_port
+        self.target_port = target_port
         self._random = Random(seed)
 
     def heal(self) -> None:
         self.lose_replies = self.lose_requests = 0.0
 
     async def _serve(self, heard: asyncio.StreamReader, says: asyncio.StreamWriter) -> None:
-        server_in, server_out = await asyncio.open_connection("127.0.0.1", self._target_port)
+        server_in, server_out = await asyncio.open_connection("127.0.0.1", self.target_port)
         pumps = [
             asyncio.ensure_future(self._pump(heard, server_out, self._loses_request)),
             asyncio.ensure_future(self._pump(server_in, says, self._loses_reply)),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from inspect import iscoroutinefunction
+from typing import Final, NamedTuple
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
@@ -11,6 +13,9 @@ from reconverge.hub.fallback import TwoHubs, two_hubs
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+
+WITHOUT_CREDENTIALS: Final = frozenset((MEMORY, "embedded", "mqtt", "mqtts"))
+"""The schemes of hubs that ask no function for a login."""
 
 
 class OpenedHub(NamedTuple):
@@ -35,6 +40,7 @@ def open_hubs(
     With a `hasher` both hubs receive hashes in place of keys.
     """
     first = _hashed(_opened(hub, settings), hasher, clock)
+    settings = replace(settings, credentials=None)  # a fallback has its login in its own URL
     if fallback is None:
         return first
     try:
@@ -85,7 +91,23 @@ def eraser_in(hub: Hub, name: str) -> Eraser:
     return hub
 
 
+def _check_credentials(hub: str | Hub, credentials: object) -> None:
+    """Raises InvalidSetting for credentials that are no function, or that the hub would not ask for."""
+    if not callable(credentials) or iscoroutinefunction(credentials):
+        raise InvalidSetting(
+            "credentials", "***", "is no plain function that returns (user, password); pass one, without calling it"
+        )
+    if not isinstance(hub, str):
+        raise InvalidSetting("credentials", "***", "needs a hub's URL, and the hub is an object; give it the login")
+    scheme = scheme_of(hub)
+    if scheme in WITHOUT_CREDENTIALS:
+        problem = f"is for Redis and Valkey hubs, and {scheme}:// has no changing login; leave it out"
+        raise InvalidSetting("credentials", "***", problem)
+
+
 def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
+    if settings.credentials is not None:
+        _check_credentials(hub, settings.credentials)
     if isinstance(hub, str):
         if scheme_of(hub) == MEMORY:
             if "/" in hub.partition("://")[2]:

@@ -29,9 +29,9 @@ NUMBERS: Final = (
     "stop_timeout",
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
-OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret")
+OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret", "credentials")
 """Further settings of an agent that a storage accepts; all mean the same as those of the agent."""
-NOT_IN_URIS: Final = frozenset(("clock", "settings_secret"))
+NOT_IN_URIS: Final = frozenset(("clock", "settings_secret", "credentials"))
 """Arguments that cannot be in a URI, or should not, because URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
 NONE: Final[frozenset[str]] = frozenset()
@@ -43,6 +43,7 @@ CLIENT_OPTIONS: Final = frozenset(
         "health_check_interval",
         "implementation",
         "max_connections",
+        "protocol",
         "retry",
         "retry_on_error",
         "retry_on_timeout",
@@ -54,6 +55,17 @@ CLIENT_OPTIONS: Final = frozenset(
     )
 )
 """Settings that tune a Redis client. The storage itself has no Redis client, so they have no effect."""
+ADDRESS: Final = "reconverge+redis://HOST:PORT/DB"
+LOGIN: Final = "reconverge+redis://USER:PASSWORD@HOST, or pass credential_provider"
+SERVICE: Final = "reconverge+redis+sentinel://HOST/SERVICE?sentinel_password=..."
+IN_URIS: Final = {
+    **dict.fromkeys(("host", "port", "db", "path", "unix_socket_path", "startup_nodes", "connection_pool"), ADDRESS),
+    **dict.fromkeys(("username", "password"), LOGIN),
+    **dict.fromkeys(("service_name", "sentinel_kwargs"), SERVICE),
+}
+"""Options of the library's own storages that name a server or a login, and the part of a URI that replaces each."""
+TLS: Final = "reconverge+rediss://HOST?ssl_cert_reqs=none, or ssl_ca_certs=FILE"
+"""The part of a URI that replaces options whose names begin with ssl."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
 """The agents of this process, by URI and settings; storages with the same ones share an agent."""
@@ -66,7 +78,8 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
         uri: a hub's URL, with or without `reconverge+` in front. Its query may have settings of `reconverge.Agent`:
             `namespace` ("limits" by default), `policy`, `sync_interval`, `max_keys` and others. The rest of the query
             belongs to the hub.
-        options: the same settings as keyword options; `key_prefix` is another name for `namespace`.
+        options: the same settings as keyword options; `key_prefix` is another name for `namespace`. A
+            `credential_provider` of redis-py gives the `credentials`.
         own: further settings, which belong to the storage itself.
 
     Raises:
@@ -76,8 +89,12 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
     hub, settings = _parsed(uri, known - NOT_IN_URIS)
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
-        if name in CLIENT_OPTIONS:
+        if name == "credential_provider" and callable(getattr(value, "get_credentials", None)):
+            settings["credentials"] = value.get_credentials
+        elif name in CLIENT_OPTIONS:
             _log_client_option(name)
+        elif name in IN_URIS or name.startswith("ssl"):
+            raise InvalidSetting(name, "***", f"belongs in the storage's URI; write {IN_URIS.get(name, TLS)}")
         elif name not in known:
             raise InvalidSetting(name, value, f"is not a setting of a storage; known: {', '.join(sorted(known))}")
         elif name in settings:

@@ -52,9 +52,10 @@ def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 def warn_of_unmatched(
     app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
 ) -> None:
-    """Logs a warning for each limited view whose endpoint is the view without its limit.
+    """Raises InvalidSetting for a limit above `@app.get`, whose endpoint is the view without the limit.
 
-    Each item of `limited` has the limit's rule, the bare view, and the text of the limit.
+    Logs a warning for a class that has one endpoint with its limit and one without. Each item of `limited` has the
+    limit's rule, the bare view, and the text of the limit.
     """
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
     reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
@@ -67,14 +68,14 @@ def warn_of_unmatched(
             for name, views in endpoints.items()
             if any(each is bare for each in views) and not any(rule is own for view in views for rule in rules_of(view))
         ]
-        if names:
-            logger.warning(
-                "reconverge: %s of %s is never applied: the endpoint %r lacks it; put @limits.limit below @app.get,"
-                " or on a class before as_view",
-                text,
-                getattr(bare, "__name__", bare),
-                names[0],
-            )
+        if not names:
+            continue
+        name = getattr(bare, "__name__", bare)
+        problem = f"is never applied: the endpoint {names[0]!r} lacks it; put @limits.limit below @app.get"
+        problem += ", or on a class before as_view"
+        if id(own) not in reached:
+            raise InvalidSetting(text, name, problem)
+        logger.warning("reconverge: %s of %s %s", text, name, problem)
 
 
 def routes_of_rules(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -43,6 +43,7 @@ from reconverge.integrations.web.request.keys import (
 from reconverge.integrations.web.request.paths import Places
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
+from reconverge.limit.grammar import admits_nothing
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.faces.limiter import Limiter
@@ -52,7 +53,8 @@ from reconverge.limiter.long_keys import OURS, fitting
 
 logger = logging.getLogger("reconverge")
 
-TIERS_MAX: Final = 100
+TIERS_MAX: Final = 1000
+"""The most limits of one rule that are counted exactly; with as many coarser ones the number stays bounded."""
 """The most limits that one rule may return for requests. More are not tiers, but generated for each request."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 BECOMES: Final = {
@@ -74,6 +76,7 @@ NO_IDENTITY: Final = "(no key)"
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all requests without a scope"
 IN_DOUBT: Final = "is limited as if the rule applied to it"
+COARSER: Final = "is counted with its quota rounded down to a power of two, together with others of such a quota"
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
@@ -84,6 +87,7 @@ BLAMED: Final = {
     NO_SCOPE: "scope",
     STRICTEST: "limits",
     NO_TIER: "limits",
+    COARSER: "limits",
     DEAREST: "cost",
 }
 """The setting whose function has failed, by what happens to the request."""
@@ -103,8 +107,17 @@ class TooManyTiers(ReconvergeError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"rule {name!r} has returned {TIERS_MAX} different limits, the most allowed; return one of a few tiers"
+            f"rule {name!r} has returned more than {TIERS_MAX} different limits, the most that are counted exactly; "
+            "return one of fewer tiers"
         )
+
+
+class ZeroQuota(ReconvergeError):
+    """Raised for a request whose limit has a quota of 0, such as that of a plan that may do nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"rule {name!r} has a quota of 0, which refuses every request; name another to admit some")
 
 
 class NoTier(ReconvergeError):
@@ -192,13 +205,15 @@ class Declared:
         """The limiters that the application's function has returned itself, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
+        self._refuses = not callable(rule.limits) and admits_nothing(rule.limits)
+        """Whether the rule has a quota of 0, and so refuses every request that is not exempt."""
         self._contracts: Contracts | None = None
         self._facts = {name: asks(function, name) for name, function in (rule.facts or {}).items()}
         if isinstance(rule.limits, Contracts):
             self._contracts = rule.limits
         elif callable(rule.limits) and not isinstance(rule.limits, Limiter):
             self._by_request = asks(rule.limits, "limits")
-        else:
+        elif not self._refuses:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
             check_held(self._limiter, rule)
@@ -281,6 +296,8 @@ class Declared:
         """
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
+        if self._refuses:
+            raise ZeroQuota(self.name)
         limiter = self._limiter
         if limiter is None:
             limiter = yield from self._limiter_by_request(request, mend)
@@ -407,7 +424,9 @@ class Declared:
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
-            return None if limits is None else self._tier(limits)
+            return None if limits is None else self._tier(limits, mend)
+        except ZeroQuota:
+            raise
         except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
             return self._strictest()
@@ -503,8 +522,8 @@ class Declared:
         """Returns the method if it is a standard one or listed in the rule; else a common placeholder."""
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
-    def _tier(self, limits: object) -> Limiter:
-        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers."""
+    def _tier(self, limits: object, mend: Mend) -> Limiter:
+        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers, ZeroQuota."""
         if isinstance(limits, Limiter):
             if len(self._given) < TIERS_MAX:
                 self._given[limits.name] = limits
@@ -513,9 +532,17 @@ class Declared:
         limiter = self._tiers.get(known)
         if limiter is None:
             # No lock: if several threads declare the same tier at once, all get the same limiter.
-            if len(self._tiers) >= TIERS_MAX:
-                raise TooManyTiers(self.name)
+            if admits_nothing(known):
+                raise ZeroQuota(self.name)
             quotas = quotas_of_fixed(cast("Fixed", known))
+            if len(self._tiers) >= TIERS_MAX:
+                quotas = [_coarser(each) for each in quotas]
+                known = tuple(quotas)
+                if len(self._tiers) >= 2 * TIERS_MAX and known not in self._tiers:
+                    raise TooManyTiers(self.name)
+                mend(TooManyTiers(self.name), self, COARSER)
+                if known in self._tiers:
+                    return self._tiers[known]
             if len(quotas) == 1 and quotas[0].name is not None:
                 name = f"{self.name}.{quotas[0].name}"
             else:
@@ -574,6 +601,12 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
             raise InvalidLimit(shown(each), "a list of limits may contain only strings and Limit objects")
         quotas += quotas_of_fixed(each)
     return quotas
+
+
+def _coarser(limit: Limit) -> Limit:
+    """Returns a limit of which there are few: it admits no more than `limit`, and more than half as much."""
+    quota = 1 << limit.quota.bit_length() - 1
+    return replace(limit, quota=quota, initial=None if limit.initial is None else min(limit.initial, quota), name=None)
 
 
 def _come(value: Any) -> Steps[Any]:

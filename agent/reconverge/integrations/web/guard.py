@@ -24,7 +24,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps
+from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps, ZeroQuota
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.holding import HeldSlot, slot_for
@@ -53,6 +53,7 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
+from reconverge.kernel import Shadowed, Unlimited
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.doubt import within_s
@@ -315,9 +316,9 @@ class Guard:
                 if declared.concerns(request, self._mend):
                     asked = next((each for each in found if each.declared is declared), None)
                     claims += yield from declared.claims(request, self._mend, asked, blocking=blocking)
-            except (NoKey, NoTier) as error:
+            except (NoKey, NoTier, ZeroQuota) as error:
                 if not declared.rule.shadow:
-                    return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
+                    return (yield from self._refuse(Outcome(self), None if isinstance(error, NoTier) else declared))
             except _ReportedFailure:
                 return (yield from self._refuse(Outcome(self), None))
             except Exception as error:
@@ -622,6 +623,8 @@ class Guard:
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
+        # A client that heeds a limit which refuses nothing would wait in vain.
+        rulings = [ruling for ruling in rulings if not isinstance(ruling.decision, Unlimited | Shadowed)]
         if not self.headers_enabled or not rulings:
             return []
         try:

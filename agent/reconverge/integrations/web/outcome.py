@@ -182,13 +182,17 @@ class Outcome:
     def spend(self, cost: int, name: str | None = None) -> None:
         """Charges further cost, to the limit `name`, or to all limits whose rule has `settle="spent"`.
 
-        Cost beyond the estimate is charged at once; an unused rest is given back at the end. Raises InvalidCost.
+        Cost beyond the estimate is charged at once; an unused rest is given back at the end. A call after the end
+        charges nothing, which is counted and logged as a failure. Raises InvalidCost.
         """
         meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
             rule = meant[0].declared.rule
             problem = f"spend() charges nothing, because the limit has no settle={SPENT!r}; add that to its rule"
             self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
+        elif cost and not self._unsettled and any(ruling.reservation is not None for ruling in meant):
+            problem = "is spent after the end of the response, when the cost is settled; spend it before that, or hit()"
+            self.guard.failed(InvalidSetting("cost", cost, problem), meant[0].name)
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
                 if name is None or name == ruling.name:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.clock import Seconds, in_seconds
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 
@@ -63,6 +64,7 @@ class RateLimiter(Limiter):
         """Decides as `allow`; returns the decision with all that a response header needs."""
         return self._enforcement.answers.hit(key, cost, kind)
 
+    @undecided
     async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
         """Decides as `hit`, but asks the hub in doubt, so that neither a refusal nor an admission is a guess.
 
@@ -88,6 +90,7 @@ class RateLimiter(Limiter):
         within_ns = checked_within_ns(in_seconds(within))
         return self._enforcement.answers.ask_blocking(key, cost, kind, within_ns, marks=False)[0]
 
+    @undecided
     async def wait(
         self,
         key: str,
@@ -155,6 +158,7 @@ class RateLimiter(Limiter):
             decision, charges = answers.ask_blocking(key, estimate, kind, within_ns, marks=True)
         return Reservation(charges, key, estimate, decision, on_abandon)
 
+    @undecided
     async def reserve_async(
         self,
         key: str,

@@ -1,0 +1,58 @@
+"""Coroutines whose result is a decision, and which are an error where a truth value is taken of them.
+
+Every object is true in Python unless it defines otherwise, and so is a coroutine that was never awaited: a limit whose
+`await` was forgotten in an `if` would admit everything, with nothing but a warning when the coroutine is collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from functools import wraps
+from types import TracebackType
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# Frameworks ask whether a function is a coroutine function. Python 3.11 has a mark for that which asyncio alone reads.
+_MARK: Final = getattr(asyncio.coroutines, "_is_coroutine", True)
+
+
+class Undecided(Coroutine[Any, Any, T]):
+    """A coroutine without a truth value."""
+
+    __slots__ = ("__weakref__", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: TracebackType | None = None, /) -> Any:  # noqa: ARG002
+        return self._coroutine.throw(kind if value is None else value)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __bool__(self) -> NoReturn:
+        self._coroutine.close()
+        name = getattr(self._coroutine, "__qualname__", "this coroutine")
+        raise TypeError(f"{name}() has decided nothing before it is awaited; write await, as in: if await {name}(...)")
+
+    def __repr__(self) -> str:
+        return f"<undecided {self._coroutine!r}>"
+
+
+def undecided(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Lets a coroutine function return coroutines without a truth value."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return Undecided(method(*args, **kwargs))
+
+    call._is_coroutine = _MARK  # type: ignore[attr-defined]  # noqa: SLF001  # see above
+    return call

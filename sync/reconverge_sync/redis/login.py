@@ -1,0 +1,44 @@
+"""A login to a Redis that changes while the process runs: a function is asked for it before each connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError
+
+from reconverge.hub.registry import Credentials
+
+
+class ChangingLogin(CredentialProvider):
+    """Asks an application's function for the user's name and the password, beside the event loop."""
+
+    def __init__(self, ask: Credentials) -> None:
+        self._ask = ask
+        self.last: tuple[str, ...] = ()
+        """The user's name, if any, and the password that were used last."""
+
+    def get_credentials(self) -> NoReturn:
+        raise NotImplementedError("the clients of hubs are asynchronous")
+
+    async def get_credentials_async(self) -> Any:
+        """Returns what the function returns. Raises AuthenticationError if it fails or returns something else.
+
+        The error shows neither the function's own error, which may contain secrets, nor what it returned.
+        """
+        failure = ""
+        try:
+            said: object = await asyncio.to_thread(self._ask)
+        except Exception as error:  # noqa: BLE001  # with any error of the function there is no login
+            failure = f"the function given as credentials has raised {type(error).__name__}; correct it"
+        else:
+            match said:
+                case (str(),) | (str(), str()):
+                    self.last = tuple(said)
+                    return self.last
+            failure = (
+                "the function given as credentials has returned neither (USER, PASSWORD) nor (PASSWORD,);"
+                " return a tuple of texts"
+            )
+        raise AuthenticationError(failure)  # out here, so that no traceback shows the function's error
