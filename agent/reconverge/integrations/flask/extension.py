@@ -59,7 +59,13 @@ try:
 
     from reconverge.integrations.flask import views as flask_views
     from reconverge.integrations.flask.request import FlaskRequest, current_request, user_now
-    from reconverge.integrations.flask.views import PARENTHESES, check_view, checked_app, decorated_class
+    from reconverge.integrations.flask.views import (
+        PARENTHESES,
+        check_view,
+        checked_app,
+        decorated_class,
+        is_answered_by_flask,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
@@ -363,7 +369,7 @@ class Limits:
 
     def _before(self) -> None:
         request, app = current_request(), flask.current_app
-        if request.endpoint == "static":
+        if is_answered_by_flask(app, request):
             return
         view = app.view_functions.get(request.endpoint or "")
         blueprints = [app.blueprints[name] for name in request.blueprints if name in app.blueprints]

@@ -1,0 +1,59 @@
+"""Goal: limits leave alone what a framework answers itself, or what its users expect to be left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flask
+import flask.views
+
+from reconverge import Agent
+from reconverge.integrations.flask import Limits
+from tests.support.applications.asking import ask_wsgi, statuses
+
+
+def hello() -> str:
+    return "hello"
+
+
+def test_static_files_of_blueprints_are_limited_no_more_than_those_of_the_application(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """Also of a blueprint in another one; but a view that is called `static` is a view."""
+    (tmp_path / "a.css").write_text("x")
+    app = flask.Flask(__name__, static_folder=tmp_path, static_url_path="/files")
+    shop = flask.Blueprint("shop", __name__, static_folder=tmp_path, static_url_path="/files", url_prefix="/shop")
+    inner = flask.Blueprint("inner", __name__, static_folder=tmp_path, static_url_path="/files", url_prefix="/inner")
+    bare = flask.Blueprint("bare", __name__, url_prefix="/bare")
+    bare.add_url_rule("/", "static", hello)
+    shop.register_blueprint(inner)
+    app.register_blueprint(shop)
+    app.register_blueprint(bare)
+    Limits(lambda: "ada", app=app, agent=agent, default_limits="2/minute", application_limits="3/minute")
+
+    for path in ("/files/a.css", "/shop/files/a.css", "/shop/inner/files/a.css"):
+        assert [200] * 4 == statuses(ask_wsgi(app, path, times=4)), path
+    assert [200, 200, 429] == statuses(ask_wsgi(app, "/bare/", times=3))
+
+
+def test_preflights_that_flask_answers_use_up_nothing(agent: Agent) -> None:
+    """Nor do they of a class of views; a view that answers OPTIONS itself is limited as for any other method."""
+    app = flask.Flask(__name__)
+    pages = flask.Blueprint("pages", __name__, url_prefix="/pages")
+    limits = Limits(lambda: "ada", app=app, agent=agent, default_limits="2/minute", application_limits="9/minute")
+
+    class Page(flask.views.MethodView):
+        def get(self) -> str:
+            return "page"
+
+    app.add_url_rule("/", "root", hello)
+    app.add_url_rule("/page", view_func=Page.as_view("page"))
+    app.add_url_rule("/own", "own", hello, methods=["GET", "OPTIONS"])
+    pages.add_url_rule("/", "pages", hello)
+    limits.limit("1/minute")(pages)
+    app.register_blueprint(pages)
+
+    for path in ("/", "/page", "/pages/"):
+        assert [200] * 5 == statuses(ask_wsgi(app, path, method="OPTIONS", times=5)), path
+        assert [200] == statuses(ask_wsgi(app, path)), path
+    assert [200, 200, 429] == statuses(ask_wsgi(app, "/own", method="OPTIONS", times=3))
