@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Generator, Mapping
@@ -80,12 +81,18 @@ class Outgoing:
         self._max_queue = max_queue
         self._listens = listen
         self._asks_s = within_s(in_doubt)
+        self._in_doubt = in_doubt
         self._now_ns = limiter.control.clock.monotonic_ns
         self._section = Section()
         """Guards changes of the holds, not reads: a signal handler may make a call in the middle of a change."""
         self._said: deque[tuple[str, int]] = deque()
         """New holds that are not stored yet: a key, and the time until which its server asked for no more calls."""
         self._held_until_ns: OrderedDict[str, int] = OrderedDict()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles the settings, as a session is pickled with its adapters; holds stay in this process."""
+        settings = {"timeout": self._timeout_s, "max_queue": self._max_queue, "listen": self._listens}
+        return functools.partial(Outgoing, **settings, in_doubt=self._in_doubt), (self.limiter,)
 
     async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
         """Waits until a call may go. Returns a refusal after the timeout, and None if the limiter has failed.

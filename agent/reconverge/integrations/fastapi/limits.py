@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origi
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
 from reconverge.contracts.contracts import Contracts
-from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
@@ -82,7 +82,7 @@ class FromDependency:
         return identity_of(found)
 
 
-class TooManyRequests(HTTPException):
+class TooManyRequests(PortableError, HTTPException):
     """Raised by a dependency for a refused request; `outcome` has the reason.
 
     After `Limits.install`, the response has problem details; without it, FastAPI answers as for any HTTPException. An

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import with_advice
-from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
     APPLICATION,
@@ -85,13 +85,13 @@ ANSWERED: Final = "reconverge.answered"
 """The key in a request's environment that is set if a response settles the outcomes."""
 
 
-class TooManyRequests(exceptions.TooManyRequests):
+class TooManyRequests(PortableError, exceptions.TooManyRequests):
     """Raised for a refused request, to be answered with status 429; `outcome` has the reason."""
 
     outcome: Outcome
 
 
-class ServiceUnavailable(exceptions.ServiceUnavailable):
+class ServiceUnavailable(PortableError, exceptions.ServiceUnavailable):
     """Raised for a refused request, to be answered with status 503; `outcome` has the reason."""
 
     outcome: Outcome

@@ -17,6 +17,7 @@ from reconverge.limiter.certainty import has_charged
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
@@ -114,7 +115,7 @@ class MeteredRequest(Protocol):
         ...
 
 
-class Outcome:
+class Outcome(Unique):
     """The result for a request; it is true if the request may go on.
 
     An integration adds `fields` to the response, and calls `finish` once the response has ended in any way. `refusal`
