@@ -48,7 +48,8 @@ class PortableError(Exception):
 
 
 def _copied(kind: type[PortableError], args: tuple[object, ...], facts: Mapping[str, object]) -> PortableError:
-    error = kind.__new__(kind, *args)
+    error = kind.__new__(kind)
+    error.args = args
     vars(error).update(facts)
     return error
 

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import flask
 import flask.views
+import grpc
+import pytest
 
 from reconverge import Agent
+from reconverge.integrations import Rule
 from reconverge.integrations.flask import Limits
+from tests.integrations.frameworks.test_grpc import CALL_S_MAX, SERVICE, Serves, in_a_loop, on_threads
 from tests.support.applications.asking import ask_wsgi, statuses
 
 
@@ -57,3 +61,27 @@ def test_preflights_that_flask_answers_use_up_nothing(agent: Agent) -> None:
         assert [200] * 5 == statuses(ask_wsgi(app, path, method="OPTIONS", times=5)), path
         assert [200] == statuses(ask_wsgi(app, path)), path
     assert [200, 200, 429] == statuses(ask_wsgi(app, "/own", method="OPTIONS", times=3))
+
+
+def calls(address: str, method: str, times: int = 3) -> list[str]:
+    """The results of calls to a method of gRPC: `ok`, or the code of the error."""
+    results: list[str] = []
+    with grpc.insecure_channel(address) as channel:
+        for _ in range(times):
+            try:
+                channel.unary_unary(method)(b"", timeout=CALL_S_MAX)
+                results.append("ok")
+            except grpc.RpcError as error:
+                results.append(error.code().name)
+    return results
+
+
+@pytest.mark.parametrize("serving", [on_threads, in_a_loop])
+def test_health_checks_of_grpc_are_limited_by_a_rule_with_paths_alone(serving: Serves) -> None:
+    """Otherwise an orchestrator would restart a server that is only busy."""
+    check, refusal = "/grpc.health.v1.Health/Check", "RESOURCE_EXHAUSTED"
+    with serving("1/minute", agent=Agent("memory://")) as address:
+        assert ["ok", refusal, refusal] == calls(address, f"/{SERVICE}/unary_unary")
+        assert ["ok"] * 3 == calls(address, check)
+    with serving(rules=[Rule(limits="2/minute", paths=[check])], agent=Agent("memory://")) as address:
+        assert ["ok", "ok", refusal] == calls(address, check)
