@@ -14,6 +14,7 @@ from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, second
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.integrations.clients.server_fields import heard
+from reconverge.integrations.clients.turns import wait_for_turn
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
@@ -33,8 +34,8 @@ NAP_S: Final = 3600.0
 Steps: TypeAlias = Generator[float, None, Decision | None]
 """Yields seconds to sleep, and returns a refusal, or None when no server's Retry-After is left to wait for."""
 
-MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
-"""Mistakes of the caller, which are raised; RuntimeError says that the call would block a running event loop."""
+MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
+"""Mistakes of the caller, which are raised."""
 
 
 class OutgoingSettings(TypedDict, total=False):
@@ -129,7 +130,8 @@ class Outgoing:
             if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
                 return decision
             timeout_s = self._left_s(began_ns)
-            return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+            room = self._max_queue
+            return wait_for_turn(self.limiter, key, cost, timeout_s=timeout_s, max_queue=room, kind=kind)
         except MISTAKES:
             raise
         except Exception as error:  # noqa: BLE001  # as above
