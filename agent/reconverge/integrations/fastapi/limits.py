@@ -27,6 +27,7 @@ from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, S
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, log_endpoints
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.pipeline import Admitted
@@ -97,7 +98,7 @@ class TooManyRequests(PortableError, HTTPException):
         super().__init__(outcome.refusal.status, detail=outcome.refusal.detail, headers=headers)
 
 
-class Limits:
+class Limits(LimitsOfApp):
     """Makes dependencies that limit routes.
 
     Args:
@@ -136,7 +137,8 @@ class Limits:
 
         See `Rule` for the settings.
 
-        Each route that depends on it has its own count, unless a `scope` is given: then all of these routes share one.
+        Each route that depends on it has its own count, unless a `scope` is given, or a `Limiter`, whose keys the
+        application may reset itself: then all of these routes share one.
         The limit is named after its text, as in `5/minute`, or after the scope, so it is the same limit in every
         process. With `Contracts` a customer has one count for all routes, and no `scope` is allowed.
 
@@ -147,7 +149,7 @@ class Limits:
             self._functions.append(limits)
         elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
-        if settings.get("scope") is None and not isinstance(limits, Contracts):
+        if settings.get("scope") is None and not isinstance(limits, Limiter | Contracts):
             settings.setdefault("per_route", True)
         key = settings.get("key_func")
         if key is not None:
@@ -215,9 +217,11 @@ class Limits:
         check_shared(scope)
         return self(limits, scope=scope, **settings)
 
-    def request_filter(self, function: Any) -> Any:
-        """Exempts the requests for which `function` returns true. Can be used as a decorator."""
-        return self.guard.request_filter(function)
+    def _outcomes_of(self, request: HTTPConnection) -> Sequence[Outcome]:
+        scope = request.scope
+        decided = scope.get(DECIDED) or scope.get(OUTCOMES)
+        outcome: Outcome | None = scope.get(OUTCOME)
+        return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
         """Adds a middleware for response fields and for settling costs, and a handler that answers refusals."""

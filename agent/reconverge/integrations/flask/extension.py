@@ -33,6 +33,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Admitted, Decide
@@ -116,7 +117,7 @@ class _ViewMark:
         return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
 
 
-class Limits:
+class Limits(LimitsOfApp):
     """Limits the views of Flask applications.
 
     Args:
@@ -287,13 +288,17 @@ class Limits:
             raise InvalidSetting(
                 "request_filter", function, "is a coroutine function, which WSGI cannot await; use a plain one"
             )
-        return self.guard.request_filter(function)
+        return super().request_filter(function)
 
     @property
     def current_outcome(self) -> Outcome | None:
         """Returns the last outcome of the current request; None if no limit has decided about it."""
         outcomes = current_request().environ.get(OUTCOMES) if flask.has_request_context() else None
         return outcomes[-1] if outcomes else None
+
+    def _outcomes_of(self, request: flask.Request) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = request.environ.get(OUTCOMES, ())
+        return outcomes
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
         """Declares rules for `limits`, which must all admit a request.
