@@ -8,12 +8,14 @@ import flask
 import flask.views
 import grpc
 import pytest
+from fastapi import APIRouter, Depends, FastAPI
 
 from reconverge import Agent
 from reconverge.integrations import Rule
+from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations.flask import Limits
 from tests.integrations.frameworks.test_grpc import CALL_S_MAX, SERVICE, Serves, in_a_loop, on_threads
-from tests.support.applications.asking import ask_wsgi, statuses
+from tests.support.applications.asking import ask_asgi, ask_wsgi, statuses
 
 
 def hello() -> str:
@@ -61,6 +63,30 @@ def test_preflights_that_flask_answers_use_up_nothing(agent: Agent) -> None:
         assert [200] * 5 == statuses(ask_wsgi(app, path, method="OPTIONS", times=5)), path
         assert [200] == statuses(ask_wsgi(app, path)), path
     assert [200, 200, 429] == statuses(ask_wsgi(app, "/own", method="OPTIONS", times=3))
+
+
+def test_fastapi_counts_each_method_of_a_path_apart_if_another_function_serves_it(agent: Agent) -> None:
+    """One function for several methods has one count; so has a route of an included or mounted application."""
+    app, inner, below = FastAPI(), APIRouter(prefix="/included"), FastAPI()
+    limits = of_fastapi.Limits(agent, key_func=lambda: "ada")
+    limit = [Depends(limits("2/minute"))]
+    for router in (app, inner, below):
+        router.add_api_route("/apart", nothing, methods=["GET"], dependencies=limit)
+        router.add_api_route("/apart", nothing, methods=["POST"], dependencies=limit)
+        router.add_api_route("/both", nothing, methods=["GET", "POST"], dependencies=limit)
+    app.include_router(inner)
+    app.mount("/mounted", below)
+    limits.install(app)
+    limits.install(below)
+
+    for prefix in ("", "/included", "/mounted"):
+        for path, expected in (("/apart", [200, 200, 429, 200]), ("/both", [200, 200, 429, 429])):
+            methods = ("GET", "GET", "GET", "POST")
+            asked = [ask_asgi(app, f"{prefix}{path}", method=method)[0].status for method in methods]
+            assert expected == asked, prefix + path
+
+
+def nothing() -> None: ...
 
 
 def calls(address: str, method: str, times: int = 3) -> list[str]:

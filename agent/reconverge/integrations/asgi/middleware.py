@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
+from reconverge.integrations.asgi.routes import operation_of, root_of, route_of, router_in, routes_of, templates_for
 from reconverge.integrations.asgi.scope_keys import in_scope
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
@@ -116,6 +116,10 @@ class AsgiRequest(Located):
     def route(self) -> str:
         """Returns the route's pattern of FastAPI, Starlette or Litestar, even before these have routed the request."""
         return route_of(self.raw)
+
+    @property
+    def operation(self) -> str:
+        return operation_of(self.raw)
 
     @property
     def peer(self) -> str | None:

@@ -92,8 +92,14 @@ class Outgoing:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the settings, as a session is pickled with its adapters; holds stay in this process."""
-        settings = {"timeout": self._timeout_s, "max_queue": self._max_queue, "listen": self._listens}
-        return functools.partial(Outgoing, **settings, in_doubt=self._in_doubt), (self.limiter,)
+        made = functools.partial(
+            Outgoing,
+            timeout=self._timeout_s,
+            max_queue=self._max_queue,
+            listen=self._listens,
+            in_doubt=self._in_doubt,
+        )
+        return made, (self.limiter,)
 
     async def admit(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
         """Waits until a call may go. Returns a refusal after the timeout, and None if the limiter has failed.
