@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import flask
 import flask.views
 import grpc
 import pytest
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, WebSocket, WebSocketDisconnect
 
-from reconverge import Agent
+from reconverge import Agent, InvalidSetting
 from reconverge.integrations import Rule
 from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations.flask import Limits
 from tests.integrations.frameworks.test_grpc import CALL_S_MAX, SERVICE, Serves, in_a_loop, on_threads
-from tests.support.applications.asking import ask_asgi, ask_wsgi, statuses
+from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
 
 
 def hello() -> str:
@@ -84,6 +86,54 @@ def test_fastapi_counts_each_method_of_a_path_apart_if_another_function_serves_i
             methods = ("GET", "GET", "GET", "POST")
             asked = [ask_asgi(app, f"{prefix}{path}", method=method)[0].status for method in methods]
             assert expected == asked, prefix + path
+
+
+def test_fastapi_describes_refusals_in_its_openapi_document(agent: Agent) -> None:
+    """Of limited operations alone, in routers too, with the limit's status; the application's own text is kept."""
+    app, inner, limits = FastAPI(), APIRouter(prefix="/inner"), of_fastapi.Limits(agent)
+    limits.install(app)
+    limited, shed = [Depends(limits("2/minute"))], [Depends(limits("9/minute", status=503))]
+    inner.add_api_route("/both", nothing, methods=["GET"], dependencies=limited)
+    app.include_router(inner, dependencies=shed)
+    app.add_api_route("/free", nothing)
+    app.add_api_route("/own", nothing, dependencies=limited, responses={429: {"description": "our own"}})
+    paths = app.openapi()["paths"]
+
+    assert {"200", "429", "503"} == set(paths["/inner/both"]["get"]["responses"])
+    assert ["application/problem+json"] == list(paths["/inner/both"]["get"]["responses"]["429"]["content"])
+    assert {"200"} == set(paths["/free"]["get"]["responses"])
+    assert "our own" == paths["/own"]["get"]["responses"]["429"]["description"]
+    assert app.openapi() == app.openapi()
+
+
+@pytest.mark.parametrize("iterates", [True, False])
+def test_messages_of_a_websocket_of_fastapi_are_limited(agent: Agent, *, iterates: bool) -> None:
+    """For each key over all its connections. An endpoint iterates over them, or counts each and goes on as it likes."""
+    app, limits = FastAPI(), of_fastapi.Limits(agent)
+    messages = limits.messages("3/minute", close_code=1013)
+
+    @app.websocket("/ws")
+    async def chat(socket: WebSocket) -> None:
+        await socket.accept()
+        if iterates:
+            async for message in messages(socket):
+                await socket.send_text(f"echo {message!r}")
+            return
+        with suppress(WebSocketDisconnect):
+            while text := await socket.receive_text():
+                if not await messages.check(socket):
+                    await socket.close(1013)
+                    return
+                await socket.send_text(f"echo {text!r}")
+
+    first = asyncio.run(converse(app, websocket_scope(), "1"))
+    sent = asyncio.run(converse(app, websocket_scope(), "2", "3", "one too many", "and more"))
+
+    assert ["echo '1'"] == [message["text"] for message in first if "text" in message]
+    assert ["echo '2'", "echo '3'"] == [message["text"] for message in sent if "text" in message]
+    assert ("websocket.close", 1013) == (sent[-1]["type"], sent[-1]["code"])
+    with pytest.raises(InvalidSetting, match="for connections and not for messages"):
+        limits.messages("3/minute", key_func=Depends(nothing))
 
 
 def nothing() -> None: ...

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra, shown
-from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION
+from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, checked_close_code
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
@@ -155,12 +155,8 @@ class Limits(LimitsOfApp):
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
-        if close_code not in CLOSE_CODES:
-            raise InvalidSetting(
-                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
-            )
         rule = rule_of(limits, settings)
-        return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
+        return Messages(self.guard, self.guard.declare(rule, name="messages"), checked_close_code(close_code))
 
     def _outcomes_of(self, request: web.Request) -> Sequence[Outcome]:
         serving = request.get(SERVING)

@@ -46,6 +46,14 @@ TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 
 
+def checked_close_code(close_code: int) -> int:
+    """Returns the code that closes a websocket with too many messages. Raises InvalidSetting for any other code."""
+    if close_code not in CLOSE_CODES:
+        problem = "is neither 1008 (against the policy) nor 1013 (try again later)"
+        raise InvalidSetting("close_code", close_code, problem)
+    return close_code
+
+
 class AsgiRequest(Located):
     """Adapts an ASGI scope, kept as `raw`, to the interface `Request` that limits read.
 
@@ -184,15 +192,11 @@ class RateLimitMiddleware:
         **settings: Unpack[GuardSettings],
     ) -> None:
         check_asgi(app)
-        if close_code not in CLOSE_CODES:
-            raise InvalidSetting(
-                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
-            )
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
-        self._close_code = close_code
+        self._close_code = checked_close_code(close_code)
         self._router: Any = None
         self._root = ""
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
