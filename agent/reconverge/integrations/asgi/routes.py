@@ -41,7 +41,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
 def operation_of(scope: Mapping[str, Any]) -> str:
     """Returns the pattern of the route that the framework has found, after the route's methods: `GET /items`.
 
-    Two routes of one path are so told apart. Without a found route, or one with methods, it is the pattern alone.
+    So two routes of one path differ. Without a found route, or one with methods, it is the pattern alone.
     """
     known = _known_route(scope)
     if known is not None:
