@@ -6,7 +6,8 @@ message names the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -35,7 +36,33 @@ ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no oth
 """The remedy in an error about data or messages that cannot be read."""
 
 
-class ReconvergeError(Exception):
+class PortableError(Exception):
+    """A base class for errors that reach another process whole, although their constructors take other arguments.
+
+    `pickle` would call the constructor with the message alone, which raises there, and a pool of processes then breaks
+    or hangs. So the copy is made without the constructor. An attribute that cannot be pickled is None in the copy.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _copied, (type(self), self.args, {name: _portable(value) for name, value in vars(self).items()})
+
+
+def _copied(kind: type[PortableError], args: tuple[object, ...], facts: Mapping[str, object]) -> PortableError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(facts)
+    return error
+
+
+def _portable(value: object) -> object:
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001  # an object of the application may raise any error
+        return None
+    return value
+
+
+class ReconvergeError(PortableError):
     """The base class of all errors that this package raises on purpose."""
 
 

@@ -46,6 +46,21 @@ async def test_limits_that_are_off_admit_everything() -> None:
     assert [True] * 4 == [bool(await limiter.wait("ada")) for limiter in (LOGIN, made) for _ in range(2)]
 
 
+@pytest.mark.parametrize("_again", range(2))
+@pytest.mark.usefixtures("fresh_limits")
+def test_fresh_limits_have_forgotten_earlier_tests(_again: int) -> None:
+    """Also the bans, and all quotas of a limit; what is in progress goes on."""
+    strict = IMPORTED.limit("strict", "1/minute; 2/hour", block_after="1/minute", block_for=600)
+    jobs = IMPORTED.concurrency("jobs", 1)
+
+    assert [True, False] == [strict.allow("ada") for _ in range(2)]
+    assert [True, True, False] == [LOGIN.allow("ada") for _ in range(3)]
+    with jobs.slot("ada"):
+        IMPORTED.reset()
+        assert not jobs.test("ada")
+        assert strict.allow("ada")
+
+
 PROJECT = {
     "conftest.py": 'pytest_plugins = ["reconverge.testing.fixtures"]\n',
     "test_application.py": """

@@ -614,6 +614,15 @@ class Agent:
         for limiter in list(self._limiters.values()):
             limiter.control.set_agent_switch(self._switched)
 
+    def reset(self) -> None:
+        """Forgets what all keys that this process has counted have used, and ends their bans, as between two tests.
+
+        Each key is reset as by `RateLimiter.reset`, on all nodes. Slots that are held stay held.
+        """
+        for limiter in list(self._limiters.values()):
+            if isinstance(limiter, RateLimiter):
+                limiter.control.reset_all()
+
     @property
     def limiters(self) -> dict[str, Limiter]:
         """The limiters of all limits that this agent has declared, by name."""

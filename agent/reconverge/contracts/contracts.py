@@ -290,7 +290,7 @@ class Contracts:
         if places and not rates:
             raise NeedsSlot(places[0].label, "reset", NOTHING_TO_RESET)
         for limiter, key in rates:
-            limiter.reset(key)
+            limiter.control.reset(key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erases all counts and usage of a customer, on all nodes and at the hub, as `Agent.forget` does.

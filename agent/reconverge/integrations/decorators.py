@@ -18,6 +18,7 @@ from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
+from reconverge.integrations.clients.turns import wait_for_turn
 from reconverge.integrations.web.bound_rule import quotas_of_fixed
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call
@@ -182,7 +183,7 @@ class _Call:
                     return function(*args, **kwargs)
             if self._waits:
                 room = self._max_queue
-                decision = limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
+                decision = wait_for_turn(limiter, key, cost, timeout_s=self._timeout, max_queue=room, kind=kind)
             elif self._asks_s:
                 decision = limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind)
             else:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from reconverge.decision import Decision
-from reconverge.errors import MissingExtra
+from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, used_up
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
@@ -20,7 +20,7 @@ Key = Callable[[httpx.Request], str | None]
 Cost = Callable[[httpx.Request], int]
 
 
-class QuotaUsedUp(httpx.TransportError):
+class QuotaUsedUp(PortableError, httpx.TransportError):
     """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
 
     `decision` has the reason. Another try may succeed in `retry_after` seconds.

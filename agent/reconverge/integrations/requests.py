@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from reconverge.clock import Seconds
 from reconverge.decision import Decision
-from reconverge.errors import MissingExtra
+from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.doubt import ASK
@@ -29,7 +29,7 @@ Key = Callable[[requests.PreparedRequest], str | None]
 Cost = Callable[[requests.PreparedRequest], int]
 
 
-class QuotaUsedUp(requests.RequestException):
+class QuotaUsedUp(PortableError, requests.RequestException):
     """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
 
     `decision` has the reason. Another try may succeed in `retry_after` seconds.
@@ -86,6 +86,10 @@ class LimitedAdapter(HTTPAdapter):
         self._key = key
         self._cost = cost
         super().__init__(**options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is pickled with a session; requests would leave out the limit."""
+        return {**super().__getstate__(), "outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         key = self._key(request)

@@ -310,6 +310,23 @@ class LimitControl:
         for table in self._table.tables:
             table.take_over(key)
 
+    def has_counted(self, key: str) -> bool:
+        """Returns whether this process has counted a request by the key; True, too, if it has counted none by any."""
+        tables = self._table.tables
+        return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
+
+    def reset(self, key: str) -> None:
+        """Forgets what a key has used, and ends its ban; see `RateLimiter.reset`."""
+        self._table.reset(key)
+        if self.bans is not None:
+            self.bans.lift(key)
+        self.tell(key)
+
+    def reset_all(self) -> None:
+        """Resets all keys that this process has."""
+        for key in {key for table in self.all_tables for key in list(table.cells)}:
+            self.reset(key)
+
     def keys_beside(self) -> list[str]:
         """Returns all keys of this node in this limit and in those that count together with it."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]

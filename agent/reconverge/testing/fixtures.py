@@ -1,4 +1,4 @@
-"""A pytest plug-in for the tests of any application: a clock that stands still, and limits that refuse nothing.
+"""A pytest plug-in for tests of any application: a clock that stands still, limits that are off or count anew.
 
 A `conftest.py` loads it:
 
@@ -29,6 +29,14 @@ START_S: Final = 1_750_000_000.0
 def manual_clock() -> ManualClock:
     """Returns a clock that the test moves, for `Agent("memory://", clock=manual_clock)`."""
     return ManualClock(START_S)
+
+
+@pytest.fixture
+def fresh_limits() -> None:
+    """Forgets what all keys have used of the limits of existing agents, as by earlier tests; see `Agent.reset`."""
+    for agent in living_agents():
+        if isinstance(agent, Agent):
+            agent.reset()
 
 
 @pytest.fixture

@@ -302,7 +302,7 @@ def test_routes_of_routers_are_told_apart_by_their_prefixes(agent: Agent) -> Non
     ]
     patterns = ["/shop/items/{number}", "/shop/two/items/{number}", "/shop/{tenant}/one/items/{number}"]
     assert patterns == sorted(agent.limiter("requests").control.table.cells)
-    assert [f"{pattern}|{ADA}" for pattern in patterns[1:]] == sorted(agent.limiter("inner").control.table.cells)
+    assert [f"GET {pattern}|{ADA}" for pattern in patterns[1:]] == sorted(agent.limiter("inner").control.table.cells)
 
 
 def test_mounted_applications_have_routes_of_their_own(agent: Agent) -> None:
@@ -336,7 +336,7 @@ def test_what_clients_write_is_no_part_of_where_an_application_is_mounted(agent:
 
     assert [200, 200, 429] * 2 == statuses(answers)
     routes = {key.rpartition("|")[0] for key in agent.limiter("2/minute").control.table.cells}
-    assert {"/{tenant}/items/{number}", "/{tenant}/{part}/items"} == routes
+    assert {"GET /{tenant}/items/{number}", "GET /{tenant}/{part}/items"} == routes
 
 
 def test_limits_that_are_not_installed_are_charged_together_or_not_at_all(agent: Agent) -> None:
@@ -348,7 +348,7 @@ def test_limits_that_are_not_installed_are_charged_together_or_not_at_all(agent:
     async def items() -> None: ...
 
     assert [200, 429, 429] == statuses(ask_asgi(app, times=3))
-    assert {1} == {agent.limiter(name).usage(f"/|{ADA}").own for name in ("wide", "tight")}
+    assert {1} == {agent.limiter(name).usage(f"GET /|{ADA}").own for name in ("wide", "tight")}
 
 
 async def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Agent) -> None:
@@ -384,7 +384,7 @@ def test_what_needs_to_be_installed_charges_nothing_without_that(agent: Agent) -
     with pytest.raises(InvalidSetting, match=r"limits\.install"):
         ask_asgi(app)
 
-    assert [0, 0] == [agent.limiter(name).usage(f"/|{ADA}").own for name in ("all", "own")]
+    assert [0, 0] == [agent.limiter(name).usage(f"GET /|{ADA}").own for name in ("all", "own")]
 
 
 def test_an_attempt_that_the_minute_refuses_counts_in_an_hour_that_counts_every_attempt(

@@ -135,6 +135,12 @@ def handlers(orders: object) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 
+def health() -> grpc.GenericRpcHandler:
+    """The standard method for health checks, with messages that are bytes."""
+    check = grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
+    return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
+
+
 OPTIONS = [("grpc.max_metadata_size", 2 * TEN_MB), ("grpc.absolute_max_metadata_size", 2 * TEN_MB)]
 
 
@@ -143,7 +149,7 @@ def on_threads(*arguments: Any, address: str = "127.0.0.1:0", **settings: Any) -
     """A server on threads; where it listens."""
     interceptor = RateLimitInterceptor(*arguments, **settings)
     server = grpc.server(ThreadPoolExecutor(THREADS), interceptors=[interceptor], options=OPTIONS)
-    server.add_generic_rpc_handlers((handlers(Orders()),))
+    server.add_generic_rpc_handlers((handlers(Orders()), health()))
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -162,7 +168,7 @@ def in_a_loop(*arguments: Any, address: str = "127.0.0.1:0", orders: object = No
         interceptor = AioRateLimitInterceptor(*arguments, **settings)
         pool = ThreadPoolExecutor(THREADS)
         server = grpc.aio.server(interceptors=[interceptor], options=OPTIONS, migration_thread_pool=pool)
-        server.add_generic_rpc_handlers((handlers(orders or SlowOrders()),))
+        server.add_generic_rpc_handlers((handlers(orders or SlowOrders()), health()))
         port = server.add_insecure_port(address)
         await server.start()
         over = asyncio.Event()

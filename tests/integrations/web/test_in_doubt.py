@@ -224,7 +224,7 @@ def test_a_refusal_in_doubt_does_not_say_that_the_quota_is_used_up(
 
     assert refusal is not None
     told = json.loads(refusal.body)
-    assert told["detail"].startswith("This server cannot tell whether the quota requests has room. Try again in ")
+    assert told["detail"].startswith("Too many requests. Try again in ")
     assert ["requests"] == told["violated-policies"]
     fields = dict(refusal.fields)
     assert fields["RateLimit"].startswith('"requests";r=5;t=')
@@ -238,7 +238,7 @@ def test_of_quotas_that_refuse_those_are_used_up_that_are_known_to_be() -> None:
     none = problem_of(429, violated=["a", "b"], used_up=[], retry_after=None)
 
     assert "The quota b is used up." == one["detail"]
-    assert "This server cannot tell whether the quota a, b has room." == none["detail"]
+    assert "Too many requests." == none["detail"]
 
 
 # ------------------------------------------------------------ functions

@@ -43,7 +43,7 @@ def reset(
         before = agent.stats().exchanges
         for name, limiter in agent.limiters.items():
             if isinstance(limiter, RateLimiter):
-                limiter.reset(key)
+                limiter.control.reset(key)
                 forgotten.append(name)
             else:
                 left.append(name)

@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra, shown
-from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION
+from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, checked_close_code
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Decide
@@ -44,7 +45,7 @@ MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_k
 """The key under which a websocket's request holds the `AiohttpRequest` that the limits of its messages share."""
 
 
-class Limits:
+class Limits(LimitsOfApp):
     """Limits the requests to an aiohttp server, streams and new websocket connections included.
 
     Args:
@@ -154,16 +155,12 @@ class Limits:
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
-        if close_code not in CLOSE_CODES:
-            raise InvalidSetting(
-                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
-            )
         rule = rule_of(limits, settings)
-        return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
+        return Messages(self.guard, self.guard.declare(rule, name="messages"), checked_close_code(close_code))
 
-    def request_filter(self, function: Any) -> Any:
-        """Exempts requests for which `function` returns true from all limits. Can be used as a decorator."""
-        return self.guard.request_filter(function)
+    def _outcomes_of(self, request: web.Request) -> Sequence[Outcome]:
+        serving = request.get(SERVING)
+        return serving.outcomes if isinstance(serving, _Serving) else ()
 
     async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
         """Adds the fields of the limits to the response to a limited request; a handler for `on_response_prepare`."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
+from reconverge.integrations.asgi.routes import operation_of, root_of, route_of, router_in, routes_of, templates_for
 from reconverge.integrations.asgi.scope_keys import in_scope
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
@@ -44,6 +44,14 @@ WEBSOCKET: Final = "WEBSOCKET"
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
+
+
+def checked_close_code(close_code: int) -> int:
+    """Returns the code that closes a websocket with too many messages. Raises InvalidSetting for any other code."""
+    if close_code not in CLOSE_CODES:
+        problem = "is neither 1008 (against the policy) nor 1013 (try again later)"
+        raise InvalidSetting("close_code", close_code, problem)
+    return close_code
 
 
 class AsgiRequest(Located):
@@ -118,6 +126,10 @@ class AsgiRequest(Located):
         return route_of(self.raw)
 
     @property
+    def operation(self) -> str:
+        return operation_of(self.raw)
+
+    @property
     def peer(self) -> str | None:
         client = self.raw.get("client")
         return client[0] if client else None
@@ -180,15 +192,11 @@ class RateLimitMiddleware:
         **settings: Unpack[GuardSettings],
     ) -> None:
         check_asgi(app)
-        if close_code not in CLOSE_CODES:
-            raise InvalidSetting(
-                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
-            )
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
-        self._close_code = close_code
+        self._close_code = checked_close_code(close_code)
         self._router: Any = None
         self._root = ""
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)

@@ -29,6 +29,29 @@ DEPTH_MAX: Final = 32
 
 def route_of(scope: Mapping[str, Any]) -> str:
     """Returns the route's pattern with all its prefixes. If the request is not routed yet, the routes are searched."""
+    known = _known_route(scope)
+    if known is not None:
+        return known.path
+    found = _found(scope)
+    if found is None:
+        found = next(_fitting(scope), None)
+    return "" if found is None else f"{_prefix(scope, found)}{found}"
+
+
+def operation_of(scope: Mapping[str, Any]) -> str:
+    """Returns the pattern of the route that the framework has found, after the route's methods: `GET /items`.
+
+    So two routes of one path differ. Without a found route, or one with methods, it is the pattern alone.
+    """
+    known = _known_route(scope)
+    if known is not None:
+        return known.operation
+    pattern = route_of(scope)
+    return f"{_methods_of(scope.get('route'))}{pattern}" if pattern else ""
+
+
+def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
+    """Returns the cached route of a routed request; None for one in a mount, or the first of its route."""
     route = scope.get("route")
     if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
         own = scope.get("fastapi")
@@ -38,12 +61,16 @@ def route_of(scope: Mapping[str, Any]) -> str:
             path = scope["path"]
             # Comparing strings takes a tenth of the time of the regular expression.
             if path == known.literal or known.regex.match(path) is not None:
-                return known.path
+                return known
         _remember(route, context)
-    found = _found(scope)
-    if found is None:
-        found = next(_fitting(scope), None)
-    return "" if found is None else f"{_prefix(scope, found)}{found}"
+    return None
+
+
+def _methods_of(route: object) -> str:
+    """Returns a route's methods with a space after them, without the HEAD that Starlette adds to GET; empty if none."""
+    methods = methods_in(getattr(route, "methods", None)) or ()
+    named = sorted(method for method in methods if method != "HEAD" or "GET" not in methods)
+    return f"{','.join(named)} " if named else ""
 
 
 class _KnownRoutes(NamedTuple):
@@ -54,6 +81,7 @@ class _KnownRoutes(NamedTuple):
 
     regex: re.Pattern[str]
     path: str
+    operation: str
     literal: str | None
     """The path itself, if the pattern has no parameters and matches its own text; else None."""
     kept: tuple[Any, Any]
@@ -78,7 +106,7 @@ def _remember(route: Any, context: Any) -> None:
                 pattern = cast("re.Pattern[str]", regex)
                 literal = path if "{" not in path and pattern.match(path) is not None else None
                 key = id(route) if context is None else (id(route), id(context))
-                _known[key] = _KnownRoutes(pattern, path, literal, (route, context))
+                _known[key] = _KnownRoutes(pattern, path, f"{_methods_of(route)}{path}", literal, (route, context))
             return
 
 

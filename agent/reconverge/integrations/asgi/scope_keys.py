@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias, cast
 
-from reconverge.integrations.asgi.routes import route_of
+from reconverge.integrations.asgi.routes import operation_of
 from reconverge.integrations.asgi.sending import field_name
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.request.addresses import (
@@ -54,7 +54,7 @@ def _user(scope: Mapping[str, Any]) -> object:
 
 def _route(scope: Mapping[str, Any]) -> str:
     """Returns the route as a part of the key, for rules that count each route separately; `-` if no route matches."""
-    return route_of(scope) or NOWHERE
+    return operation_of(scope) or NOWHERE
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.clients.server_numbers import ServerNumbers
+from reconverge.integrations.clients.turns import wait_for_turn
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
@@ -35,8 +37,8 @@ EVERY_KEY: Final = f"{OURS}all"
 Steps: TypeAlias = Generator[float, None, Decision | None]
 """Yields seconds to sleep, and returns a refusal, or None when no server's Retry-After is left to wait for."""
 
-MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey, RuntimeError)
-"""Mistakes of the caller, which are raised; RuntimeError says that the call would block a running event loop."""
+MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
+"""Mistakes of the caller, which are raised."""
 
 
 class OutgoingSettings(TypedDict, total=False):
@@ -92,6 +94,7 @@ class Outgoing:
         self._max_queue = max_queue
         self._listens = listen
         self._asks_s = within_s(in_doubt)
+        self._in_doubt = in_doubt
         self._now_ns = limiter.control.clock.monotonic_ns
         self._pauses = limiter.control.pauses
         self._numbers = ServerNumbers(limiter, resource)
@@ -102,6 +105,19 @@ class Outgoing:
     def not_placed(self) -> int:
         """Returns how many numbers of the server were ignored, because they may be about another quota."""
         return self._numbers.not_placed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles the settings, as a session is pickled with its adapters."""
+        made = functools.partial(
+            Outgoing,
+            timeout=self._timeout_s,
+            max_queue=self._max_queue,
+            listen=self._listens,
+            in_doubt=self._in_doubt,
+            server=self._server,
+            resource=self._resource,
+        )
+        return made, (self.limiter,)
 
     async def admit(
         self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
@@ -197,7 +213,7 @@ class Outgoing:
         if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
             return decision
         timeout_s = self._left_s(began_ns)
-        return self.limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+        return wait_for_turn(self.limiter, key, cost, timeout_s=timeout_s, max_queue=self._max_queue, kind=kind)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
         if method is None or not self.limiter.control.has_costs:

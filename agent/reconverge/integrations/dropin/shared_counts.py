@@ -124,7 +124,7 @@ class SharedCounts(Unbreakable):
         known = self._new(lifetime_s)
         self._known[key] = known
         self._stay_small()
-        known.limiter.reset(key)
+        known.limiter.control.reset(key)
         if value:
             known.limiter.allow(key, value)
 
@@ -133,7 +133,7 @@ class SharedCounts(Unbreakable):
         """Drops a count, here at once and elsewhere with the next exchange. Returns whether this process knew it."""
         known = self._known.pop(key, None)
         if known is not None:
-            known.limiter.reset(key)
+            known.limiter.control.reset(key)
         return known is not None and self._clock.monotonic_ns() < known.ends_ns
 
     def drop_all(self) -> None:

@@ -221,7 +221,7 @@ class StorageLimits(Unbreakable):
         for strategy in at_work or strategies:
             for entry, name in self._places(strategy, key):
                 if entry.limiter is not None:
-                    entry.limiter.reset(name)
+                    entry.limiter.control.reset(name)
 
     @goes_on(0)
     def forget_all(self) -> int:
@@ -232,7 +232,7 @@ class StorageLimits(Unbreakable):
                 continue
             for name in known_keys(entry.limiter):
                 forgotten += entry.limiter.usage(name).total > 0
-                entry.limiter.reset(name)
+                entry.limiter.control.reset(name)
         return forgotten
 
     @goes_on(answer=False)

@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origi
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
 from reconverge.contracts.contracts import Contracts
-from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError
+from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, AsgiRequest, checked_close_code, refuse
 from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
+from reconverge.integrations.fastapi.messages import SocketMessages
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, log_endpoints
+from reconverge.integrations.fastapi.openapi import describe_refusals
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.pipeline import Admitted
@@ -53,7 +56,6 @@ OUTCOMES: Final = "reconverge.outcomes"
 """The scope's key for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
 """The scope's key for the keys that dependencies have returned, by key function."""
-POLICY_VIOLATION: Final = 1008
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
@@ -82,7 +84,7 @@ class FromDependency:
         return identity_of(found)
 
 
-class TooManyRequests(HTTPException):
+class TooManyRequests(PortableError, HTTPException):
     """Raised by a dependency for a refused request; `outcome` has the reason.
 
     After `Limits.install`, the response has problem details; without it, FastAPI answers as for any HTTPException. An
@@ -97,7 +99,7 @@ class TooManyRequests(HTTPException):
         super().__init__(outcome.refusal.status, detail=outcome.refusal.detail, headers=headers)
 
 
-class Limits:
+class Limits(LimitsOfApp):
     """Makes dependencies that limit routes.
 
     Args:
@@ -136,7 +138,8 @@ class Limits:
 
         See `Rule` for the settings.
 
-        Each route that depends on it has its own count, unless a `scope` is given: then all of these routes share one.
+        Each route that depends on it has its own count, unless a `scope` is given, or a `Limiter`, whose keys the
+        application may reset itself: then all of these routes share one.
         The limit is named after its text, as in `5/minute`, or after the scope, so it is the same limit in every
         process. With `Contracts` a customer has one count for all routes, and no `scope` is allowed.
 
@@ -147,7 +150,7 @@ class Limits:
             self._functions.append(limits)
         elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
-        if settings.get("scope") is None and not isinstance(limits, Contracts):
+        if settings.get("scope") is None and not isinstance(limits, Limiter | Contracts):
             settings.setdefault("per_route", True)
         key = settings.get("key_func")
         if key is not None:
@@ -162,10 +165,12 @@ class Limits:
         source = key or self._key
         if isinstance(source, FromDependency):
             asked = _DependencyAsk(self.guard, declared, source)
-            asked.dependency = Dependency(_limited_by_dependency(asked.checks(), source), declared.name)
+            asked.dependency = Dependency(
+                _limited_by_dependency(asked.checks(), source), declared.name, declared.status
+            )
             return asked.dependency
         asked = _DependencyAsk(self.guard, declared)
-        asked.dependency = Dependency(asked.checks(), declared.name)
+        asked.dependency = Dependency(asked.checks(), declared.name, declared.status)
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
@@ -209,23 +214,50 @@ class Limits:
             name = f"{name}.{name_of_function(rule.key_func)}"
         return name.replace("<lambda>", "key")
 
+    def messages(
+        self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
+    ) -> SocketMessages:
+        """Limits the messages that clients send through websockets, for each key over all its connections; see `Rule`.
+
+        Args:
+            limits: see `Rule.limits`.
+            close_code: the code that closes a websocket with too many messages: 1008, or 1013 (try again later).
+            settings: see `Rule`, without dependencies; without a `name` the limit is called `messages`.
+
+        Raises:
+            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        """
+        key = _key_function(settings.get("key_func") or self._key)
+        if isinstance(key, FromDependency):
+            problem = "is a dependency, which FastAPI calls for connections and not for messages; pass a function"
+            raise InvalidSetting("key_func", key.__name__, problem)
+        declared = self.guard.declare(rule_of(limits, settings), name="messages")
+        return SocketMessages(self.guard, declared, checked_close_code(close_code))
+
     @with_advice(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """Returns a dependency for routes that share a count under the name of their `scope`."""
         check_shared(scope)
         return self(limits, scope=scope, **settings)
 
-    def request_filter(self, function: Any) -> Any:
-        """Exempts the requests for which `function` returns true. Can be used as a decorator."""
-        return self.guard.request_filter(function)
+    def _outcomes_of(self, request: HTTPConnection) -> Sequence[Outcome]:
+        scope = request.scope
+        decided = scope.get(DECIDED) or scope.get(OUTCOMES)
+        outcome: Outcome | None = scope.get(OUTCOME)
+        return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
-        """Adds a middleware for response fields and for settling costs, and a handler that answers refusals."""
+        """Adds a middleware for response fields and for settling costs, and a handler that answers refusals.
+
+        The application's OpenAPI document describes refusals then.
+        """
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
+        if hasattr(app, "openapi"):  # Starlette's applications have no document
+            describe_refusals(app)
 
     if not TYPE_CHECKING:  # hidden from type checkers
 

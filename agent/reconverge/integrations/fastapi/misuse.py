@@ -25,8 +25,10 @@ WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 class Dependency:
     """A limit as a dependency of FastAPI. Raises InvalidSetting if it is used as a decorator, or without Depends."""
 
-    def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str) -> None:
+    def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str, status: int) -> None:
         self._ask = ask
+        self.status = status
+        """The status of a refusal."""
         self.__name__ = name
         # FastAPI reads the return annotation of a route, not that of a dependency.
         self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])

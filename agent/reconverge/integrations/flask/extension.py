@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import with_advice
-from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
     APPLICATION,
@@ -33,6 +33,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Admitted, Decide
@@ -59,7 +60,13 @@ try:
 
     from reconverge.integrations.flask import views as flask_views
     from reconverge.integrations.flask.request import FlaskRequest, current_request, user_now
-    from reconverge.integrations.flask.views import PARENTHESES, check_view, checked_app, decorated_class
+    from reconverge.integrations.flask.views import (
+        PARENTHESES,
+        check_view,
+        checked_app,
+        decorated_class,
+        is_answered_by_flask,
+    )
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
 
@@ -79,13 +86,13 @@ ANSWERED: Final = "reconverge.answered"
 """The key in a request's environment that is set if a response settles the outcomes."""
 
 
-class TooManyRequests(exceptions.TooManyRequests):
+class TooManyRequests(PortableError, exceptions.TooManyRequests):
     """Raised for a refused request, to be answered with status 429; `outcome` has the reason."""
 
     outcome: Outcome
 
 
-class ServiceUnavailable(exceptions.ServiceUnavailable):
+class ServiceUnavailable(PortableError, exceptions.ServiceUnavailable):
     """Raised for a refused request, to be answered with status 503; `outcome` has the reason."""
 
     outcome: Outcome
@@ -110,7 +117,7 @@ class _ViewMark:
         return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
 
 
-class Limits:
+class Limits(LimitsOfApp):
     """Limits the views of Flask applications.
 
     Args:
@@ -281,13 +288,17 @@ class Limits:
             raise InvalidSetting(
                 "request_filter", function, "is a coroutine function, which WSGI cannot await; use a plain one"
             )
-        return self.guard.request_filter(function)
+        return super().request_filter(function)
 
     @property
     def current_outcome(self) -> Outcome | None:
         """Returns the last outcome of the current request; None if no limit has decided about it."""
         outcomes = current_request().environ.get(OUTCOMES) if flask.has_request_context() else None
         return outcomes[-1] if outcomes else None
+
+    def _outcomes_of(self, request: flask.Request) -> Sequence[Outcome]:
+        outcomes: Sequence[Outcome] = request.environ.get(OUTCOMES, ())
+        return outcomes
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
         """Declares rules for `limits`, which must all admit a request.
@@ -363,7 +374,7 @@ class Limits:
 
     def _before(self) -> None:
         request, app = current_request(), flask.current_app
-        if request.endpoint == "static":
+        if is_answered_by_flask(app, request):
             return
         view = app.view_functions.get(request.endpoint or "")
         blueprints = [app.blueprints[name] for name in request.blueprints if name in app.blueprints]

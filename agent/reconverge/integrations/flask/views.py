@@ -33,6 +33,15 @@ def checked_app(app: object) -> flask.Flask:
     return app
 
 
+def is_answered_by_flask(app: flask.Flask, request: flask.Request) -> bool:
+    """Returns whether Flask answers a request without a view: for a static file, or for an OPTIONS request."""
+    if request.method == "OPTIONS" and getattr(request.url_rule, "provide_automatic_options", False):
+        return True  # a browser sends these itself, before requests to other origins
+    blueprint, _, name = (request.endpoint or "").rpartition(".")
+    owner = app.blueprints.get(blueprint) if blueprint else app
+    return name == "static" and owner is not None and owner.has_static_folder
+
+
 def check_view(view: object, word: str) -> None:
     """Raises InvalidSetting unless `view` is a view, a class of views or a blueprint; `word` names the decorator."""
     if isinstance(view, flask.Flask):

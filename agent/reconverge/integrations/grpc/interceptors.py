@@ -49,6 +49,8 @@ by_rpc = by_route
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
 """The HTTP status that functions of a response get, for each of gRPC's status codes in numeric order."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
+HEALTH: Final = "/grpc.health.v1.Health/"
+"""The beginning of the standard methods for health checks."""
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
@@ -58,8 +60,9 @@ class Interceptor:
     """Limits the calls of a gRPC server; the base class of both interceptors.
 
     Args:
-        limits: they count all calls together, for each key; see `Rule.limits`.
-        rules: further limits, for example of some methods: `paths=["/shop.Orders/*"]`.
+        limits: they count all calls together, for each key, except health checks; see `Rule.limits`.
+        rules: further limits, for example of some methods: `paths=["/shop.Orders/*"]`. Only a rule with `paths` can
+            limit health checks: an orchestrator restarts a server that refuses them.
         messages: limits of the messages in clients' streams, for each key over all its calls; a message over the limit
             ends its call.
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
@@ -84,6 +87,7 @@ class Interceptor:
             said = "has a coroutine function for key_func or on_breach, which a server on threads cannot await"
             raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
+        self._of_health = [declared for declared in self._rules if declared.places is not None]
         self._messages: list[Declared] = []
         if messages is not None:
             rule = messages if isinstance(messages, Rule) else Rule(limits=messages)
@@ -146,11 +150,15 @@ class Interceptor:
 
         return _alike(behavior, stream_slowly, answer_slowly, stream, answer, streams=streams)
 
+    def _rules_for(self, details: Details) -> Sequence[Declared]:
+        return self._of_health if details.method.startswith(HEALTH) else self._rules
+
     def _check(self, details: Details, context: Context) -> Outcome:
-        return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules)
+        return self.guard.check(GrpcRequest(details, context, self.guard.addresses), self._rules_for(details))
 
     async def _check_slowly(self, details: Details, context: Context) -> Outcome:
-        return await self.guard.check_async(GrpcRequest(details, context, self.guard.addresses), self._rules)
+        request = GrpcRequest(details, context, self.guard.addresses)
+        return await self.guard.check_async(request, self._rules_for(details))
 
     def _answer(self, behavior: Any, details: Details, request: Any, context: Context, *more: Any) -> Any:
         outcome = self._check(details, context)

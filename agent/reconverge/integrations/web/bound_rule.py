@@ -513,7 +513,7 @@ class Declared:
         elif rule.scope is not None:
             parts.append(asks(rule.scope, "scope"))
         if rule.per_route:
-            parts.append(lambda request: request.route or self.path_of(request) or NOWHERE)
+            parts.append(lambda request: request.operation or self.path_of(request) or NOWHERE)
         if rule.per_method:
             parts.append(self._method_of)
         return parts

@@ -17,6 +17,7 @@ from reconverge.limiter.certainty import has_charged
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
@@ -114,7 +115,7 @@ class MeteredRequest(Protocol):
         ...
 
 
-class Outcome:
+class Outcome(Unique):
     """The result for a request; it is true if the request may go on.
 
     An integration adds `fields` to the response, and calls `finish` once the response has ended in any way. `refusal`
@@ -185,7 +186,7 @@ class Outcome:
         Cost beyond the estimate is charged at once; an unused rest is given back at the end. A call after the end
         charges nothing, which is counted and logged as a failure. Raises InvalidCost.
         """
-        meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
+        meant = self._meant(name)
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
             rule = meant[0].declared.rule
             problem = f"spend() charges nothing, because the limit has no settle={SPENT!r}; add that to its rule"
@@ -197,6 +198,25 @@ class Outcome:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
                 if name is None or name == ruling.name:
                     ruling.reservation.spend(cost)
+
+    def key_of(self, name: str | None = None) -> str | None:
+        """Returns the key that the limit `name` has counted the request by; without a name, that of the first limit.
+
+        Returns None if there is no such limit.
+        """
+        return next((ruling.key for ruling in self._meant(name)), None)
+
+    def reset(self, name: str | None = None) -> None:
+        """Forgets what the request's keys have used, as after a login: of the limit `name`, or of all its limits.
+
+        Limits on work in progress are left alone. See `RateLimiter.reset`.
+        """
+        for ruling in self._meant(name):
+            if isinstance(ruling.limiter, RateLimiter):
+                ruling.limiter.control.reset(ruling.key)
+
+    def _meant(self, name: str | None) -> Sequence[Ruling]:
+        return [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
 
     def take_back(self) -> None:
         """Gives back all charges, because the request does not go on after all. Never raises an error."""

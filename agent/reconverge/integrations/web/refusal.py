@@ -64,7 +64,7 @@ def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
         return ""
     if used_up:
         return f"The quota {', '.join(used_up)} is used up."
-    return f"This server cannot tell whether the quota {', '.join(violated)} has room."
+    return "Too many requests."
 
 
 def encoded(problem: dict[str, Any]) -> bytes:

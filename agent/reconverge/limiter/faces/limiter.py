@@ -25,8 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reconverge.errors import InvalidKey, shown
+from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.limiter.switches import ON, Switch
+from reconverge.runtime.process import living_agents
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
@@ -41,6 +42,16 @@ class Limiter:
         self.control = control
         """The limit as the agent and guards hold it; it may change in any release."""
         self._table = control.enforcement.table
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles the limiter as its name: a copy is the limiter of that name in the process that reads it.
+
+        Raises TypeError if no agent of this process has the limiter.
+        """
+        for agent in living_agents():
+            if self in getattr(agent, "limiters", {}).values():
+                return _of_this_process, (getattr(agent, "namespace", ""), self.name)
+        raise TypeError(f"the limiter {self.name!r} cannot be pickled, as no agent of this process has it any more")
 
     @property
     def name(self) -> str:
@@ -102,6 +113,16 @@ class Limiter:
         limits = "; ".join(map(str, self.quotas.values()))
         switched = "" if self.switched == ON else f", switched {self.switched}"
         return f"{type(self).__name__}({self.name!r}, {limits}, policy={self.control.policy.name}{switched})"
+
+
+def _of_this_process(namespace: str, name: str) -> Limiter:
+    """Returns the limiter of a name that an agent of this process has. Raises InvalidSetting if there is none."""
+    for agent in living_agents():
+        limiter: Limiter | None = getattr(agent, "limiters", {}).get(name)
+        if limiter is not None and getattr(agent, "namespace", "") == namespace:
+            return limiter
+    problem = f"was pickled, and no agent with namespace={namespace!r} has it in this process; declare it here first"
+    raise InvalidSetting("limiter", name, problem)
 
 
 def check_keys(keys: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from reconverge.kernel import Many
     from reconverge.limit.limit import Limit
     from reconverge.limiter.control import LimitControl
+
+logger = logging.getLogger("reconverge")
 
 
 class RateLimiter(Limiter):
@@ -35,6 +38,7 @@ class RateLimiter(Limiter):
         self._enforcement = control.enforcement
         control.on_turn = self._let_answer
         self._let_answer()
+        self._logged_reset = False
 
     def _let_answer(self) -> None:
         """Lets the mode in force answer: replaces `allow` and `hit` by its functions."""
@@ -183,12 +187,22 @@ class RateLimiter(Limiter):
         self._table.refund(key, cost, kind)
         self.control.tell(key)
 
-    def reset(self, key: str) -> None:
-        """Forgets what `key` has used, and ends its ban: here at once, on all other nodes with their next exchange."""
-        self._table.reset(key)
-        if self.control.bans is not None:
-            self.control.bans.lift(key)
-        self.control.tell(key)
+    def reset(self, key: str) -> bool:
+        """Forgets what `key` has used, and ends its ban: here at once, on all other nodes with their next exchange.
+
+        Returns whether this process has counted the key. A key that it has not is reset on the other nodes, and logged
+        once, as it may be another key than the one that requests are counted by.
+        """
+        counted = self.control.has_counted(key)
+        if not counted and not self._logged_reset:
+            self._logged_reset = True
+            logger.warning(
+                "reconverge: limit %r was reset for a key that this process has not counted; requests may be counted"
+                " by another key, which has their route in it: write outcome.reset(), or limits.key_of(request)",
+                self.name,
+            )
+        self.control.reset(key)
+        return counted
 
     def change(
         self,

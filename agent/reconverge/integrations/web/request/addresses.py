@@ -128,6 +128,15 @@ class Located(ABC):
         """Returns the path of the request."""
 
     @property
+    @abstractmethod
+    def route(self) -> str:
+        """Returns the route of the request."""
+
+    @property
+    def operation(self) -> str:
+        return self.route
+
+    @property
     def read_path(self) -> ReadPath:
         """Returns the path and `inner_paths` in the form that rules read."""
         if self._read_path is None:

@@ -56,6 +56,11 @@ class Request(Protocol):
         ...
 
     @property
+    def operation(self) -> str:
+        """Returns what counts apart with `per_route`: the route, with its methods if the framework has found these."""
+        ...
+
+    @property
     def client(self) -> str | None:
         """Returns the trusted address of the client, or None if it has none; see `Addresses`."""
         ...
@@ -103,6 +108,10 @@ class PlainRequest:
     inner_paths: Sequence[str] = ()
     templates: Sequence[str] = ()
     _read_path: ReadPath | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def operation(self) -> str:
+        return self.route
 
     @property
     def read_path(self) -> ReadPath:

@@ -1,0 +1,48 @@
+"""Waits for the turn of a call that blocks its thread, also in a notebook."""
+
+# A cell of a notebook runs in an event loop, and calls of `requests` in it hold up that loop whether a limit waits or
+# not. So such a call waits, too, but not in the queue: a coroutine of the same loop may be first in it, and could never
+# leave it while the loop is held up.
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+from weakref import WeakSet
+
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.decision import Decision
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.runtime.interruptions import has_a_loop
+
+logger = logging.getLogger("reconverge")
+
+NAP_MIN_S: Final = 0.001
+NAP_MAX_S: Final = 3600.0
+"""The longest single sleep, in seconds."""
+_logged: Final = WeakSet[RateLimiter]()
+"""The limiters for which the warning was logged."""
+
+
+def wait_for_turn(
+    limiter: RateLimiter, key: str, cost: int, *, timeout_s: float | None, max_queue: int | None, kind: str | None
+) -> Decision:
+    """Waits as `RateLimiter.wait_blocking`; on the thread of an event loop it logs a warning and does not queue."""
+    if not has_a_loop():
+        return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind)
+    began_ns = SystemClock.monotonic_ns()
+    while True:
+        decision = limiter.hit(key, cost, kind)
+        waited_s = (SystemClock.monotonic_ns() - began_ns) / SECOND_NS
+        late = timeout_s is not None and waited_s + decision.retry_after > timeout_s
+        if decision or late or max_queue == 0:
+            return decision
+        if limiter not in _logged:
+            _logged.add(limiter)
+            logger.warning(
+                "reconverge: a call by limit %r waits on the thread of an event loop, which stands still meanwhile;"
+                " outside of notebooks, call with httpx.AsyncClient or on another thread",
+                limiter.name,
+            )
+        threading.Event().wait(min(max(decision.retry_after, NAP_MIN_S), NAP_MAX_S))  # fork: this call alone uses it
