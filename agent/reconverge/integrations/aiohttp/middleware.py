@@ -11,12 +11,13 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
+from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Decide
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
@@ -44,6 +45,7 @@ MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_k
 """The key under which a websocket's request holds the `AiohttpRequest` that the limits of its messages share."""
 
 
+@with_advice(OF_LIMITS)
 class Limits:
     """Limits the requests to an aiohttp server, streams and new websocket connections included.
 
@@ -110,6 +112,7 @@ class Limits:
                     functools.partial(list, led), nested=True
                 )
 
+    @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
         """Limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
 
@@ -141,6 +144,7 @@ class Limits:
         """Always raises InvalidSetting, because `Limits` itself is not a decorator; `limit` makes one."""
         raise InvalidSetting("limits", handler, f"Limits itself is not a decorator; {WRITE}")
 
+    @with_advice(OF_LIMITS)
     def messages(
         self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
     ) -> Messages:
