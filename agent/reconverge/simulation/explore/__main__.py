@@ -23,7 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.explore", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="a kind of limit; by default all")
     parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all that have a bound")
-    parser.add_argument("--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub")
+    parser.add_argument(
+        "--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub, if they can"
+    )
     parser.add_argument("--grain", choices=GRAINS, action="append", help="by default both")
     parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")

@@ -41,7 +41,8 @@ def cases_of(
         Exploration(kind, quota, policy, asks, grain, nodes)
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
-    return [case for case in cases if not (case.asking and case.limit().algorithm in PACED)]
+    cases = [case._replace(asking=case.asking and case.limit().algorithm not in PACED) for case in cases]
+    return list(dict.fromkeys(cases))
 
 
 def explored(task: Task) -> Done:
