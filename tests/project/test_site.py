@@ -207,7 +207,7 @@ def test_a_page_of_python_has_a_heading_at_each_test(tmp_path: Path, monkeypatch
 
 
 def test_links_out_of_the_documents_stay_in_the_site() -> None:
-    """A file beside docs/ is below `repository/`, a folder of documents is its README, and a test is a heading in a footnote."""
+    """A file beside docs/ is below `repository/`, a folder of documents is its README, a test a heading in a note."""
     page = ROOT / "docs" / "guide" / "web.md"
     test, file = "test_no_decision_opens_anything", "tests/agent/test_no_io.py"
     leads = {
