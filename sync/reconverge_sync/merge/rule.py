@@ -438,14 +438,9 @@ class LedgerShard:
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
             if outlived or (left and not rule.slots):
-                # A departed node may have used its allowance until its lease expired; one without an allowance has used
-                # nothing. The overdraft that a node has used and left behind is a part of its debt.
                 if left and entry.allowance == 0 and entry.overdraft <= entry.debt:
-                    entry.overdraft = 0
-                held = entry.allowance > 0 or entry.overdraft > 0
-                idle_us = seen_us + lease_us if held else entry.seen_us
-                entry.depart(rule, cell, hub_us, idle_us)
-                cell.drain_by_spare(entry, rule, hub_us, idle_us)
+                    entry.overdraft = 0  # what a node has used of it and left behind is a part of its debt
+                _let_go(cell, entry, rule, hub_us, seen_us + lease_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
@@ -470,6 +465,14 @@ class LedgerShard:
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
         cell.restless = cell.has_fading(rule) or first is not None or cell.silent > 0 or lingers
         return floating
+
+
+def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int) -> None:
+    """Ends the entry of a departed node, which may have used until then what it held; what holds nothing used none."""
+    held = entry.allowance > 0 or entry.overdraft > 0
+    idle_us = until_us if held else entry.seen_us
+    entry.depart(rule, cell, hub_us, idle_us)
+    cell.drain_by_spare(entry, rule, hub_us, idle_us)
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:

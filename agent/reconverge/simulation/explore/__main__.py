@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--grain", choices=GRAINS, action="append", help="by default both")
     parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--window", type=float, default=2.0, help="in seconds (default: %(default)s)")
+    parser.add_argument("--start", action="append", default=[], help="an event with which every path begins")
     parser.add_argument("--depth", type=int, default=4, help="the most events of a path (default: %(default)s)")
     parser.add_argument(
         "--states", type=int, default=200_000, help="go no deeper with so many states (default: %(default)s)"
@@ -44,8 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.grain or GRAINS,
         options.quota,
         options.nodes,
+        options.window,
     )
-    tasks = [Task(case, options.depth, options.states, options.faults) for case in cases]
+    tasks = [Task(case, options.depth, options.states, options.faults, tuple(options.start)) for case in cases]
     table = RunTable(options.table)
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
     for done in mapped(

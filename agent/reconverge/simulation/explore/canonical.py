@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import marshal
 import types
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import cache
 from hashlib import blake2b
 from itertools import permutations
+from math import inf
 from operator import attrgetter
 from random import Random
 from typing import Any, Final, NamedTuple, cast
@@ -335,13 +336,7 @@ def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
         first = len(seen)
         for one, place in part.seen.items():
             seen.setdefault(one, first + place)
-    departed = [name for name in shard.nodes if name not in names]
-    if len(departed) > 1:
-        departed.sort(key=lambda name: _written_record(world, shard, name, latest))
-    for name in departed:
-        names[name] = len(names)
-        names.setdefault(name.rpartition(".")[0], len(names))
-        names.setdefault(name.partition("-")[0], len(names))
+    _number_departed(world, shard, names, latest)
     walk = Walk(world, names, seen, latest)
     walk.found += [shard.nodes[name].sequence - latest[name] for name in sorted(shard.nodes, key=names.__getitem__)]
     walk.meet((shard,))
@@ -359,6 +354,32 @@ def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
     return marshal.dumps([[part.written for part in parts], walk.found], 2)
 
 
+def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:
+    """Numbers the names that only the hub knows, by what it knows of them and by whose processes they were.
+
+    Of names of which the hub knows the same, one comes first whose process has a number already, by that number.
+    """
+    departed = [name for name in shard.nodes if name not in names]
+    several = len(departed) > 1
+    known = {name: _written_record(world, shard, name, latest) for name in departed} if several else {}
+    processes = Counter(map(_process_of, departed))
+
+    def rank(name: str) -> tuple[bytes, float, int]:
+        process = _process_of(name)
+        return known[name], names.get(process, inf), -processes[process]
+
+    while departed:
+        name = min(departed, key=rank) if len(departed) > 1 else departed[0]
+        departed.remove(name)
+        names[name] = len(names)
+        names.setdefault(name.rpartition(".")[0], len(names))
+        names.setdefault(_process_of(name), len(names))
+
+
+def _process_of(name: str) -> str:
+    return name.partition("-")[0]
+
+
 def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, int]) -> bytes:
     """Returns all that the hub knows of a node that has gone; its account ends at the last dot of its name."""
     walk = Walk(world, {}, {}, latest)
@@ -367,5 +388,5 @@ def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, 
     walk.meet(cell.first == name for cell in shard.cells.values())
     walk.meet(batch.node == name for batch in world.late)
     opened = getattr(world.truth, "by_window", {})
-    walk.meet(sorted(one.began_us for one in opened if f"{MARK}{one.node}" == name.partition("-")[0]))
+    walk.meet(sorted(one.began_us for one in opened if f"{MARK}{one.node}" == _process_of(name)))
     return marshal.dumps(walk.found, 2)

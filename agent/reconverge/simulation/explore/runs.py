@@ -23,6 +23,8 @@ class Task(NamedTuple):
     depth: int
     states: int
     faults: int
+    start: tuple[str, ...] = ()
+    """The events with which every path begins."""
 
 
 class Done(NamedTuple):
@@ -34,11 +36,17 @@ class Done(NamedTuple):
 
 
 def cases_of(
-    kinds: Sequence[str], policies: Sequence[str], asking: str, grains: Sequence[str], quota: int, nodes: int
+    kinds: Sequence[str],
+    policies: Sequence[str],
+    asking: str,
+    grains: Sequence[str],
+    quota: int,
+    nodes: int,
+    window_s: float = 2.0,
 ) -> list[Exploration]:
     """Returns all cases of these; a paced limit has no requests that ask."""
     cases = [
-        Exploration(kind, quota, policy, asks, grain, nodes)
+        Exploration(kind, quota, policy, asks, grain, nodes, window_s)
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
     cases = [case._replace(asking=case.asking and case.limit().algorithm not in PACED) for case in cases]
@@ -48,7 +56,7 @@ def cases_of(
 def explored(task: Task) -> Done:
     """Searches a case: whole depths, until that depth or so many states are reached, or something is broken."""
     began = os.times()
-    search = Search(task.case, faults_max=task.faults)
+    search = Search(task.case, faults_max=task.faults, start=task.start)
     while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
         pass
     programs = [program_of(cut_down(each)) for each in search.found.counterexamples]
@@ -59,7 +67,7 @@ def _seconds(times: os.times_result) -> float:
     return times.user + times.system
 
 
-class Totals(NamedTuple):
+class RunTotals(NamedTuple):
     """The sums of a table."""
 
     cases: int = 0
@@ -99,11 +107,11 @@ class RunTable:
                 file.write(added + "\n")
         return added
 
-    def totals(self) -> Totals:
+    def totals(self) -> RunTotals:
         """Sums up all rows."""
         rows = [[each.strip().replace(",", "") for each in row.split("|")] for row in self._rows if row.count("|") > 5]
         numbers = [row for row in rows if row[4].isdigit()]
-        return Totals(
+        return RunTotals(
             len(numbers),
             sum(int(row[4]) for row in numbers),
             sum(float(row[6]) for row in numbers),

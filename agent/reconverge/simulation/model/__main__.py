@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, ProofGuard
@@ -71,10 +71,10 @@ def lines(example: Mapping[str, tuple[Number | bool, Number | bool]]) -> list[st
     return found
 
 
-def _guards(*, full: bool) -> int:
+def _guards(guards: Iterable[ProofGuard], *, full: bool) -> int:
     wrong = 0
     print("\nwithout a guard:")
-    for guard in ProofGuard:
+    for guard in guards:
         began_ns = CLOCK.monotonic_ns()
         found = proving.broken_without(guard)
         where = "" if guard in NOT_IN_CODE else f" ({guard.value.file}::{guard.value.function})"
@@ -95,10 +95,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")
+    parser.add_argument(
+        "--guard", choices=[guard.name for guard in ProofGuard], metavar="NAME", help="only take this guard out"
+    )
     options = parser.parse_args(arguments)
+    if options.guard is not None:
+        return int(_guards([ProofGuard[options.guard]], full=options.examples) > 0)
     began_ns = CLOCK.monotonic_ns()
     unproved = _proofs()
-    wrong = 0 if options.no_guards else _guards(full=options.examples)
+    wrong = 0 if options.no_guards else _guards(ProofGuard, full=options.examples)
     print(f"\n{unproved} steps unproved, {wrong} guards are not as they are known, {_seconds(began_ns):.0f} s")
     return 1 if unproved or wrong else 0
 
