@@ -19,6 +19,8 @@ Decorated = TypeVar("Decorated")
 NAMELESS: Final = ""
 """The key of `with_advice`'s table for advice about a value that was passed without a name, and needs one."""
 HIDDEN: Final = "***"
+SECRET: Final = ("secret", "password", "token", "username")
+"""Words in the names of arguments whose values no message shows."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -77,7 +79,8 @@ def _mistake(
             return _of_nameless(what, args[len(placed)], [name for name in known if name not in placed], advice)
         for name in placed[: len(args)]:
             if name in kwargs:
-                return InvalidSetting(name, _shown(name, kwargs[name]), f"is given to {what} twice; leave out one")
+                twice = f"is given to {what} twice, without its name and with it; leave out one"
+                return InvalidSetting(name, _shown(name, kwargs[name]), advice.get(name, twice))
         for name in (*placed[len(args) :], *known):
             if name not in kwargs and name not in placed[: len(args)]:
                 if parameters[name].default is inspect.Parameter.empty:
@@ -94,7 +97,8 @@ def _of_unknown(what: str, name: str, value: object, known: list[str], advice: M
 
 def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str, str]) -> InvalidSetting:
     if not named:
-        return InvalidSetting("arguments", _shown("", value), f"is one value too many for {what}; leave it out")
+        problem = advice.get(NAMELESS, f"is one value too many for {what}; leave it out")
+        return InvalidSetting("arguments", _shown("", value), problem)
     shown = _shown(named[0], value)
     problem = f"stands without a name; write {what}({named[0]}=...), or another of: {', '.join(named)}"
     return InvalidSetting(named[0], shown, advice.get(NAMELESS, problem))
@@ -103,4 +107,5 @@ def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str
 def _shown(name: str, value: object) -> object:
     """Returns the value, or `***` if it may hold a password: a misspelt argument may be a secret or a URL."""
     text = value if isinstance(value, str) else ""
-    return HIDDEN if "secret" in name.lower() or "@" in text else value
+    secret = any(word in name.lower() for word in SECRET)
+    return HIDDEN if secret or "@" in text else value

@@ -9,10 +9,15 @@ files by their path. A site has its own pages alone, so each file that is linked
 # `on_page_markdown` then has the links lead to these pages. A page of Python has a heading at each test, so that a link
 # whose text is the name of a test leads to that test. No address of a repository is needed, and the site can be read
 # without a network.
+#
+# A link to a test becomes a footnote, because most readers of a page believe it without its proof. The first page shows
+# the README's picture and its shortest program before the list of documents. `on_post_build` takes pages of code out of
+# the index of the search, and each text that it has twice, so a search finds documents, and the browser loads less.
 
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -29,6 +34,10 @@ from pymdownx.slugs import slugify
 ROOT: Final = Path(__file__).parents[2]
 ELSEWHERE: Final = "repository"
 COLOURS: Final = "pictures/code.css"
+DARK: Final = "monokai"
+"""The colours of code for readers whose browser or choice is dark."""
+FIRST: Final = "README.md"
+INDEX: Final = "search/search_index.json"
 LINK: Final = re.compile(r"(\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s]+)\)")
 FENCE: Final = re.compile(r"^ *(```+|~~~+)")
 ITEM: Final = re.compile(r"^(?:[-*]|\d+\.) +")
@@ -44,7 +53,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add a page for each file beside docs/ that a document links, and the colours of code."""
-    files.append(File.generated(config, COLOURS, content=HtmlFormatter().get_style_defs(".highlight")))
+    colours = HtmlFormatter().get_style_defs(".highlight")
+    dark = HtmlFormatter(style=DARK).get_style_defs('[data-bs-theme="dark"] .highlight')
+    files.append(File.generated(config, COLOURS, content=f"{colours}\n{dark}\n"))
     ahead = [path for path in (ROOT / "docs").rglob("*.md") if path.is_file()]
     seen = set(ahead)
     while ahead:
@@ -72,15 +83,60 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     path = path_of(page.file.src_uri)
     if path is None:
         return markdown
+    if page.file.src_uri == FIRST:
+        markdown = f"{landing(path)}\n{markdown.partition(chr(10))[2]}"
     return relinked(in_lists(markdown), path)
 
 
+def landing(path: Path) -> str:
+    """Returns the head of the first page: the README's first paragraph, its picture and its shortest program.
+
+    Its links lead on from `path`, where the text is put.
+    """
+    readme = ROOT / "README.md"
+    title, what, picture, *_ = readme.read_text(encoding="utf-8").split("\n\n")
+    program = readme.read_text(encoding="utf-8").partition("## Six lines\n\n")[2].partition("\n```\n")[0]
+    head = f"{title}\n\n{what}\n\n{picture}\n\n{program}\n```\n"
+    return LINK.sub(lambda found: f"{found[1]}{_moved(found['target'], readme, path)})", head)
+
+
+def _moved(target: str, of: Path, to: Path) -> str:
+    destination, anchor = split(target, of)
+    if destination is None:
+        return target
+    return posixpath.relpath(destination.as_posix(), to.parent.as_posix()) + (f"#{anchor}" if anchor else "")
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Take code out of the index of the search, and the text of each page that its sections repeat."""
+    place = Path(config.site_dir) / INDEX
+    index = json.loads(place.read_text(encoding="utf-8"))
+    index["docs"] = [each for each in index["docs"] if not is_code(each["location"])]
+    with_sections = {each["location"].partition("#")[0] for each in index["docs"] if "#" in each["location"]}
+    for each in index["docs"]:
+        if each["location"] in with_sections:
+            each["text"] = ""
+    place.write_text(json.dumps(index, separators=(",", ":"), ensure_ascii=False), encoding="utf-8")
+
+
+def is_code(location: str) -> bool:
+    """Whether an address of the site is that of a file or folder beside docs/ that is no document."""
+    inside = PurePosixPath(location.partition("#")[0])
+    if inside.parts[:1] != (ELSEWHERE,):
+        return False
+    beside = ROOT.joinpath(*inside.parts[1:])
+    return not (beside.with_name(f"{beside.name}.md").is_file() or (beside / "README.md").is_file())
+
+
 def relinked(markdown: str, path: Path) -> str:
-    """The text of a document, with the links of its prose as they are in the site."""
-    return "\n".join(_relinked(line, path) if prose else line for line, prose in lines_of(markdown))
+    """The text of a document, with the links of its prose as they are in the site, and notes for its tests."""
+    notes = dict[str, str]()
+    lines = [_relinked(line, path, notes) if prose else line for line, prose in lines_of(markdown)]
+    return "\n".join([*lines, *([""] if notes else []), *notes.values()])
 
 
-def _relinked(line: str, path: Path) -> str:
+def _relinked(line: str, path: Path, notes: dict[str, str]) -> str:
+    """Returns a line with its links as in the site; adds a footnote to `notes` for each link to a test."""
     here = posixpath.dirname(address_of(path))
 
     def link(found: re.Match[str]) -> str:
@@ -89,7 +145,12 @@ def _relinked(line: str, path: Path) -> str:
             return found[0]  # another site, or a mistake that mkdocs tells of
         anchor = anchor or _test_in(destination, found["text"].strip("`"))
         target = posixpath.relpath(address_of(destination), here)
-        return f"{found[1]}{target}{'#' if anchor else ''}{anchor})"
+        target = f"{target}{'#' if anchor else ''}{anchor}"
+        if not destination.is_relative_to(ROOT / "tests"):
+            return f"{found[1]}{target})"
+        name = destination.relative_to(ROOT).as_posix() + (f", {anchor}" if anchor else "")
+        note = notes.setdefault(target, f"[^{len(notes) + 1}]: [`{name}`]({target})")
+        return f"{found['text']}{note.partition(':')[0]}"
 
     return LINK.sub(link, line)
 

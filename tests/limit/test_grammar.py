@@ -25,6 +25,9 @@ WORDS = NUMBERS | UNITS | OTHERS | NOISE
 TEXTS = st.text() | st.lists(WORDS, max_size=12).map("".join) | st.lists(WORDS, max_size=12).map(" ".join)
 
 
+EXAMPLE = "; write for example 100/minute, or 100 in flight for what runs at once"
+
+
 @pytest.mark.parametrize(
     ("text", "amount", "window_s"),
     [
@@ -128,8 +131,8 @@ def test_several_quotas_are_not_one_limit() -> None:
         ("", 0, "expected a number of requests, like 100 in 100/minute, but the text ends"),
         ("   ", 3, "expected a number of requests, like 100 in 100/minute, but the text ends"),
         ("minute", 0, "expected a number of requests, like 100 in 100/minute, but found 'minute'"),
-        ("100", 3, "expected '/', 'per' or 'in flight', but the text ends"),
-        ("100 minute", 4, "expected '/', 'per' or 'in flight', but found 'minute'"),
+        ("100", 3, f"expected '/', 'per' or 'in flight', but the text ends{EXAMPLE}"),
+        ("100 minute", 4, f"expected '/', 'per' or 'in flight', but found 'minute'{EXAMPLE}"),
         ("100//minute", 4, "expected a unit, like second, minute, hour or day, but found '/'"),
         ("100/", 4, "expected a unit, like second, minute, hour or day, but the text ends"),
         ("100/10", 6, "expected a unit, like second, minute, hour or day, but the text ends"),
@@ -142,11 +145,11 @@ def test_several_quotas_are_not_one_limit() -> None:
         ("100/p", 4, "'p' is an ISO 8601 duration without a number; write one like PT10S"),
         ("100/PT10Mx", 4, f"'PT10Mx' {ISO}; a month is P30D or P31D"),
         ("100/0 s", 4, "a window cannot be of length 0"),
-        ("-1/minute", 0, "unexpected '-'"),
-        ("1.5/minute", 1, "unexpected '.'"),
-        ("1_000/minute", 1, "unexpected '_'"),
-        ("1/\u0664s", 2, "unexpected '\u0664'"),
-        ("1e3/minute", 1, "expected '/', 'per' or 'in flight', but found 'e3'"),
+        ("-1/minute", 0, "unexpected '-'; a quota is at least 1, as in 100/minute"),
+        ("1.5/minute", 0, "'1.5' is no whole number; write 3/2 minute, which is the same rate"),
+        ("1_000/minute", 0, "'1_000' is not written in digits alone; write 1000"),
+        ("1/\u0664s", 2, "unexpected '\u0664'; write digits and words with / , ; or | between them, as in 100/minute"),
+        ("1e3/minute", 1, "expected '/', 'per' or 'in flight', but found 'e3'; write the number in digits, as 1000"),
         ("100/minute burst", 16, "expected the size of the burst, but the text ends"),
         ("100/minute burst s", 17, "expected the size of the burst, but found 's'"),
         ("100/minute as", 13, "expected a name, but the text ends"),
@@ -160,7 +163,7 @@ def test_several_quotas_are_not_one_limit() -> None:
         ("1/s,,2/s", 4, "expected a number of requests, like 100 in 100/minute, but found ','"),
         ("1/s,;", 4, "expected a number of requests, like 100 in 100/minute, but found ';'"),
         (",1/s", 0, "expected a number of requests, like 100 in 100/minute, but found ','"),
-        ("1" * 19 + "/s", 0, "a number of 19 digits is too large"),
+        ("1" * 19 + "/s", 0, "a number of 19 digits is too large; 18 is the most"),
     ],
 )
 def test_what_is_refused_and_where(text: str, position: int, problem: str) -> None:

@@ -5,6 +5,7 @@ Method: the site is built once, as `make docs` builds it, and the pages that it 
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow  # the site is built
 ROOT = Path(__file__).parents[2]
 BUILD_S_MAX = 500.0
 API = "reference/api/index.html"
+INDEX_BYTES_MAX = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +50,20 @@ class Parsed(HTMLParser):
         self.ids: set[str] = set()
         self.leads_to: list[str] = []
         self.loads: list[str] = []
+        self.outside_notes: list[str] = []
+        """The links that stand in no footnote."""
+        self._in_note = 0
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_note -= tag == "div" and self._in_note > 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         has = {name: value or "" for name, value in attrs}
         self.ids |= {has[name] for name in ("id", "name") if name in has}
+        self._in_note += tag == "div" and (self._in_note > 0 or has.get("class") == "footnote")
         if tag == "a" and "href" in has:
             self.leads_to.append(has["href"])
+            self.outside_notes += [] if self._in_note else [has["href"]]
         elif tag in ("script", "img", "iframe") and "src" in has:
             self.loads.append(has["src"])
         elif tag == "link" and has.get("rel") != "canonical":
@@ -112,6 +122,44 @@ def test_a_promise_leads_to_its_very_test(built: Path) -> None:
     assert len([target for target in tests if "#test_" in target]) > 20
 
 
+def test_a_link_to_a_test_stands_in_a_footnote(built: Path) -> None:
+    """On each page of the documents, those of the repository included that are documents."""
+    read = [path for path in pages(built) if not site.is_code(path.parent.relative_to(built).as_posix())]
+    aside = [target for path in read for target in parsed(path).outside_notes if "/tests/" in target]
+    noted = [target for path in read for target in parsed(path).leads_to if "/tests/" in target]
+
+    assert [] == aside
+    assert len(noted) > 200
+
+
+def test_a_search_finds_documents_and_no_code(built: Path) -> None:
+    """The index has each text once, and is no larger than a megabyte; short names of frameworks are found."""
+    text = (built / site.INDEX).read_text(encoding="utf-8")
+    found = json.loads(text)["docs"]
+    places = {each["location"].partition("#")[0] for each in found}
+
+    assert len(text.encode()) <= INDEX_BYTES_MAX
+    assert not [place for place in places if place.startswith("repository/tests/")]
+    assert {"", "guide/web/", "reference/api/", "repository/bench/"} <= places
+    assert ["recipes/#django-rest-framework"] == [each["location"] for each in found if "DRF" in each["text"]]
+
+
+def test_the_first_page_shows_the_picture_and_the_shortest_program(built: Path) -> None:
+    """Before the list of documents, in the words of the README."""
+    text = (built / "index.html").read_text(encoding="utf-8")
+    body = text[text.find('role="main"') :]
+    places = [body.find(each) for each in ("partition.svg", "from memory: no waiting", "<table")]
+
+    assert -1 not in places
+    assert sorted(places) == places
+
+
+def test_the_site_is_dark_for_whoever_wants_it(built: Path) -> None:
+    """By the browser's setting or a choice, code as well."""
+    assert 'data-bs-theme-value="dark"' in (built / "index.html").read_text(encoding="utf-8")
+    assert '[data-bs-theme="dark"] .highlight' in (built / "pictures" / "code.css").read_text(encoding="utf-8")
+
+
 def shown_of(built: Path, name: str) -> set[str]:
     """Which parts of a class the API reference shows."""
     return {found[1] for each in parsed(built / API).ids if (found := re.fullmatch(rf"{re.escape(name)}\.(\w+)", each))}
@@ -159,11 +207,11 @@ def test_a_page_of_python_has_a_heading_at_each_test(tmp_path: Path, monkeypatch
 
 
 def test_links_out_of_the_documents_stay_in_the_site() -> None:
-    """A file beside docs/ is below `repository/`, a folder of documents is its README, and a test is a heading."""
+    """A file beside docs/ is below `repository/`, a folder of documents is its README, a test a heading in a note."""
     page = ROOT / "docs" / "guide" / "web.md"
     test, file = "test_no_decision_opens_anything", "tests/agent/test_no_io.py"
     leads = {
-        f"[`{test}`](../../{file})": f"[`{test}`](../repository/{file}.md#{test})",
+        f"[`{test}`](../../{file})": f"`{test}`[^1]\n\n[^1]: [`{file}, {test}`](../repository/{file}.md#{test})",
         "[README](../../README.md#install)": "[README](../repository/README.md#install)",
         "[decisions](../decisions/)": "[decisions](../decisions/README.md)",
         "[here](#costs-by-kind)": "[here](web.md#costs-by-kind)",

@@ -25,7 +25,7 @@ from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
 from reconverge.agent.snapshots.publishing import Publishing
 from reconverge.agent.snapshots.snapshot import NodeSnapshot
-from reconverge.arguments import with_advice
+from reconverge.arguments import NAMELESS, with_advice
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
@@ -77,6 +77,7 @@ ELSEWHERE: Final = {
     },
     "key_func": "is a setting of the limits of a web framework; here pass the key with each decision, as in"
     " limiter.allow('ada')",
+    **dict.fromkeys(("name", "limit"), "is missing; write agent.limit('login', '100/minute')"),
     "key": "belongs to each decision; write agent.limit(name, '5/minute').allow('ada')",
 }
 """Arguments that callers wrongly pass to `Agent.limit`, each with the message that names the right place."""
@@ -85,8 +86,20 @@ OF_RATES: Final[dict[str, str]] = dict.fromkeys(
     "is a setting of limits on a rate, and slots have none; leave it out",
 )
 """Arguments that callers wrongly pass to `Agent.concurrency`, each with its message."""
+HUB_ALONE: Final = "Agent('redis://localhost:6379/0')"
 OF_AGENT: Final = {
-    "url": "is called hub here; write Agent('redis://localhost:6379/0')",
+    **dict.fromkeys(
+        ("url", "redis", "redis_url", "storage_uri", "storage", "broker", "uri", "client"),
+        f"is called hub here; write {HUB_ALONE}",
+    ),
+    **dict.fromkeys(
+        ("host", "port", "db", "password", "username", "ssl"), f"is a part of the hub's URL here; write {HUB_ALONE}"
+    ),
+    **dict.fromkeys(
+        ("limit", "limits", "rate", "default_limits", "algorithm"),
+        "belongs to a limit; write agent.limit('login', '5/minute')",
+    ),
+    NAMELESS: f"stands without a name, as only the hub may; write {HUB_ALONE}, and settings by name after it",
 }
 """Arguments that callers wrongly pass to `Agent`, each with its message."""
 

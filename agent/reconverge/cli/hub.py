@@ -111,9 +111,11 @@ def _shown(data: HubData) -> str:
         return f"the data {data.generation}{adopted} wait for nothing"
     begun = datetime.fromtimestamp(data.begun_us / SECOND_US, tz=UTC).isoformat(timespec="seconds")
     loss = "data were lost before" if data.lost else "no node has shown that there were others before"
+    granted = (
+        f"nothing more is granted of strict limits {data.until}" if data.holds_back else "strict limits are granted"
+    )
     return (
-        f"the data {data.generation} begin at {begun} ({loss}); {data.nodes} live nodes have reported since; "
-        "until a lease and two windows after that moment nothing more is granted of strict limits"
+        f"the data {data.generation} begin at {begun} ({loss}); {data.nodes} live nodes have reported since; {granted}"
     )
 
 

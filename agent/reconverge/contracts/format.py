@@ -374,7 +374,12 @@ def mistake_in(error: ValidationError, table: type[Table], *path: str) -> Invali
 def problem_of(mistake: Mapping[str, Any]) -> str:
     """Returns the message for a mistake that pydantic has found, in the words of this product."""
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
-    return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])})
+    advice = (
+        "; write a limit string such as 100/minute"
+        if mistake["type"] == "string_type" and "limits" in mistake["loc"]
+        else ""
+    )
+    return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])}) + advice
 
 
 def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 
@@ -24,8 +25,23 @@ class HubData(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether the hub grants nothing on strict limits now, because data may be lost."""
+        """Whether the hub has data that may have followed others which were lost."""
         return self.begun_us > 0
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether the hub grants nothing of strict limits at this moment.
+
+        If no node has shown a loss, the hub grants again as soon as all nodes have had the time to report.
+        """
+        return self.waits and (self.lost or self.hub_us < self.reports_until_us)
+
+    @property
+    def until(self) -> str:
+        """Returns until when the hub grants nothing of strict limits, as the end of a sentence."""
+        if self.lost:
+            return f"until a lease and two of their windows after {_moment(self.begun_us)}"
+        return f"until {_moment(self.reports_until_us)}"
 
 
 class Adoption(NamedTuple):
@@ -35,3 +51,7 @@ class Adoption(NamedTuple):
     """Why nothing was changed, in a sentence; empty if the loss is adopted."""
     cells: int
     """How many keys the hub grants again from now on."""
+
+
+def _moment(us: int) -> str:
+    return datetime.fromtimestamp(us // 1_000_000, tz=UTC).isoformat(sep=" ", timespec="seconds")

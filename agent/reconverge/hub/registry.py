@@ -66,7 +66,10 @@ def scheme_of(url: str) -> str:
         shown = redacted(url) if isinstance(url, str) else url
         if found and re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme.lower()):
             raise InvalidSetting("hub", shown, f"has its scheme in capitals; write {scheme.lower()}://")
-        raise InvalidSetting("hub", shown, "is not a URL like redis://localhost:6379/0, memory:// or embedded://")
+        problem = "is not a URL like redis://localhost:6379/0, memory:// or embedded://"
+        if isinstance(url, str) and re.match(r"[0-9]+ ?(?:/|per|in|concurrent)", url):
+            problem = f"is a limit, and {problem}, which names a hub; write agent.limit('login', {url!r})"
+        raise InvalidSetting("hub", shown, problem)
     return scheme
 
 

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
+from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.refusal import TITLES
@@ -94,6 +95,7 @@ def _decoded(path: str) -> str:
     return path.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
+@with_advice(OF_LIMITS)
 class RateLimitMiddleware:
     """Limits the requests to a WSGI application.
 

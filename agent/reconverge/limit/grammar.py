@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from reconverge.errors import InvalidLimit, asked, shown
@@ -39,7 +40,24 @@ DIGITS_MAX: Final = 18
 
 _ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
 """A text that is meant as an ISO 8601 duration; no unit begins with a P."""
-_TOKEN: Final = re.compile(r"(?P<number>[0-9]+)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
+_TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
+"""The words of a limit string. A number may have signs that no quota has, so that the error can correct it whole."""
+_THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+(?![0-9])")
+"""The groups of digits after the first, in a number that is written like 10,000."""
+_MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
+"""Letters that people write for thousands, millions and thousands of millions."""
+_SIGNS: Final = {
+    "-": "a quota is at least 1, as in 100/minute",
+    "=": "leave it out, as in 10/s burst 20",
+    ":": "write '/' or 'per', as in 100/minute",
+    "\\": "write '/', as in 100/minute",
+    "(": "a limit string is no call, write it like 100/minute",
+}
+"""Characters that no limit string has, each with what to write instead."""
+_SIGNLESS: Final = "write digits and words with / , ; or | between them, as in 100/minute"
+_PER: Final = re.compile(r"\s*(?:/|per(?![a-z]))\s*(?P<unit>[a-z]*)", re.IGNORECASE)
+_EXPONENT: Final = re.compile(r"[eE][0-9]{1,2}")
+_DECIMAL: Final = re.compile(r"[0-9]+\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,10 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
     """
     if not isinstance(text, str):
         raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
+    scheme, found, _ = text.partition("://")
+    if found:  # not shown whole, as it may have a password
+        problem = "is a URL, not a limit; pass the hub as agent=, or to Agent, and here a limit like '100/minute'"
+        raise InvalidLimit(f"{scheme}://...", problem)
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidLimit(text[:40] + "...", f"{len(text)} characters are more than {TEXT_LENGTH_MAX}")
     reader = _TextReader(text)
@@ -112,7 +134,7 @@ class _TextReader:
             name = self._name() if self._take_word("as") else None
             return Quota(amount, 0.0, None, name, first.position, slots=True, lease_s=lease_s)
         if not (self.take_mark("/") or self._take_per()):
-            raise self._expected("'/', 'per' or 'in flight'")
+            raise self._after_amount(amount, first.position)
         window_s = self._window_s()
         burst = self._number("the size of the burst") if self._take_word("burst") else None
         warmup_s = self._duration_s("the length of the warmup") if self._take_word("warmup") else None
@@ -132,8 +154,17 @@ class _TextReader:
 
     def expect_end(self) -> None:
         """Raises InvalidLimit unless all words have been read."""
-        if not self.ended():
-            raise self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")
+        if self.ended():
+            return
+        error = self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")
+        if self._take_word("and"):
+            raise InvalidLimit(self._text, f"{error.problem}; write ',' in its place", error.position)
+        if self.take_mark("/") or self._take_per():
+            problem = (
+                f"{error.problem}; each key has a count of its own, so leave this out, and pass the key to allow()"
+            )
+            raise InvalidLimit(self._text, f"{problem} or return it from key_func", error.position)
+        raise error
 
     def _split(self, position: int) -> list[_LimitToken]:
         tokens: list[_LimitToken] = []
@@ -143,7 +174,8 @@ class _TextReader:
                 continue
             match = _TOKEN.match(self._text, position)
             if match is None or match.lastgroup is None:
-                raise InvalidLimit(self._text, f"unexpected {self._text[position]!r}", position)
+                sign = self._text[position]
+                raise InvalidLimit(self._text, f"unexpected {sign!r}; {_SIGNS.get(sign, _SIGNLESS)}", position)
             tokens.append(_LimitToken(match.lastgroup, match.group(), position))
             position = match.end()
         tokens.append(_LimitToken("end", "the end", position))
@@ -183,10 +215,33 @@ class _TextReader:
         token = self._peek()
         if token.kind != "number":
             raise self._expected(what)
+        if not token.text.isdigit():
+            problem = _whole(token.text, self._text[token.position + len(token.text) :])
+            raise InvalidLimit(self._text, problem, token.position)
         if len(token.text) > DIGITS_MAX:
-            raise InvalidLimit(self._text, f"a number of {len(token.text)} digits is too large", token.position)
+            problem = f"a number of {len(token.text)} digits is too large; {DIGITS_MAX} is the most"
+            raise InvalidLimit(self._text, problem, token.position)
         self._next += 1
         return int(token.text)
+
+    def _after_amount(self, amount: int, position: int) -> InvalidLimit:
+        """Returns the error for an amount without a window; it corrects the amount if that is written like 10k."""
+        error = self._expected("'/', 'per' or 'in flight'")
+        token = self._peek()
+        rest = self._text[token.position + len(token.text) :]
+        thousands = _THOUSANDS.match(self._text, token.position)
+        multiple = _multiple(token.text) if token.kind == "word" else None
+        if thousands is not None:
+            advice = f"write the number without a comma, as {amount}{thousands[0].replace(',', '')}"
+        elif token.kind == "number":
+            advice = f"write the number without a blank, as {self._text[position : token.position].strip()}{token.text}"
+        elif multiple is not None and _PER.match(rest):
+            advice = f"write the number in digits, as {amount * multiple}"
+        elif token.kind == "word" and _PER.match(rest):
+            advice = f"leave {token.text!r} out, as in {amount}{rest}"
+        else:
+            advice = f"write for example {amount}/minute, or {amount} in flight for what runs at once"
+        return InvalidLimit(self._text, f"{error.problem}; {advice}", error.position)
 
     def _window_s(self) -> float:
         window = self._peek()
@@ -234,3 +289,25 @@ class _TextReader:
         token = self._peek()
         found = "the text ends" if token.kind == "end" else f"found {token.text!r}"
         return InvalidLimit(self._text, f"expected {what}, but {found}", token.position)
+
+
+def _multiple(word: str) -> int | None:
+    """Returns the number for which people write a word directly after another number; None if it is no such word."""
+    if word.lower() in _MULTIPLES:
+        return _MULTIPLES[word.lower()]
+    return 10 ** int(word[1:]) if _EXPONENT.fullmatch(word) else None
+
+
+def _whole(text: str, rest: str) -> str:
+    """Returns the problem with a number that is not written in digits alone, and how to write it before `rest`."""
+    digits = re.sub(r"[^0-9]", "", text)
+    if _DECIMAL.fullmatch(text) is None:
+        return f"{text!r} is not written in digits alone; write {digits}"
+    value = Fraction(text)
+    if value.denominator == 1:
+        return f"{text!r} is not written in digits alone; write {value} or {digits}"
+    window = _PER.match(rest)
+    if window is None:
+        return f"{text!r} is no whole number; write a smaller unit, as in 1500 ms for 1.5 seconds"
+    unit = window["unit"] or "seconds"
+    return f"{text!r} is no whole number; write {value.numerator}/{value.denominator} {unit}, which is the same rate"

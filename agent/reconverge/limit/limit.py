@@ -167,13 +167,12 @@ class Limit:
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        _check_numbers(self.quota, self.window, self.algorithm)
         object.__setattr__(self, "window", in_seconds(self.window))
         object.__setattr__(self, "warmup", in_seconds(self.warmup))
         object.__setattr__(self, "lease", in_seconds(self.lease))
         if self.algorithm == CONCURRENCY:
             self._check_slots()
-        elif self.window is None:
-            raise InvalidLimit(f"{shown(self.quota)}", f"a limit by {self.algorithm} needs a window, in seconds")
         text = f"{shown(self.quota)}/{shown(self.window)}s"
         if self.lease is not None and self.algorithm != CONCURRENCY:
             raise InvalidLimit(
@@ -184,9 +183,11 @@ class Limit:
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
         _check_quota(text, "quota", self.quota)
         if isinstance(self.window, bool) or not isinstance(self.window, int | float):
-            raise InvalidLimit(text, f"the window {shown(self.window)} is not a number of seconds")
+            raise InvalidLimit(text, f"the window {shown(self.window)} is not a number of seconds, as in Limit(5, 60)")
         if not WINDOW_MIN_NS <= self.window * SECOND_NS <= WINDOW_MAX_NS:
-            raise InvalidLimit(text, f"the window of {shown(self.window)} s is not between 1 ms and ten years")
+            raise InvalidLimit(
+                text, f"the window of {shown(self.window)} s is not between 1 ms and ten years; it is in seconds"
+            )
         if self.burst is not None:
             _check_quota(text, "burst", self.burst)
             if self.algorithm not in BURSTING:
@@ -483,9 +484,17 @@ def _written(window_ns: int) -> str:
     return f"{milliseconds}ms" if rest_ns == 0 else f"{window_ns / SECOND_NS}s"
 
 
+def _check_numbers(quota: object, window: object, algorithm: str) -> None:
+    """Raises InvalidLimit for a limit string in the place of the quota, and for a rate without a window."""
+    if window is None and isinstance(quota, str):
+        raise InvalidLimit(quota, f"Limit takes numbers, as in Limit(5, 60); write Limit.parse({quota!r})")
+    if window is None and algorithm != CONCURRENCY:
+        raise InvalidLimit(shown(quota), f"a limit by {algorithm} needs a window, as in Limit(5, 60)")
+
+
 def _check_quota(text: str, field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number")
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number; write one, such as 100")
     if value == 0 and field == "quota":
         problem = "the quota 0 refuses everything, and nothing is left to count; refuse without a limit, or write it"
         raise InvalidLimit(text, f"{problem} in a rule of a web framework, which refuses its requests then")

@@ -17,6 +17,8 @@ TIER: Final = "@"
 """The sign between a limit's name and the terms of one plan of contracts, in the name of that quota."""
 QUOTAS_MAX: Final = 16
 """The most quotas of one limit; every request is decided by each of them."""
+_WRITTEN_LIMIT: Final = re.compile(r"[0-9]+/[0-9]*[a-zA-Z]+$")
+"""A name that is meant as a limit."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
 
 
@@ -40,7 +42,13 @@ def quotas_of(
         InvalidSetting: a setting contradicts the limit itself.
     """
     check_name(name)
-    limits = _limits(limit, algorithm)
+    try:
+        limits = _limits(limit, algorithm)
+    except InvalidLimit as error:
+        if _WRITTEN_LIMIT.match(name):
+            problem = f"is the name here, and {shown(limit)} the limit; write agent.limit({limit!r}, {name!r})"
+            raise InvalidLimit(name, problem) from error
+        raise
     settings: dict[str, Any] = {"max_debt": max_debt, "costs": costs}
     if soft is not None:
         settings["soft"] = fraction_of(soft)

@@ -21,7 +21,10 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
+from reconverge.cli.doctor.checkup import Checkup
 from reconverge.cli.watch.look import WatchLook, limit_rows
+from reconverge.cli.watch.status import FleetStatus, show
+from reconverge.hub.adopting import HubData
 from reconverge.hub.report import Totals
 from reconverge.usage import Meter, UsageReporter
 from tests.support.commands.checked import said_by
@@ -68,9 +71,37 @@ def test_status_tells_hub_nodes_and_limits(where: tuple[str, ...]) -> None:
     assert done.returncode == (0 if said["ok"] else 1)
     assert ["search", "login"] == [each["limit"] for each in said["limits"]]
     assert [7, 3] == [each["charged"] for each in said["limits"]]
-    assert (1, 1, 0) == (said["nodes"], said["shards_waiting"], said["shards_lost"])
+    assert (1, 0) == (said["nodes"], said["shards_lost"])
     assert {"memory", "durability"} <= {each["check"] for each in said["findings"]}
     assert all(word in done.stdout for word in ("memory: ", "durability: ", "nodes   1\n", "search"))
+
+
+def test_a_new_hub_holds_strict_limits_back_for_a_moment_and_no_longer(where: tuple[str, ...]) -> None:
+    """As long as nodes may report what they know; then `status` tells of no wait."""
+    eventually(lambda: 0 == json.loads(said_by("status", "--json", *where).stdout)["shards_waiting"], "the hub grants")
+
+    assert "strict limits" not in said_by("status", *where).stdout
+
+
+@pytest.mark.parametrize(
+    ("lost", "until", "why"),
+    [
+        (False, "until 2026-11-29 10:00:02+00:00: ", "the hub is new"),
+        (True, "until a lease and two of their windows after 2026-11-29 10:00:00+00:00: ", "`reconverge hub adopt`"),
+    ],
+)
+def test_status_tells_until_when_strict_limits_admit_no_new_keys(
+    lost: bool, until: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the clock of the hub, and why."""
+    begun_us = 1_795_946_400_000_000
+    data = HubData(begun_us + 1, "g1", lost, begun_us, begun_us + 2_000_000, 1, 0)
+    found = FleetStatus(Checkup([], None), [data], WatchLook("limit", 0.0, 1, (), 0, {}))
+    show(found, "redis://localhost:6379/0", "shop")
+    said = capsys.readouterr().out
+
+    assert f"data    strict limits admit no new keys {until}" in said
+    assert why in said
 
 
 def test_status_without_a_hub_that_answers_ends_with_status_2() -> None:

@@ -71,8 +71,8 @@ def switch(
     Switches all limits at once, or those of --limit. All other published settings stay as they are. Needs the fleet's
     secret in RECONVERGE_SETTINGS_SECRET; nodes without it do not apply published settings.
     """
-    secrets = secrets_as_said()
     chosen = _word(word, limit, lifetime)
+    secrets = secrets_as_said()
     now_s = SystemClock().wall_ns() // SECOND_NS
 
     async def turn(store: Hub) -> FleetSettings | None:

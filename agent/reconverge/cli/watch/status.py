@@ -40,8 +40,8 @@ class FleetStatus:
 
     @property
     def waits(self) -> int:
-        """Returns how many shards wait after a loss of data, or as new ones, and grant nothing of strict limits."""
-        return sum(each.waits for each in self.shards)
+        """Returns how many shards grant nothing of strict limits now, after a loss of data or as new ones."""
+        return sum(each.holds_back for each in self.shards)
 
     @property
     def lost(self) -> int:
@@ -83,7 +83,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(_as_json(found, shown, namespace), indent=2))
     else:
-        _show(found, shown, namespace)
+        show(found, shown, namespace)
     if not found.ok:
         raise typer.Exit(PROBLEM_STATUS)
 
@@ -92,7 +92,8 @@ def _scratch(url: str, namespace: str) -> Hub:
     return open_hub(url, HubSettings(scratch_namespace(namespace), PACE.timeout_s))
 
 
-def _show(found: FleetStatus, shown: str, namespace: str) -> None:
+def show(found: FleetStatus, shown: str, namespace: str) -> None:
+    """Prints the state of a fleet; `shown` is the URL of its hub without a password."""
     problems, warnings = (found.checkup.count(each) for each in (Level.PROBLEM, Level.WARNING))
     verdict = "healthy" if not problems and not warnings else f"problems: {problems}, warnings: {warnings}"
     advice = "" if verdict == "healthy" else "; `reconverge doctor` has the remedies"
@@ -103,9 +104,10 @@ def _show(found: FleetStatus, shown: str, namespace: str) -> None:
     nodes = "the hub does not tell" if found.limits.nodes is None else str(found.limits.nodes)
     typer.echo(f"nodes   {nodes}")
     if found.waits:
-        why = "data were lost" if found.lost else "the hub is new, or data may be lost"
-        shards = f"{found.waits} of {len(found.shards)} shards grant nothing more of strict limits for now"
-        typer.echo(f"data    {shards}: {why}; see `reconverge hub adopt`")
+        waiting = max((each for each in found.shards if each.holds_back), key=lambda each: (each.lost, each.begun_us))
+        why = "data were lost; see `reconverge hub adopt`" if found.lost else "the hub is new, and nodes report to it"
+        at = "" if len(found.shards) == 1 else f" at {found.waits} of {len(found.shards)} shards"
+        typer.echo(f"data    strict limits admit no new keys{at} {waiting.until}: {why}")
     typer.echo(f"limits  of namespace {namespace}" + ("" if found.limits.rows else ": no node has reported any yet"))
     heads, rows = found.limits.table()
     tell_table(tuple(heads), rows)

@@ -11,6 +11,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.checking.answers import OddCell, first_odd_cell
 from reconverge.hub.fallback import TwoHubs, two_hubs
 from reconverge.hub.hashing import KeyHasher, hashing
+from reconverge.hub.mistaken import no_hub
 from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
@@ -121,5 +122,5 @@ def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
             return OpenedHub(None, redacted(hub))
         return OpenedHub(open_hub(hub, settings), redacted(hub))
     if not isinstance(hub, Hub):
-        raise InvalidSetting("hub", hub, "is neither a URL nor a Hub; write one such as 'redis://localhost:6379/0'")
+        raise no_hub(hub)
     return OpenedHub(hub, repr(hub))

@@ -11,13 +11,14 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, checked_close_code
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.limits_of_app import LimitsOfApp
-from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
+from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Decide
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
@@ -45,6 +46,7 @@ MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_k
 """The key under which a websocket's request holds the `AiohttpRequest` that the limits of its messages share."""
 
 
+@with_advice(OF_LIMITS)
 class Limits(LimitsOfApp):
     """Limits the requests to an aiohttp server, streams and new websocket connections included.
 
@@ -111,6 +113,7 @@ class Limits(LimitsOfApp):
                     functools.partial(list, led), nested=True
                 )
 
+    @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
         """Limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
 
@@ -142,6 +145,7 @@ class Limits(LimitsOfApp):
         """Always raises InvalidSetting, because `Limits` itself is not a decorator; `limit` makes one."""
         raise InvalidSetting("limits", handler, f"Limits itself is not a decorator; {WRITE}")
 
+    @with_advice(OF_LIMITS)
     def messages(
         self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
     ) -> Messages:

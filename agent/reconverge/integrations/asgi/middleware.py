@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Unpack, cast
 
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import operation_of, root_of, route_of, router_in, routes_of, templates_for
 from reconverge.integrations.asgi.scope_keys import in_scope
@@ -30,7 +31,7 @@ from reconverge.integrations.asgi.sending import (
 )
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
+from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
 from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
@@ -165,6 +166,7 @@ class AsgiRequest(Located):
         return [value for key, value in self.raw["headers"] if key == wanted]
 
 
+@with_advice(OF_LIMITS)
 class RateLimitMiddleware:
     """Limits the requests and websocket connections to an ASGI application.
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar, Unpack, cast
 from weakref import WeakSet
 
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
@@ -36,7 +37,7 @@ except ModuleNotFoundError as error:
 from reconverge.integrations.django.exemptions import exempt, is_exempt
 from reconverge.integrations.django.request import DjangoRequest, HttpRequest
 from reconverge.integrations.django.settings import UserNotLoaded, check_methods, configured
-from reconverge.integrations.web.options import rule_of
+from reconverge.integrations.web.options import OF_LIMITS, rule_of
 
 __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "outcome_of"]
 
@@ -192,6 +193,7 @@ class SettlingStream:
         self._ended(self._bytes, self._complete)
 
 
+@with_advice(OF_LIMITS)
 def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
     """Limits a view: a function, a class, or, with Django's `method_decorator`, a method of a class; see `Rule`.
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, cast
 
 from reconverge.agent.agent import Agent
-from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
+from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError, asked
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.guard import Guard
@@ -242,7 +242,7 @@ def _imported(path: str, place: str) -> Any:
 def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> None:
     for name in said:
         if name not in known:
-            advice = f"there is no such setting; known: {', '.join(sorted(known))}"
+            advice = f"there is no such setting; known: {', '.join(sorted(known))}{asked(name, known)}"
             raise ImproperlyConfigured(f"{place}[{name!r}]: {advice}")
 
 

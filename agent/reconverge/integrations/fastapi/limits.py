@@ -30,7 +30,7 @@ from reconverge.integrations.fastapi.openapi import describe_refusals
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.limits_of_app import LimitsOfApp
-from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
+from reconverge.integrations.web.options import OF_LIMITS, SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
@@ -113,7 +113,10 @@ class Limits(LimitsOfApp):
     """
 
     @with_advice(
-        {NAMELESS: "is one argument too many: limits are declared at the routes; write Depends(limits('5/minute'))"}
+        {
+            NAMELESS: "is one argument too many: limits are declared at the routes, write Depends(limits('5/minute'));"
+            " settings have names, as in Limits('redis://localhost:6379/0', key_func=by_user)"
+        }
     )
     def __init__(
         self,
@@ -133,6 +136,7 @@ class Limits(LimitsOfApp):
         self._functions: list[object] = []
         """The functions that were passed as limits."""
 
+    @with_advice(OF_LIMITS)
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
         """Returns a dependency that admits or refuses requests. Its value is the `Outcome`.
 
@@ -173,6 +177,7 @@ class Limits(LimitsOfApp):
         asked.dependency = Dependency(asked.checks(), declared.name, declared.status)
         return asked.dependency
 
+    @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
         """Returns a dependency, as calling this object does; other frameworks have a decorator of this name."""
         return self(limits, **settings)

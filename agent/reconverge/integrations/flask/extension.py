@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import with_advice
+from reconverge.arguments import NAMELESS, with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
@@ -34,7 +34,7 @@ from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.limits_of_app import LimitsOfApp
-from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
+from reconverge.integrations.web.options import OF_LIMITS, SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import PROBLEM_JSON
@@ -75,6 +75,10 @@ View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
 """Limits that must all admit a request, each in a form of `Rule.limits`."""
 
+ORDER: Final = dict.fromkeys(
+    (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
+)
+"""Advice for an application or a function in the wrong place."""
 RETRY_AFTER_NAME: Final = RETRY_AFTER.lower()
 EXTENSION: Final = "reconverge"
 """The key under which the application's `extensions` hold this extension."""
@@ -117,6 +121,7 @@ class _ViewMark:
         return self.exempt or any(declared.rule.override_defaults for declared in self.rules)
 
 
+@with_advice(ORDER)
 class Limits(LimitsOfApp):
     """Limits the views of Flask applications.
 
@@ -222,6 +227,7 @@ class Limits(LimitsOfApp):
         flask.request_started.disconnect(self._without_app)
         logger.warning("reconverge: default_limits limit nothing in %r; call limits.init_app(app)", sender)
 
+    @with_advice(OF_LIMITS)
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
         """Limits a view, a method of a class-based view, or all views of a blueprint together; see `Rule`.
 
@@ -305,6 +311,7 @@ class Limits(LimitsOfApp):
 
         One rule has all limit strings and `Limit` objects; each function or limiter gets a rule of its own.
         """
+        _check_several(f"{name}_limits", limits)
         each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
@@ -497,6 +504,12 @@ class Limits(LimitsOfApp):
 def _mark_of(view: object) -> _ViewMark | None:
     mark = getattr(view, MARK, None)
     return mark if isinstance(mark, _ViewMark) else None
+
+
+def _check_several(setting: str, limits: object) -> None:
+    """Raises InvalidSetting for a single limit that is not in a list, and is no text."""
+    if not isinstance(limits, str | Sequence | None):
+        raise InvalidSetting(setting, limits, f"is not a list of limits; write {setting}=['100/minute']")
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent.agent import Agent
+from reconverge.arguments import NAMELESS
 from reconverge.errors import InvalidSetting, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings
+from reconverge.limit.limit import Limit
 from reconverge.usage.meter import Meter
 
 if TYPE_CHECKING:
@@ -46,8 +48,16 @@ class GuardSettings(CommonSettings, total=False):
     key_func: KeyFunction
 
 
+NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
+"""Advice for a setting of a limit without its name."""
+OF_LIMITS: Final = {
+    NAMELESS: NAMED,
+    **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
+}
+"""Advice for what declares a limit with settings."""
 SCOPE: Final = {
-    "scope": "is missing; write shared_limit('5/minute', scope='search'), which names the count that the routes share"
+    NAMELESS: NAMED,
+    "scope": "is missing; write shared_limit('5/minute', scope='search'), which names the count that the routes share",
 }
 """Advice for a shared limit without a scope."""
 LIKENESS_MIN: Final = 0.6
@@ -55,6 +65,7 @@ LIKENESS_MIN: Final = 0.6
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
+OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters)
 STRATEGIES: Final = "the algorithm belongs to the limit: Limit(5, 60, algorithm='fixed-window')"
 OF_OTHERS: Final[Mapping[str, str]] = {
     "hub": "is called agent here: agent='redis://localhost:6379/0'",
@@ -74,6 +85,16 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     "auto_check": "is not used here: all limits are always checked",
     "fail_on_first_breach": "is not used here: all limits of a request are charged together, or none",
     "retry_after": "is not used here: a refusal has Retry-After in seconds",
+    **dict.fromkeys(
+        ("times", "calls", "max_rate", "seconds", "minutes", "hours", "days", "period", "time_period", "rate"),
+        "belongs to the limit, which is the first argument here, as in '5/minute'",
+    ),
+    "key": "is called key_func here, a function of the request such as by_ip or by_header('x-api-key')",
+    "identifier": "is called key_func here, a function of the request such as by_ip or by_header('x-api-key')",
+    "block": "is not used here: a refused request always ends here; shadow=True counts and refuses nothing",
+    "group": "is called scope here: limits with one scope count together",
+    "callback": "is called on_breach here, a function of the outcome that returns the response",
+    **dict.fromkeys(("storage", "redis", "store", "url"), "is called agent here: agent='redis://localhost:6379/0'"),
     "config_filename": "is not used here: reconverge.integrations.config reads files of settings",
 }
 """Settings of other libraries and of other parts of this one, each with advice on what to write here."""
@@ -89,13 +110,15 @@ def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
 def _advice(name: str, value: object, known: frozenset[str]) -> str:
     if name in OF_OTHERS:
         return OF_OTHERS[name]
+    shown = repr(value)[:40] if isinstance(value, str | int | float) else "..."
     if name in OF_AGENT:
-        shown = repr(value) if isinstance(value, str | int | float) else "..."
-        return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown[:40]})"
+        return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown})"
     if name in OF_GUARD:
         return "is a setting of all limits together; give it where the agent is given"
     if name in OF_RULE:
         return "is a setting of one limit; give it where that limit is declared, or to its Rule"
+    if name in OF_LIMIT:
+        return f"is a setting of the limit itself; write Limit.parse('5/minute', {name}={shown}) in place of its text"
     near = nearest(name, known, LIKENESS_MIN)
     if near is not None:
         return f"there is no such setting; did you mean {near!r}?"

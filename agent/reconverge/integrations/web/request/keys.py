@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
+from reconverge.integrations.web.request.injected import injected_parameter
 from reconverge.integrations.web.request.request import Request
 from reconverge.limiter.long_keys import OURS, hashed
 
@@ -49,6 +50,7 @@ METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
 """Types whose values are equal if their texts are."""
 PARTS_MAX: Final = 16
+IN_DEPENDS: Final = "key_func=Depends(that_function)"
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token in HTTP's grammar, of which names of header fields consist."""
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
@@ -247,6 +249,13 @@ def asks(function: object, what: str = "key_func") -> Asked:
         name = name_of_function(function)
         example = _MADE_BY[name]
         raise InvalidSetting(what, function, f"must be called first: write {what}={name}({example})")
+    parameter = injected_parameter(function)
+    if parameter is not None:
+        remedy = "let it take the request alone, and read from there"
+        if what == "key_func":
+            remedy = f"write {IN_DEPENDS} in FastAPI's Limits, or {remedy}"
+        problem = f"gets the request as its parameter {parameter!r}, where it expects something else; {remedy}"
+        raise InvalidSetting(what, function, problem)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -255,7 +264,10 @@ def asks(function: object, what: str = "key_func") -> Asked:
         return cast("Asked", function)
     if not _takes(signature, 0):
         raise InvalidSetting(
-            what, function, "requires more arguments than the request; give its other parameters a default"
+            what,
+            function,
+            "requires more arguments than the request; give its other parameters a default, or in FastAPI's"
+            f" Limits write {IN_DEPENDS}",
         )
     without = cast("Callable[[], Any]", function)
     if waits(without):

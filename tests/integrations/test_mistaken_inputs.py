@@ -1,0 +1,294 @@
+"""Goal: an input that a tired engineer gets wrong is answered by a sentence with the fact, the value and the remedy.
+
+Method: one table of wrong inputs across functions, files, contracts, commands and frameworks, each with the words that
+its message must have. The message is that of an error, of the log, or of a command. No input limits nothing in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import aiohttp.web
+import flask
+import pytest
+import redis
+import redis.asyncio
+from django.core.handlers.wsgi import WSGIHandler
+from django.test import override_settings
+from fastapi import Depends, Header
+from limits.storage import MemoryStorage
+
+from reconverge import Agent, Limit
+from reconverge.integrations import by_header, by_ip, by_user
+from reconverge.integrations.aiohttp import Limits as AiohttpLimits
+from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
+from reconverge.integrations.config import load
+from reconverge.integrations.django import limit as django_limit
+from reconverge.integrations.fastapi import Limits as FastapiLimits
+from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from tests.support.applications import django_project
+from tests.support.commands.checked import said_by
+
+AGENT: Any = Agent
+LIMIT: Any = Limit
+FASTAPI: Any = FastapiLimits
+FLASK: Any = FlaskLimits
+AIOHTTP: Any = AiohttpLimits
+DJANGO: Any = django_limit
+ASGI: Any = AsgiMiddleware
+WSGI: Any = WsgiMiddleware
+SESAME = "sesame"
+Words = tuple[str, ...]
+
+
+def limit(text: Any, *further: Any, **settings: Any) -> Any:
+    return AGENT("memory://").limit("login", text, *further, **settings)
+
+
+async def user(x_user: Annotated[str, Header()]) -> str:
+    return x_user
+
+
+async def signed_in(name: Annotated[str, Depends(user)]) -> str:
+    return name
+
+
+def tier(plan: str) -> str:
+    return "5/minute"
+
+
+def where() -> str:
+    return "192.0.2.1"
+
+
+async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Answers nothing."""
+
+
+FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
+    "fractions": (lambda: limit("1.5/second"), ("'1.5' is no whole number", "write 3/2 second", "character 1")),
+    "half": (lambda: limit("0.5 per minute"), ("'0.5' is no whole number", "write 1/2 minute")),
+    "thousands": (lambda: limit("10k/minute"), ("found 'k'", "write the number in digits, as 10000")),
+    "millions": (lambda: limit("2M per day"), ("found 'M'", "as 2000000")),
+    "exponent": (lambda: limit("1e3/minute"), ("found 'e3'", "as 1000")),
+    "underscore": (lambda: limit("10_000/minute"), ("'10_000' is not written in digits alone", "write 10000")),
+    "comma": (lambda: limit("1,000,000/day"), ("found ','", "without a comma, as 1000000")),
+    "blank": (lambda: limit("10 000/minute"), ("found '000'", "without a blank, as 10000")),
+    "point": (lambda: limit("10.000/minute"), ("'10.000' is not written", "write 10 or 10000")),
+    "requests": (lambda: limit("100 req/hr"), ("found 'req'", "leave 'req' out, as in 100/hr")),
+    "no window": (lambda: limit("100"), ("the text ends", "write for example 100/minute", "character 4")),
+    "key in the limit": (lambda: limit("5/minute/user"), ("found '/'", "leave this out", "key_func")),
+    "per user": (lambda: limit("5 per minute per user"), ("found 'per'", "pass the key to allow()")),
+    "and": (lambda: limit("5/minute and 9/hour"), ("found 'and'", "write ','")),
+    "colon": (lambda: limit("5:minute"), ("unexpected ':'", "write '/' or 'per'")),
+    "equals": (lambda: limit("10/s burst=20"), ("unexpected '='", "10/s burst 20", "character 11")),
+    "minus": (lambda: limit("-5/minute"), ("unexpected '-'", "at least 1")),
+    "half a window": (lambda: limit("5/1.5 minutes"), ("'1.5' is no whole number", "1500 ms for 1.5 seconds")),
+    "Limit of a text": (lambda: LIMIT("5/minute"), ("'5/minute'", "write Limit.parse('5/minute')")),
+    "Limit by a unit": (lambda: LIMIT(5, "minute"), ("the window 'minute'", "Limit(5, 60)")),
+    "Limit without a window": (lambda: LIMIT(5), ("needs a window", "Limit(5, 60)")),
+    "window in nanoseconds": (
+        lambda: LIMIT(5, 60_000_000_000),
+        ("60000000000 s", "between 1 ms and ten years", "in seconds"),
+    ),
+    "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
+    "burst beside a text": (lambda: limit("5/minute", burst=9), ("burst=9", "Limit(quota, window, algorithm=")),
+    "name and limit swapped": (
+        lambda: AGENT("memory://").limit("5/minute", "login"),
+        ("'5/minute'", "the name here", "write agent.limit('login', '5/minute')"),
+    ),
+    "no limit": (lambda: AGENT("memory://").limit("5/minute"), ("is missing", "agent.limit('login', '100/minute')")),
+    "misspelt algorithm": (lambda: limit("5/minute", algorithm="token_bucket"), ("'token_bucket'", "'token-bucket'")),
+}
+HUBS: dict[str, tuple[Callable[[], object], Words]] = {
+    "client": (lambda: Agent(_any(redis.Redis(port=7000, db=2))), ("client of Redis", "redis://localhost:7000/2")),
+    "password": (lambda: Agent(_any(redis.Redis(password=SESAME))), ("write the URL", "redis://localhost:6379/0")),
+    "asyncio": (lambda: Agent(_any(redis.asyncio.Redis())), ("client of Redis", "Agent('redis://localhost:6379/0')")),
+    "pool": (lambda: Agent(_any(redis.ConnectionPool(host="db"))), ("client of Redis", "redis://db:6379/0")),
+    "fallback": (
+        lambda: Agent("redis://localhost", fallback=_any(redis.Redis())),
+        ("fallback=", "client of Redis", "write the URL"),
+    ),
+    "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),
+    "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a table", "Agent(URL, name=value)")),
+    "limit": (lambda: Agent("100/minute"), ("'100/minute'", "is a limit", "agent.limit('login', '100/minute')")),
+    "host": (lambda: AGENT(host="db", port=7000), ("host='db'", "part of the hub's URL", "redis://localhost:6379/0")),
+    "port": (lambda: AGENT("localhost", 6379), ("=6379", "stands without a name", "redis://localhost:6379/0")),
+    "url": (lambda: AGENT(redis_url="redis://db"), ("redis_url='redis://db'", "is called hub here")),
+    "limits": (lambda: AGENT("memory://", limits="5/minute"), ("limits='5/minute'", "agent.limit('login', ")),
+    "lease": (lambda: AGENT("memory://", lease_ttl="30s"), ("lease_ttl='30s'", "must be", "seconds")),
+    "overshoot": (lambda: AGENT("memory://", max_overshoot="10%"), ("max_overshoot='10%'", "0.1 allows 10 %")),
+    "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
+}
+FILES: dict[str, tuple[str, str, Words]] = {
+    "unit": ("a.toml", "[limits]\nlogin = '5/minuet'\n", ("line 2", "login", "did you mean 'minute'?")),
+    "table": ("a.toml", "[limit]\nlogin = '5/minute'\n", ("line 1", "limit", "did you mean 'limits'?")),
+    "hub": ("a.toml", "hub = 'localhost'\n", ("line 1", "hub", "'localhost'", "redis://localhost:6379/0")),
+    "number": ("a.yaml", "limits:\n  login: 10_000/minute\n", ("line 2", "10_000", "write 10000")),
+    "suffix": ("a.json", '{"limits": {"login": "10k/minute"}}', ("login", "'k'", "as 10000")),
+    "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "must be a number")),
+    "ending": ("a.ini", "[limits]\nlogin = 5/minute\n", ("a.ini", ".toml")),
+}
+PLANS = "plans:\n  free:\n    limits:\n      {}\nunknown: free\n"
+CONTRACTS: dict[str, tuple[str, Words]] = {
+    "unit": (PLANS.format("requests: 10/mounth"), ("mounth", "did you mean 'month'?")),
+    "suffix": (PLANS.format("requests: 10k/minute"), ("'k'", "as 10000")),
+    "number": (PLANS.format("requests: 100"), ("requests", "100/minute")),
+    "plan": ("plans:\n  free: {limits: {a: 5/minute}}\nunknown: fre\n", ("'fre'", "free")),
+    "list": ("plans:\n  - free\nunknown: free\n", ("plans", "table")),
+    "word": (PLANS.format("requests: 5/minute").replace("limits", "limit"), ("limit", "did you mean 'limits'?")),
+}
+COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
+    "view": (("top", "--by", "user", "--hub", "redis://localhost"), ("--by='user'", "limit, node, key")),
+    "memory": (("top", "--hub", "memory://"), ("memory://", "name")),
+    "limit": (
+        ("inspect", "ada", "--limit", "login", "--hub", "redis://localhost"),
+        ("--limit='login'", "as in login=5/minute"),
+    ),
+    "suffix": (("tune", "--nodes", "4", "--limit", "10k/minute"), ("'k'", "as 10000")),
+    "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
+    "file": (("contracts", "validate", "nowhere.yaml"), ("nowhere.yaml",)),
+    "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
+    "nodes": (("simulate", "--nodes", "0", "--limit", "5/minute"), ("'--nodes'", "greater than or equal to 1")),
+}
+FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
+    "fastapi key as hub": (lambda: FASTAPI(by_ip), ("is a function, not a hub", "key_func=")),
+    "fastapi client": (lambda: FASTAPI(redis.Redis()), ("client of Redis", "redis://localhost:6379/0")),
+    "fastapi limit as hub": (lambda: FASTAPI("5/minute"), ("'5/minute'", "is a limit")),
+    "fastapi key second": (lambda: FASTAPI("memory://", by_user), ("by_user", "key_func=by_user")),
+    "fastapi key by position": (lambda: FASTAPI("memory://")("5/minute", by_user), ("by_user", "key_func=by_user")),
+    "fastapi algorithm": (
+        lambda: FASTAPI("memory://")("5/minute", algorithm="gcra"),
+        ("algorithm='gcra'", "Limit.parse('5/minute', algorithm='gcra')"),
+    ),
+    "fastapi times": (lambda: FASTAPI("memory://")(times=5, seconds=60), ("limits", "'5/minute'")),
+    "fastapi seconds": (lambda: FASTAPI("memory://")("5/minute", seconds=60), ("seconds=60", "'5/minute'")),
+    "fastapi header": (lambda: FASTAPI("memory://", key_func=user), ("'x_user'", "key_func=Depends(that_function)")),
+    "fastapi depends": (
+        lambda: FASTAPI("memory://")("5/minute", key_func=signed_in),
+        ("signed_in", "'name'", "key_func=Depends(that_function)"),
+    ),
+    "fastapi tier": (lambda: FASTAPI("memory://")(tier), ("limits=<function tier", "'plan'", "take the request alone")),
+    "fastapi cost": (lambda: FASTAPI("memory://")("5/minute", cost=user), ("cost=", "'x_user'", "the request alone")),
+    "asgi header": (lambda: ASGI(asgi_app, "5/minute", agent="memory://", key_func=user), ("'x_user'", "FastAPI's")),
+    "asgi key by position": (lambda: ASGI(asgi_app, "5/minute", by_ip), ("by_ip", "key_func=by_user")),
+    "wsgi key by position": (lambda: WSGI(flask.Flask("x"), "5/minute", by_ip), ("by_ip", "key_func=by_user")),
+    "flask twice": (lambda: FLASK(flask.Flask("x"), key_func=where), ("key_func=", "write Limits(key_func, app=app)")),
+    "flask app first": (lambda: FLASK(flask.Flask("x"), where), ("where", "write Limits(key_func, app=app)")),
+    "flask app second": (lambda: FLASK(where, flask.Flask("x")), ("<Flask 'x'>", "write Limits(key_func, app=app)")),
+    "flask key by position": (lambda: FLASK(where, agent="memory://").limit("5/minute", where), ("where", "key_func=")),
+    "flask algorithm": (
+        lambda: FLASK(where, agent="memory://").limit("5/minute", align="calendar"),
+        ("align='calendar'", "Limit.parse('5/minute', align='calendar')"),
+    ),
+    "flask key": (lambda: FLASK(where, agent="memory://").limit("5/minute", key="ip"), ("key='ip'", "key_func")),
+    "flask redis": (lambda: FLASK(where, redis=redis.Redis()), ("redis=", "is called agent here")),
+    "flask default": (
+        lambda: FLASK(where, agent="memory://", default_limits=100),
+        ("default_limits=100", "'100/minute'"),
+    ),
+    "aiohttp hub as limit": (lambda: AIOHTTP("redis://:sesame@db"), ("redis://...", "is a URL", "agent=")),
+    "aiohttp class": (lambda: AIOHTTP("5/minute").install(aiohttp.web.Application), ("write limits.install(app)",)),
+    "aiohttp key by position": (lambda: AIOHTTP().limit("5/minute", by_header("x")), ("by_header", "key_func=")),
+    "django rate": (lambda: DJANGO("5/minute", rate="5/m"), ("rate='5/m'", "first argument")),
+    "django key": (lambda: DJANGO("5/minute", key="ip", block=True), ("key='ip'", "key_func")),
+    "django key by position": (lambda: DJANGO("5/minute", by_ip), ("by_ip", "key_func=")),
+    "django setting": (lambda: _django(LIMIT="5/minute"), ("LIMIT", "did you mean 'LIMITS'?")),
+    "django client": (lambda: _django(LIMITS="5/minute", HUB=redis.Redis()), ("HUB", "URL")),
+}
+
+
+def _any(value: object) -> Any:
+    return value
+
+
+def _django(**setting: Any) -> None:
+    with override_settings(RECONVERGE=setting, MIDDLEWARE=django_project.MIDDLEWARE):
+        WSGIHandler()
+
+
+def told(do: Callable[[], object], caplog: pytest.LogCaptureFixture) -> str:
+    """Returns the answer to an input: the message of an error, or the log."""
+    with caplog.at_level(logging.WARNING, "reconverge"):
+        try:
+            do()
+        except Exception as error:  # noqa: BLE001  # of several classes, and of Django's
+            return f"{type(error).__name__}: {error}"
+    return caplog.text
+
+
+def lacking(message: str, words: Words) -> list[str]:
+    """Returns the words that a message has not; with the message if any is missing."""
+    missing = [word for word in words if word not in message]
+    return [*missing, message] if missing else []
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment in which the tests run says nothing."""
+    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
+        if name != "RECONVERGE_NO_EXTENSIONS":
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_a_wrong_limit_is_corrected(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it is declared; numbers that people write otherwise are written in digits."""
+    do, words = FUNCTIONS[what]
+
+    assert [] == lacking(told(do, caplog), words)
+
+
+@pytest.mark.parametrize("what", HUBS)
+def test_a_wrong_hub_or_setting_of_an_agent_is_corrected(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A client of Redis by the URL that it connects to, without its password."""
+    do, words = HUBS[what]
+    message = told(do, caplog)
+
+    assert [] == lacking(message, words)
+    assert SESAME not in message
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_wrong_file_of_settings_is_corrected(what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its line."""
+    name, text, words = FILES[what]
+    (tmp_path / name).write_text(text)
+
+    assert [] == lacking(told(lambda: load(tmp_path / name), caplog), words)
+
+
+@pytest.mark.parametrize("what", CONTRACTS)
+def test_a_wrong_file_of_contracts_is_corrected(what: str, tmp_path: Path) -> None:
+    """By the command that validates them."""
+    text, words = CONTRACTS[what]
+    (tmp_path / "plans.yaml").write_text(text)
+    done = said_by("contracts", "validate", tmp_path / "plans.yaml")
+
+    assert 0 != done.status
+    assert [] == lacking(done.all, words)
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_a_wrong_command_is_corrected(what: str) -> None:
+    """With a status that a script notices."""
+    command, words = COMMANDS[what]
+    done = said_by(*command)
+
+    assert 0 != done.status
+    assert [] == lacking(done.all, words)
+
+
+@pytest.mark.parametrize("what", FRAMEWORKS)
+def test_a_wrong_declaration_in_a_web_application_is_corrected(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the application is made, and not with the first request."""
+    do, words = FRAMEWORKS[what]
+    message = told(do, caplog)
+
+    assert [] == lacking(message, words)
+    assert SESAME not in message
