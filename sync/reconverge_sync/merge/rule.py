@@ -374,7 +374,7 @@ class LedgerShard:
         The hub has no entry of the node: the node holds nothing, or was granted it before the hub lost its data.
         """
         entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
-        if rule.fixed and report.epoch == cell.epoch - 1:
+        if rule.fixed and report.epoch < cell.epoch:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
             cell.pour(rule, 0, hub_us, fill, least=1000 * cell.capacity)

@@ -691,7 +691,7 @@ end
 local function welcome(key)
   if bucket then keep_fill_within_bounds() end
   entry_allowance, entry_base, entry_overdraft = report_allowance, report_base, report_overdraft
-  if fixed and report_epoch == cell_epoch - 1 then entry_allowance = report_base end
+  if fixed and report_epoch < cell_epoch then entry_allowance = report_base end
   if bucket and report_floats then
     pour(0, 0, 1000 * cell_capacity)
     entry_current = report_current
