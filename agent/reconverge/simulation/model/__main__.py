@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, ProofGuard
+from reconverge.simulation.model.guards import NOT_ALONE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
 
@@ -77,8 +77,7 @@ def _guards(*, full: bool) -> int:
     for guard in ProofGuard:
         began_ns = CLOCK.monotonic_ns()
         found = proving.broken_without(guard)
-        where = "" if guard in NOT_IN_CODE else f" ({guard.value.file}::{guard.value.function})"
-        print(f"{guard.name}{where}, {_seconds(began_ns):.1f} s")
+        print(f"{guard.name} ({guard.value.file}::{guard.value.function}), {_seconds(began_ns):.1f} s")
         wrong += (found is None) != (guard in NOT_ALONE)
         if found is None:
             print(f"    proved all the same: {NOT_ALONE.get(guard, 'no reason is known')}")

@@ -33,6 +33,14 @@ def live(scene: ModelState) -> Fact:
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
+def may_go_on(scene: ModelState) -> Fact:
+    """Returns whether the node may use what it holds, or may again once it is answered."""
+    node, answer = scene.node, scene.answer
+    awaits = scene.flight.there | (answer.there & answer.own)
+    in_time = scene.hub.now < node.sent + scene.frame.lease
+    return node.alive & ((scene.hub.now < node.until) | (awaits & in_time))
+
+
 def holds_nothing(node: NodeState) -> Fact:
     """Returns whether a node has neither an allowance, a base nor an overdraft."""
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
@@ -116,7 +124,8 @@ def enters(scene: ModelState, law: Law) -> Move:
     after = node._replace(
         window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
     )
-    return Move((window > node.window) & law.assume(Assumption.CLOCKS, begun), scene._replace(node=after))
+    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, begun)))
+    return Move(needs, scene._replace(node=after))
 
 
 def _idle(scene: ModelState, law: Law) -> Fact:
@@ -257,7 +266,7 @@ def hears_stray(scene: ModelState, law: Law) -> Move:
 def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
     node, hub, frame = scene.node, scene.hub, scene.frame
     leased = hub.now < node.until
-    kept = choose(leased, node.allowance, law.by(ProofGuard.VOID_BEFORE_INSTALL, 0, node.allowance))
+    kept = choose(leased | ~law.either("voids", lambda after: equal(after.node.allowance, 0)), node.allowance, 0)
     own = law.given(ProofGuard.INSTALL_OWN_WINDOW, equal(answer.window, node.window))
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
@@ -276,9 +285,8 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
             decide(renews, until <= end, equal(until, node.until)),
         )
     )
-    if not law.strict:
-        ahead = node.window >= answer.window
-        needs &= law.assume(Assumption.NO_OVERDRAFT_FROM_AHEAD, ahead)
+    ahead = answer.window > node.window
+    needs &= law.given(ProofGuard.OVERDRAFT_NOT_AHEAD, ~ahead | (overdraft <= node.overdraft))
     after = node._replace(
         allowance=allowance,
         base=base,
@@ -328,12 +336,19 @@ def comes_back(scene: ModelState, law: Law) -> Move:
 
 
 def lowers_quota(scene: ModelState, law: Law) -> Move:
-    """A node learns of a smaller quota, and lowers what it holds."""
+    """A node learns of a smaller quota, and lowers what it holds, though it be in use."""
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
-    needs = _between(allowance, 0, node.allowance) & _between(base, 0, node.base)
-    return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base)))
+    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
+    needs = every(
+        (
+            _between(allowance, 0, node.allowance),
+            _between(base, 0, node.base),
+            _between(overdraft, 0, node.overdraft),
+        )
+    )
+    return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base, overdraft=overdraft)))
 
 
 def tightens_policy(scene: ModelState, law: Law) -> Move:

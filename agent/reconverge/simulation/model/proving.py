@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import z3
 
-from reconverge.simulation.model.at_hub import hub_actions
 from reconverge.simulation.model.at_node import node_actions
 from reconverge.simulation.model.guards import Action, Law, MeterClass, ProofGuard
+from reconverge.simulation.model.hub_events import hub_actions
 from reconverge.simulation.model.invariants import (
     SUM,
     THEOREM,

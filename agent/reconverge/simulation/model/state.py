@@ -86,6 +86,8 @@ class EntryState(NamedTuple):
     known: Fact
     gone: Fact
     """Whether the hub has given up on the name; then `allowance` is what it counts of it as used."""
+    left: Fact
+    """Whether the node has left, and the hub has not given up on the name yet."""
     seen: Amount
     allowance: Amount
     base: Amount
@@ -128,13 +130,13 @@ class AnswerState(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Sums over all other names, in the window that is looked at."""
+    """Sums over all other names, in the window that is looked at; see `held` and `held_beyond` in `at_hub.py`."""
 
-    parts: Amount
-    extras: Amount
-    lost_parts: Amount
-    """Of names that the hub has lost, and not heard of since."""
-    lost_extras: Amount
+    held: Amount
+    overdrafts: Amount
+    lost: Amount
+    """The same of names that the hub has lost, and not heard of since."""
+    lost_overdrafts: Amount
 
 
 class ModelState(NamedTuple):
