@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from reconverge.simulation.model.state import ModelState, fields, of_numbers
-from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Number, Numbers, Symbol
+from reconverge.simulation.model.terms import TRUE, Amount, Constant, Fact, Flag, Number, Numbers, Symbol
 from reconverge.simulation.model.terms import amount as as_amount
 
 
@@ -137,7 +137,14 @@ class Law:
     """
 
     def __init__(
-        self, meter: MeterClass, *, strict: bool, without: Collection[ProofGuard] = (), after: ModelState | None = None
+        self,
+        meter: MeterClass,
+        *,
+        strict: bool,
+        without: Collection[ProofGuard] = (),
+        after: ModelState | None = None,
+        chosen: Mapping[str, Number] | None = None,
+        assuming: bool = True,
     ) -> None:
         self.meter = meter
         self.strict = strict
@@ -146,6 +153,9 @@ class Law:
         """All guards that actions have asked about."""
         self.assumed: set[Assumption] = set()
         self._after = after
+        self._chosen = chosen or {}
+        """What a recorded step has chosen, as far as the state after it does not show that."""
+        self._assuming = assuming
 
     def keeps(self, guard: ProofGuard) -> bool:
         """Returns whether a guard is in force."""
@@ -163,11 +173,13 @@ class Law:
     def assume(self, assumption: Assumption, fact: Fact) -> Fact:
         """Returns a fact that is not proved."""
         self.assumed.add(assumption)
-        return fact
+        return fact if self._assuming else TRUE
 
     def any(self, name: str, seen: Callable[[ModelState], Amount], *, whole: bool = True) -> Amount:
         """Returns an amount that an action is free to choose; `seen` reads it off the state after a recorded step."""
-        return Symbol(f"any.{name}", whole) if self._after is None else seen(self._after)
+        if self._after is None:
+            return Symbol(f"any.{name}", whole)
+        return Constant(self._chosen[name]) if name in self._chosen else seen(self._after)
 
     def either(self, name: str, seen: Callable[[ModelState], Fact]) -> Fact:
         """Returns a fact that an action is free to choose."""

@@ -108,6 +108,7 @@ def loses_data(scene: ModelState, law: Law) -> Move:
         late=scene.late._replace(there=FALSE),
         answer=scene.answer._replace(present=FALSE, there=scene.answer.there & ~over),
         stray=scene.stray._replace(present=FALSE),
+        errand=scene.errand._replace(present=FALSE, under_way=scene.errand.under_way & ~over),
         others=lost,
     )
     return Move(TRUE, after)
@@ -134,6 +135,9 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
         flight=_unless_it_says(scene.flight, unheard),
         late=_unless_it_says(scene.late, unheard),
         answer=scene.answer._replace(there=scene.answer.there & (scene.answer.present if not law.strict else TRUE)),
+        errand=scene.errand._replace(
+            answered=scene.errand.answered & (scene.errand.present if not law.strict else TRUE)
+        ),
         others=others._replace(
             lost=choose(matters, 0, others.lost),
             lost_overdrafts=choose(matters, 0, others.lost_overdrafts),

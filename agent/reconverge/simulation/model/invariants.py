@@ -99,6 +99,7 @@ def fresh_name(scene: ModelState) -> Fact:
         )
     ]
     on_the_way = [~scene.flight.there, ~scene.late.there, ~scene.answer.there, ~scene.stray.there]
+    on_the_way += [~scene.errand.under_way, ~scene.errand.answered]
     return every(
         [
             *nothing,
@@ -145,8 +146,9 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     if law.strict:
         found["the wait after a loss took a lease"] = hub.waits | (hub.now > hub.lost + scene.frame.lease)
     else:
-        found["after the wait there is no answer from before"] = hub.waits | ~(
-            scene.answer.there & ~scene.answer.present
+        answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
+        found["after the wait there is no answer from before"] = hub.waits | every(
+            ~there | present for there, present in answers
         )
     return found
 
@@ -205,7 +207,15 @@ def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
             )
         ),
         "a name that has left is over": implies(
-            entry.left, every((entry.known, ~entry.gone, ~scene.node.alive, scene.node.window <= hub.window))
+            entry.left,
+            every(
+                (
+                    entry.known,
+                    ~entry.gone,
+                    ~scene.node.alive,
+                    (scene.node.window <= hub.window) | equal(scene.node.spent, 0),
+                )
+            ),
         ),
         "a name that is gone was known": implies(entry.gone, entry.known),
         "no overdraft of a name that is gone": implies(entry.gone & ~after, equal(entry.extra, 0)),
@@ -272,6 +282,7 @@ def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 
 def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, flight, late = scene.node, scene.entry, scene.hub, scene.flight, scene.late
+    errand = scene.errand
     void = ~entry.known & ~hub.waits & (hub.window <= scene.frame.looked)
     mattering = ~entry.gone & ~entry.left & ~void
     fresh = late.there & late.fresh
@@ -279,7 +290,18 @@ def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         "a batch is no younger than its node": implies(flight.there, flight.window <= node.window)
         & implies(late.there, late.window <= node.window),
         "an answer is of no later window than the hub": implies(scene.answer.there, scene.answer.window <= hub.window),
-        "one batch is under way": ~(flight.there & scene.answer.there) & ~(fresh & scene.answer.there),
+        "one batch is under way": every(
+            (
+                ~(flight.there & scene.answer.there) & ~(fresh & scene.answer.there),
+                implies(errand.under_way | errand.answered, ~flight.there & ~scene.answer.there),
+                implies(errand.answered, ~fresh),
+                ~(errand.under_way & errand.answered),
+            )
+        ),
+        "a last batch is of what holds nothing": implies(
+            errand.leaves & (errand.under_way | errand.answered), ~node.alive & holds_nothing(node)
+        ),
+        "an answer about other keys renews what the hub knows": implies(errand.answered, _of_errand(scene, law)),
     }
     for name, report, there in (("a batch", flight, flight.there), ("a late batch", late, fresh)):
         found |= {f"{name} {says}": implies(there, fact) for says, fact in _of_report(scene, report, law).items()}
@@ -356,6 +378,19 @@ def _of_answer(scene: ModelState, answer: AnswerState, law: Law) -> Fact:
             implies(
                 renews & (node.window <= looked) & (answer.window <= looked), answer.overdraft <= counted_beyond(scene)
             ),
+        )
+    )
+
+
+def _of_errand(scene: ModelState, law: Law) -> Fact:
+    node, entry, errand = scene.node, scene.entry, scene.errand
+    spotless = equal(node.spent, 0) if law.strict else TRUE
+    sent = choose(errand.present, entry.seen, scene.hub.lost)
+    return every(
+        (
+            implies(~errand.present, ~entry.known & ~node.knows),
+            implies(errand.present & ~entry.known & errand.own & node.alive, holds_nothing(node) & spotless),
+            implies(~errand.present | entry.known, node.sent <= sent),
         )
     )
 

@@ -129,6 +129,16 @@ class AnswerState(NamedTuple):
     overdraft: Amount
 
 
+class ErrandState(NamedTuple):
+    """A batch that does not report this key, and the answer to it."""
+
+    under_way: Fact
+    answered: Fact
+    leaves: Fact
+    present: Fact
+    own: Fact
+
+
 class Others(NamedTuple):
     """Sums over all other names, in the window that is looked at; see `held` and `held_beyond` in `at_hub.py`."""
 
@@ -153,6 +163,7 @@ class ModelState(NamedTuple):
     answer: AnswerState
     stray: AnswerState
     """An answer to a batch that the node has given up."""
+    errand: ErrandState
     others: Others
 
 
@@ -183,6 +194,7 @@ SHAPES: Mapping[str, type] = {
     "late": ReportState,
     "answer": AnswerState,
     "stray": AnswerState,
+    "errand": ErrandState,
     "others": Others,
 }
 
@@ -205,3 +217,9 @@ def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
             made[field] = Known(value) if isinstance(value, bool) else Constant(value)
         groups[group] = shape(**made)
     return ModelState(**groups)  # type: ignore[arg-type]
+
+
+def nothing() -> ModelState:
+    """Returns a state of zeros in which nothing is true."""
+    blank = {name: False if isinstance(kind, Flag) else 0 for name, kind in fields(symbols())}
+    return of_numbers(blank)

@@ -1,0 +1,429 @@
+"""Sees what the production code does with one key of one limit, and binds each step to the model (`binding.py`)."""
+
+# Theory of operation.
+#
+# The seams are calls that both a small world and the fuzz make: a decision, `Syncer.take`, the hub's `merge`,
+# `Syncer.merged` and `Syncer.failed`. What is in the objects after a call is compared with what the model leaves. A
+# call of the code may be several steps of the model: a node that reports has entered its window first, and dated
+# charges have expired; a hub that merges has opened a window, or given up on others. Their order is that of the code.
+#
+# Between two calls a node changes by time alone: it enters a window, and charges expire. Anything else that changes
+# without a seam is rejected.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, Status
+from reconverge.kernel import Kernel
+from reconverge.kernel.cell import lease_until_ns
+from reconverge.limit.limit import CONCURRENCY, DATED, FIRST_HIT, FIXED_WINDOW, Limit
+from reconverge.policies import Policy
+from reconverge.simulation.model.binding import (
+    LONG_AGO,
+    Binding,
+    BoundName,
+    OutsideAssumption,
+    Terms,
+    is_known,
+    value_of,
+)
+from reconverge.simulation.model.guards import MeterClass
+from reconverge.simulation.model.state import ReportState
+from reconverge.simulation.model.terms import FALSE, TRUE, Constant, Number
+
+Values = dict[str, Number | bool]
+LOWERS: Final = "a node lowers what it holds"
+
+
+def class_of(limit: Limit) -> MeterClass | None:
+    """Returns the class of the model that a limit belongs to; None if its use fades, drains, or is counted otherwise."""
+    if limit.algorithm == CONCURRENCY:
+        return MeterClass.SLOTS
+    if limit.algorithm in DATED:
+        return MeterClass.DATED
+    plain = limit.algorithm == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
+    return MeterClass.WINDOW if plain else None
+
+
+def is_bound(limit: Limit, policy: Policy) -> bool:
+    """Whether the model has such limits: those of its classes, with a bound, and without an allowance for new keys."""
+    return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
+
+
+class LedgerEntry(NamedTuple):
+    """What the hub has of a name, in its cell's present window."""
+
+    allowance: int = 0
+    base: int = 0
+    overdraft: int = 0
+    debt: int = 0
+
+
+class LedgerSums(NamedTuple):
+    """A cell at the hub."""
+
+    window: int
+    capacity: int
+    entries: Mapping[str, LedgerEntry]
+    sums: LedgerEntry
+    uncovered: int
+
+
+class Watch:
+    """Follows one key of one limit over all nodes and the hub."""
+
+    def __init__(self, binding: Binding, limit: str, key: str, base_ns: int) -> None:
+        self.binding = binding
+        self._limit = limit
+        self.key = key
+        self._base_ns = base_ns
+        """The hub's time when the simulation's was zero."""
+        self._window = binding.terms.meter is MeterClass.WINDOW
+        self._names: dict[Syncer, BoundName] = {}
+        self._cells: dict[Syncer, Any] = {}
+        self._wrote: dict[Syncer, int] = {}
+        """The number of the batch under way of each node, of those that have one."""
+
+    # ------------------------------------------------------------ nodes
+
+    def starts(self, syncer: Syncer) -> None:
+        """A process has started."""
+        self._names[syncer] = self.binding.begin(syncer.node)
+
+    def ends(self, syncer: Syncer) -> None:
+        """A process has ended, or its name has."""
+        name = self._names.pop(syncer)
+        if is_known(name.any_scene.node.alive):
+            self.binding.step(name, "a name ends")
+
+    def _cell(self, syncer: Syncer) -> Any:
+        table = syncer.kernel.tables[self._limit]
+        return table.cells.get(self.key)
+
+    def _read(self, syncer: Syncer) -> Values:
+        """Returns what a node's cell has. A node whose lease is over has no allowance, and its name none yet."""
+        cell = self._cell(syncer)
+        scene = self._names[syncer].any_scene
+        if cell is None:
+            return {
+                "node.window": value_of(scene.node.window),
+                "node.allowance": 0,
+                "node.base": 0,
+                "node.overdraft": 0,
+                "node.used": 0,
+            }
+        lapsed = syncer._lapsed
+        return {
+            "node.window": max(cell.epoch, int(value_of(scene.node.window))) if self._window else 0,
+            "node.allowance": 0 if lapsed else cell.allowance,
+            "node.base": cell.base if self._window and not lapsed else 0,
+            "node.overdraft": 0 if lapsed else cell.overdraft,
+            "node.used": cell.used,
+        }
+
+    def _until(self, syncer: Syncer) -> int:
+        shard = syncer.kernel.shards[0]
+        cell = self._cell(syncer)
+        until_ns = shard.lease_until_ns if cell is None else lease_until_ns(cell)
+        return max(LONG_AGO, until_ns + self._base_ns) if until_ns > -NEVER_NS else LONG_AGO
+
+    def passes(self, now_ns: int) -> None:
+        """Time has passed until now, by the simulation's clock."""
+        self.binding.passes(now_ns + self._base_ns)
+
+    def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
+        """Takes the steps that a node takes by itself, until it has `used` so much; returns what was read."""
+        name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
+        wanted = seen["node.used"] if used is None else used
+        window = int(seen["node.window"])
+        if window > value_of(name.any_scene.node.window):
+            binding.reach(window)
+            binding.step(name, "a node enters a window", {"node.window": window})
+        elif self._window and (cell := self._cell(syncer)) is not None and 0 <= cell.epoch < window:
+            raise OutsideAssumption("a node's clock goes back by a window")
+        if wanted < value_of(name.any_scene.node.used):
+            binding.step(name, "a node gives back", {"node.used": wanted})
+        elif wanted > value_of(name.any_scene.node.used):
+            cell = self._cell(syncer)
+            if cell is None or self._cells.get(syncer) is cell:
+                binding.reject(name, "use rises by itself", seen)
+            binding.step(name, "a node settles for more", {"node.used": wanted})  # it remembers the key
+        self._cells[syncer] = self._cell(syncer)
+        held = {of: seen[of] for of in ("node.allowance", "node.base", "node.overdraft")}
+        node = name.any_scene.node
+        if lowers and (node.allowance, node.base, node.overdraft) != tuple(map(Constant, held.values())):
+            now = (value_of(node.allowance), value_of(node.base), value_of(node.overdraft))
+            if now != tuple(held.values()):
+                binding.step(name, LOWERS, held)
+        return seen
+
+    def admits(self, syncer: Syncer, cost: int) -> None:
+        """A node has just charged a request."""
+        name, cell = self._names[syncer], self._cell(syncer)
+        if cell is None:
+            return  # it was charged where there is no room for keys
+        self.catches_up(syncer, cell.used - cost)
+        within = self.binding.terms.strict or self.binding.can(
+            name, "a node admits a request", {"node.used": cell.used}
+        )
+        action = "a node admits a request" if within else "a node goes beyond its allowance"
+        self.binding.step(name, action, {"node.used": cell.used})
+
+    def took(self, syncer: Syncer, batch: Batch | None) -> None:
+        """A node has taken a batch, or found that there is nothing to report."""
+        if syncer.node != self._names[syncer].title:
+            self.ends(syncer)
+            self._wrote.pop(syncer, None)
+            self.starts(syncer)
+            self.starts_with(syncer)
+        elif self._wrote.get(syncer) is not None and (batch is None or self._wrote[syncer] != batch.sequence):
+            self.gave_up(syncer)
+        if batch is None:
+            self.catches_up(syncer)
+            return
+        name, report = self._names[syncer], self._report(batch)
+        self._wrote[syncer] = batch.sequence
+        if report is None:
+            self.catches_up(syncer)
+            self.binding.step(name, "a node sends of other keys", {"errand.leaves": batch.leaving})
+            return
+        last = batch.leaving or report.forgotten
+        seen = self.catches_up(syncer, self._used(report), lowers=False)
+        action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
+        if last:
+            held = {of: 0 for of in ("node.allowance", "node.base", "node.overdraft")}
+        else:
+            held = {of: value for of, value in seen.items() if of != "node.window"}
+        self.binding.step(name, action, {**held, **self._written(report, "flight")})
+
+    def starts_with(self, syncer: Syncer) -> None:
+        """A new name begins with the use that an earlier one has not reported."""
+        used = self._read(syncer)["node.used"]
+        self._cells[syncer] = self._cell(syncer)
+        if used:
+            window = int(self._read(syncer)["node.window"])
+            self.binding.reach(window)
+            self.binding.step(self._names[syncer], "a node enters a window", {"node.window": window}) if (
+                window > value_of(self._names[syncer].any_scene.node.window)
+            ) else None
+            self.binding.step(self._names[syncer], "a node settles for more", {"node.used": used})
+
+    def _report(self, batch: Batch) -> CellReport | None:
+        for report in batch.cells:
+            if report.key == self.key and batch.limits[report.limit].name == self._limit:
+                return report
+        return None
+
+    @staticmethod
+    def _used(report: CellReport) -> int:
+        return report.current
+
+    def _written(self, report: CellReport, place: str) -> Values:
+        return {
+            f"{place}.window": report.epoch if self._window else 0,
+            f"{place}.allowance": report.allowance,
+            f"{place}.base": report.base if self._window else 0,
+            f"{place}.overdraft": report.overdraft,
+            f"{place}.used": report.current,
+        }
+
+    def heard(self, syncer: Syncer, batch: Batch, answer: Answer) -> None:
+        """A node has been answered."""
+        if answer.status is Status.STALE:
+            return  # `gave_up` follows
+        name, binding = self._names[syncer], self.binding
+        self._wrote.pop(syncer, None)
+        if answer.status is Status.LAPSED:
+            binding.step(name, "a node gives up its batch", {"late.there": value_of(name.any_scene.late.there)})
+            self.ends(syncer)
+            self.starts(syncer)
+            self.starts_with(syncer)
+            return
+        if not is_known(name.any_scene.node.alive):
+            self.ends(syncer)
+            self.starts(syncer)
+            self.starts_with(syncer)
+            return
+        seen = self.catches_up(syncer, lowers=False)
+        seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
+        action = "a node hears an answer" if is_known(name.any_scene.answer.there) else "a node hears of other keys"
+        binding.step(name, action, {**seen, "node.until": self._until(syncer)})
+
+    def greeted(self, syncer: Syncer) -> None:
+        """A new name has been answered: what the hub had confirmed under the earlier one counts there."""
+        self._cells.pop(syncer, None)
+
+    def gave_up(self, syncer: Syncer) -> None:
+        """A node has given up its batch, which may arrive all the same."""
+        name, scene = self._names[syncer], self._names[syncer].any_scene
+        sequence = self._wrote.pop(syncer, None)
+        if sequence is None:
+            return
+        if is_known(scene.flight.there):
+            name.late[sequence] = scene.flight
+        elif is_known(scene.errand.under_way):
+            name.late[sequence] = None
+        self.binding.step(name, "a node gives up its batch", {"late.there": value_of(scene.late.there)})
+
+    # ------------------------------------------------------------ the hub
+
+    def ledger(self, hub: Any) -> LedgerSums | None:
+        """Returns the cell at the hub; None if there is none."""
+        for (name, _, _, key), cell in hub._shards[0].cells.items():
+            if name == self._limit and key == self.key:
+                entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
+                sums = LedgerEntry(cell.allowances, cell.bases, cell.overdrafts, cell.debts)
+                window = cell.epoch if self._window else 0
+                return LedgerSums(window, cell.capacity, entries, sums, cell.uncovered)
+        return None
+
+    def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
+        """Returns an entry as it is in the cell's window, though the hub has yet to look at it there."""
+        if self._window and entry.epoch != cell.epoch:
+            return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
+        return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
+
+    def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
+        """The hub has merged a batch."""
+        name = self.binding.names.get(batch.node)
+        if answer.status is not Status.MERGED or name is None:
+            return
+        self._look_at_others(batch.node, before, after)
+        late = name.late.get(batch.sequence, Ellipsis)
+        report = self._report(batch)
+        told = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
+        self._wait_is_over(name, report, before, after, batch.node)
+        if late is not Ellipsis:
+            self._merge_late(name, late, report, told, after)
+        elif report is None or told is None:
+            self.binding.step(name, "a batch of other keys is merged")
+        else:
+            seen = {**self._there(name, after), **self._told(told)}
+            self.binding.step(name, "a batch is merged", {**seen, "late.there": False}, self._sums(name, after, told))
+        name.sequence = batch.sequence
+        name.late = {number: kept for number, kept in name.late.items() if number > batch.sequence}
+
+    def _merge_late(
+        self,
+        name: BoundName,
+        late: ReportState | None | Any,
+        report: CellReport | None,
+        told: CellAnswer | None,
+        after: LedgerSums | None,
+    ) -> None:
+        if late is None or report is None or told is None:
+            self.binding.step(name, "a late batch of other keys is merged")
+            return
+        ready = late._replace(there=TRUE, fresh=TRUE)
+        name.scenes = {looked: scene._replace(late=ready) for looked, scene in name.scenes.items()}
+        self.binding.step(name, "a late batch is merged", self._there(name, after), self._sums(name, after, told, "late"))
+        gone = ready._replace(there=FALSE, fresh=FALSE)
+        name.scenes = {looked: scene._replace(late=gone) for looked, scene in name.scenes.items()}
+
+    def _there(self, name: BoundName, after: LedgerSums | None) -> Values:
+        entry = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
+        return {f"entry.{of}": value for of, value in entry._asdict().items()}
+
+    def _told(self, told: CellAnswer) -> Values:
+        return {
+            "answer.window": told.epoch if self._window else 0,
+            "answer.allowance": told.allowance,
+            "answer.base": told.base if self._window else 0,
+            "answer.overdraft": told.overdraft,
+        }
+
+    def _sums(
+        self, name: BoundName, after: LedgerSums | None, told: CellAnswer, named: str = "in time"
+    ) -> dict[str, Number]:
+        own = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
+        sums = LedgerEntry() if after is None else after.sums
+        uncovered = 0 if after is None else after.uncovered - max(0, own.debt - own.overdraft)
+        found: dict[str, Number] = {
+            f"allowances of others {named}": sums.allowance - own.allowance,
+            f"bases of others {named}": sums.base - own.base if self._window else 0,
+            f"overdrafts of others {named}": sums.overdraft - own.overdraft,
+            f"debts of others {named}": sums.debt - own.debt,
+            f"uncovered of others {named}": uncovered,
+        }
+        for of, value in self._told(told).items():
+            found[f"answered {of.removeprefix('answer.')} {named}"] = value
+        return found
+
+    def _look_at_others(self, merged: str, before: LedgerSums | None, after: LedgerSums | None) -> None:
+        binding = self.binding
+        if after is None:
+            return
+        if after.window > value_of(binding.hub.window):
+            binding.opens(after.window)
+        elif after.window < value_of(binding.hub.window):
+            raise OutsideAssumption("the hub's clock goes back by a window")
+        for title in before.entries if before is not None else ():
+            name = binding.names.get(title)
+            if name is None or title == merged or is_known(name.any_scene.entry.gone):
+                continue
+            if title not in after.entries:
+                if is_known(name.any_scene.entry.known):
+                    binding.step(name, "the hub gives up on a name", None, {"departed": self._departed(name)})
+                continue
+            self._compare(name, after.entries[title])
+        binding.changes_capacity(after.capacity)
+
+    def _compare(self, name: BoundName, there: LedgerEntry) -> None:
+        """Compares the entry of a name of which nothing was merged."""
+        entry = name.any_scene.entry
+        if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
+            self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
+            entry = name.any_scene.entry
+        kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
+        if kept != there:
+            self.binding.reject(name, "an entry changes by itself", {f"entry.{k}": v for k, v in there._asdict().items()})
+
+    def _departed(self, name: BoundName) -> int:
+        """Returns the least that the hub must count of a name that it has given up on."""
+        entry = name.any_scene.entry
+        allowance, overdraft, debt = (int(value_of(each)) for each in (entry.allowance, entry.overdraft, entry.debt))
+        if is_known(entry.left) and allowance == 0 and overdraft <= debt:
+            overdraft = 0
+        return max(allowance + overdraft, allowance + debt)
+
+    def _wait_is_over(
+        self,
+        name: BoundName,
+        report: CellReport | None,
+        before: LedgerSums | None,
+        after: LedgerSums | None,
+        title: str,
+    ) -> None:
+        """Ends the wait after a loss of data if the hub has raised anything."""
+        if not is_known(self.binding.hub.waits) or report is None or after is None:
+            return
+        had = before.entries.get(title) if before is not None else None
+        has = after.entries.get(title, LedgerEntry())
+        entry = name.any_scene.entry
+        least = (report.allowance, report.base, report.overdraft)
+        if had is not None and is_known(entry.known):
+            kept = (int(value_of(entry.allowance)), int(value_of(entry.base)), int(value_of(entry.overdraft)))
+            least = kept
+        elif report.epoch < after.window and self._window:
+            least = (report.base, report.base, report.overdraft)
+        if has.allowance > least[0] or (self._window and has.base > least[1]) or has.overdraft > least[2]:
+            self.binding.ends_wait()
+
+    def loses_data(self) -> None:
+        """The hub has lost its data."""
+        self.binding.loses_data()
+
+
+def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> Terms:
+    """Returns what is the same in all states of a key of this limit."""
+    meter = class_of(limit)
+    if meter is None:
+        raise NotImplementedError(f"the model has no limits with {limit.algorithm}, from the first hit or by a calendar")
+    strict = policy.max_overshoot == 0
+    overdrafts = capacity * policy.overshoot_milli // 1000
+    lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
+    return Terms(meter, strict, limit.window_ns, lease_ns, capacity, overdrafts, 0 if strict else request)
