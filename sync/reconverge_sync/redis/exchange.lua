@@ -658,7 +658,8 @@ local function cell_answer()
     overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
   end
   if cell_first == node then reserved = 0 end
-  local nodes = forgotten and FORGOTTEN or cell_active
+  local nodes = cell_active
+  if forgotten then nodes, allowance, base, overdraft = FORGOTTEN, 0, 0, 0 end
   if at_hub then
     nodes = cell_active + AT_HUB
     if sliding then allowance = min(entry_current + granted, capacity) elseif bucket then allowance = min(granted, allowance) end

@@ -119,11 +119,12 @@ class _Raised(NamedTuple):
     """The part of the debts that no overdraft covers."""
 
 
-def _raised(law: Law, named: str) -> _Raised:
+def _raised(law: Law, entry: EntryState, report: ReportState, named: str) -> _Raised:
+    last = report.final
     return _Raised(
-        law.any(f"granted {named}", lambda after: after.entry.allowance),
-        law.any(f"granted base {named}", lambda after: after.entry.base),
-        law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft),
+        choose(last, entry.allowance, law.any(f"granted {named}", lambda after: after.entry.allowance)),
+        choose(last, entry.base, law.any(f"granted base {named}", lambda after: after.entry.base)),
+        choose(last, entry.overdraft, law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft)),
         *(law.any(f"{of} of others {named}", lambda after: after.others.held) for of in SUMS),
     )
 
@@ -152,7 +153,7 @@ def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised:
     """Returns whether the hub may raise the entry so far."""
     hub = scene.hub
     mine = equal(report.window, hub.window)
-    may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
+    may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits)
     allowance, base, overdraft = raised.allowance, raised.base, raised.overdraft
     within = law.given(ProofGuard.ALLOWANCES_WITHIN, allowance + raised.allowances + raised.debts <= hub.capacity)
     base_within = law.given(ProofGuard.BASES_WITHIN, base + raised.bases <= hub.capacity)
@@ -178,7 +179,7 @@ def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law:
 
     def within(amount: Amount, others: Amount, most: Amount) -> Amount:
         room = larger(amount - larger(amount + others - most, 0), 0)
-        return choose(report.final, 0, law.by(ProofGuard.ANSWER_WITHIN_ROOM, room, amount))
+        return choose(report.final & ~report.leaves, 0, law.by(ProofGuard.ANSWER_WITHIN_ROOM, room, amount))
 
     return (
         within(raised.allowance, raised.allowances, hub.capacity),
@@ -196,7 +197,7 @@ class _Grant(NamedTuple):
 def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law, named: str) -> _Grant:
     """Raises the entry, and answers. The entry is that of `_heard`."""
     hub = scene.hub
-    raised = _raised(law, named)
+    raised = _raised(law, entry, report, named)
     needs = _may_rise(scene, entry, report, raised, law)
     answered = (
         law.any(f"answered allowance {named}", lambda after: after.answer.allowance),

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, NoReturn
 
 from reconverge.clock import SECOND_NS
@@ -37,11 +38,11 @@ WINDOWS_BEHIND: Final = 1
 """For so many windows behind the hub's the names of dead nodes are kept."""
 
 
-class UnboundStep(Exception):  # noqa: N818  # it is no error of this program
+class UnboundStep(Exception):  # it is no error of this program
     """A step of the code that is no step of the model."""
 
 
-class OutsideAssumption(Exception):  # noqa: N818  # likewise
+class OutsideAssumption(Exception):  # likewise
     """A step that the proof assumes not to happen."""
 
 
@@ -80,8 +81,11 @@ def value_of(what: Amount | Fact) -> Number | bool:
     return NUMBERS.holds(what) if isinstance(what, Fact) else NUMBERS.value(what)
 
 
-def _plain(what: Number | bool) -> Amount | Fact:
-    return (TRUE if what else FALSE) if isinstance(what, bool) else Constant(what)
+def _plain(what: object) -> Amount | Fact:
+    if isinstance(what, bool):
+        return TRUE if what else FALSE
+    assert isinstance(what, int | Fraction)
+    return Constant(what)
 
 
 def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> ModelState:
@@ -274,14 +278,20 @@ class Binding:
 
     # ------------------------------------------------------------ steps of all names at once
 
-    def _all_move(self, action: str, hub: Mapping[str, Number | bool]) -> None:
+    def _all_move(
+        self,
+        action: str,
+        hub: Mapping[str, Number | bool],
+        of_names: Mapping[BoundName, Mapping[str, Number | bool]] | None = None,
+    ) -> None:
         """Takes a step that changes the hub for all names; sums over the others are those after it."""
-        seen = {f"hub.{of}": value for of, value in hub.items()}
+        of_hub = {f"hub.{of}": value for of, value in hub.items()}
+        seen = {name: {**of_hub, **(of_names or {}).get(name, {})} for name in self.names.values()}
         before = {name: {looked: self.scene(name, looked) for looked in name.scenes} for name in self.names.values()}
         was = self.hub
         bare: dict[BoundName, dict[int, ModelState]] = {}
         for name, scenes in before.items():
-            bare[name] = {looked: self._unchecked(action, scene, seen) for looked, scene in scenes.items()}
+            bare[name] = {looked: self._unchecked(action, scene, seen[name]) for looked, scene in scenes.items()}
         for name, moved in bare.items():
             name.scenes = moved
             self.hub = name.any_scene.hub
@@ -294,7 +304,7 @@ class Binding:
                     "held by others": NUMBERS.value(others.held),
                     "lost by others": NUMBERS.value(others.lost),
                 }
-                self._moved(name, action, scene, seen, chosen)
+                self._moved(name, action, scene, seen[name], chosen)
         self.hub = now
         self.accepted[action] += 1
 
@@ -308,12 +318,13 @@ class Binding:
         self._all_move("the hub opens a window", {"window": window})
         self.forget_old()
 
-    def loses_data(self) -> None:
-        """The hub has lost its data."""
+    def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
+        """The hub has lost its data; `knows` holds the names that no data have ever answered."""
         for looked, taken in self._taken.items():
             self._taken_and_lost[looked] = self._taken_and_lost.get(looked, 0) + taken
         self._taken = {}
-        self._all_move("the hub loses its data", {})
+        heard = {name: {"node.knows": knows.get(name, False)} for name in self.names.values()}
+        self._all_move("the hub loses its data", {}, heard)
 
     def ends_wait(self) -> None:
         """The hub grants again."""
@@ -330,13 +341,9 @@ def _written(values: Mapping[str, Number | bool]) -> str:
     return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
 
 
-def _short(value: Number | bool) -> str:
-    return f"{value / SECOND_NS:.6f} s" if not isinstance(value, bool) and abs(value) > SECOND_NS else str(value)
-
-
-def known(names: Iterable[BoundName]) -> list[BoundName]:
-    """Returns the names of which the hub has an entry, or did when it last was looked at."""
-    return [name for name in names if value_of(name.any_scene.entry.known) and not value_of(name.any_scene.entry.gone)]
+def _short(value: object) -> str:
+    is_time = isinstance(value, int) and abs(value) > SECOND_NS
+    return f"{value / SECOND_NS:.6f} s" if is_time else str(value)  # type: ignore[operator]
 
 
 def is_known(fact: Fact) -> bool:

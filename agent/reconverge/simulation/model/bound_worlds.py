@@ -72,7 +72,7 @@ class Watching:
         def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
             self.note("passes", now_ns)
             merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
-            self.note("heard", syncer, batch, answer)
+            self.note("heard", syncer, answer)
 
         def fails(kind: str, *, now_ns: int) -> None:
             self.note("passes", now_ns)
@@ -134,6 +134,18 @@ class BoundSmallWorld(SmallWorld):
         self.watching.note("passes", self.clock.monotonic_ns())
         self.watching.note("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
 
+    def lowers(self, index: int) -> None:
+        super().lowers(index)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
+    def raises(self, index: int) -> None:
+        super().raises(index)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
+    def changes_policy(self, index: int, policy: Policy) -> None:
+        super().changes_policy(index, policy)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
     def _replace(self, index: int) -> None:
         self.watching.note("ends", self.nodes[index].syncer)
         super()._replace(index)
@@ -167,6 +179,14 @@ class BoundWorld(World):
         self.watching.attach(node.syncer)
         self.watching.note("passes", self.now_ns)
         self.watching.note("starts", node.syncer)
+        change = node.asked.change
+
+        def changes(limit: Limit) -> None:
+            self.watching.note("passes", self.now_ns)
+            change(limit)
+            self.watching.note("catches_up", node.syncer)
+
+        node.asked.change = changes  # type: ignore[method-assign]
 
     def _end(self, node: FleetMember) -> None:
         if node.alive:
@@ -231,4 +251,3 @@ def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
     for name in names:
         events[name].happen(world)
     return world.watching.run
-

@@ -53,7 +53,9 @@ def merges_late_of_others(scene: ModelState, law: Law) -> Move:
 def hears_of_others(scene: ModelState, law: Law) -> Move:
     """The answer to a batch that did not report this key arrives."""
     node, errand = scene.node, scene.errand
-    until, may_last = until_of(scene, law, own=errand.own)
+    # A key of which a node holds nothing does not keep the lease from going on.
+    idle_here = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
+    until, may_last = until_of(scene, law, own=errand.own | idle_here)
     after = node._replace(
         until=until,
         spent=begun_in_lease(scene, law),

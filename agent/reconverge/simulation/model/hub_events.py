@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_hub import by_hubs_clock, is_before, is_open, merges, merges_late
-from reconverge.simulation.model.at_node import counts, live
+from reconverge.simulation.model.at_node import counts, holds_nothing, live
 from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
 from reconverge.simulation.model.state import ModelState, Others, ReportState
 from reconverge.simulation.model.terms import (
@@ -94,13 +94,16 @@ def opens_window(scene: ModelState, law: Law) -> Move:
 
 def loses_data(scene: ModelState, law: Law) -> Move:
     """The hub loses all that it knew."""
-    del law
     hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
+    # A node that no data have ever answered holds nothing, and takes the next ones for the first.
+    spotless = equal(scene.node.spent, 0) if law.strict else TRUE
+    unheard = holds_nothing(scene.node) & spotless & ~scene.answer.there & ~scene.errand.answered
+    knows = law.either("never heard of any", lambda after: after.node.knows) & unheard & scene.node.knows
     lost = Others(nothing, nothing, others.held + others.lost, others.overdrafts + others.lost_overdrafts)
     over = entry.gone | entry.left
     after = scene._replace(
         hub=hub._replace(waits=TRUE, lost=hub.now),
-        node=scene.node._replace(knows=FALSE),
+        node=scene.node._replace(knows=knows),
         entry=entry._replace(
             known=FALSE, gone=FALSE, left=FALSE, allowance=nothing, base=nothing, overdraft=nothing, debt=nothing
         ),
@@ -123,11 +126,14 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     if law.meter is not MeterClass.SLOTS:
         until += law.by(ProofGuard.WAIT_TWO_WINDOWS, frame.length + frame.length, 0)
     needs = hub.waits & by_hubs_clock(scene, law)
+    mattering = implies(matters & counts(scene, law), equal(scene.node.spent, 0))
     if law.strict:
-        needs &= hub.now > until
+        # A hub that no node knows by other data does not wait for so long: nobody holds anything then.
+        idle = holds_nothing(scene.node) & equal(scene.node.spent, 0)
+        none = implies(unheard, (~live(scene) | idle) & mattering) & _only_present(scene)
+        needs &= (hub.now > until) | none
     else:
-        spoken = implies(unheard, ~live(scene) & implies(matters & counts(scene, law), equal(scene.node.spent, 0)))
-        needs &= law.assume(Assumption.ALL_HAVE_SPOKEN, spoken)
+        needs &= law.assume(Assumption.ALL_HAVE_SPOKEN, implies(unheard, ~live(scene) & mattering))
     dropped = unheard & matters
     after = scene._replace(
         hub=hub._replace(waits=FALSE),
@@ -146,6 +152,12 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     law.assume(Assumption.NO_BATCH_OUTLIVES_A_WAIT, TRUE)
     law.assume(Assumption.NO_LATE_BATCH_AFTER_LOSS, TRUE)
     return Move(needs, after)
+
+
+def _only_present(scene: ModelState) -> Fact:
+    """Returns whether no answer is on its way that was given by data which are lost."""
+    answer, errand = scene.answer, scene.errand
+    return (~answer.there | answer.present) & (~errand.answered | errand.present)
 
 
 def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:

@@ -143,13 +143,10 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         "no capacity is above the largest": hub.capacity <= hub.most,
         "data were lost in the past": hub.lost <= hub.now,
     }
-    if law.strict:
-        found["the wait after a loss took a lease"] = hub.waits | (hub.now > hub.lost + scene.frame.lease)
-    else:
-        answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
-        found["after the wait there is no answer from before"] = hub.waits | every(
-            ~there | present for there, present in answers
-        )
+    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
+    present = hub.waits | every(~there | present for there, present in answers)
+    took_a_lease = (hub.now > hub.lost + scene.frame.lease) if law.strict else FALSE
+    found["after the wait there is no answer from before"] = present | took_a_lease
     return found
 
 

@@ -40,7 +40,7 @@ LOWERS: Final = "a node lowers what it holds"
 
 
 def class_of(limit: Limit) -> MeterClass | None:
-    """Returns the class of the model that a limit belongs to; None if its use fades, drains, or is counted otherwise."""
+    """Returns the class of the model that a limit belongs to; None if it has none of these."""
     if limit.algorithm == CONCURRENCY:
         return MeterClass.SLOTS
     if limit.algorithm in DATED:
@@ -166,7 +166,7 @@ class Watch:
         name, cell = self._names[syncer], self._cell(syncer)
         if cell is None:
             return  # it was charged where there is no room for keys
-        self.catches_up(syncer, cell.used - cost)
+        self.catches_up(syncer, cell.used - cost, lowers=False)
         within = self.binding.terms.strict or self.binding.can(
             name, "a node admits a request", {"node.used": cell.used}
         )
@@ -195,7 +195,7 @@ class Watch:
         seen = self.catches_up(syncer, self._used(report), lowers=False)
         action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
         if last:
-            held = {of: 0 for of in ("node.allowance", "node.base", "node.overdraft")}
+            held = dict.fromkeys(("node.allowance", "node.base", "node.overdraft"), 0)
         else:
             held = {of: value for of, value in seen.items() if of != "node.window"}
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
@@ -205,12 +205,11 @@ class Watch:
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:
-            window = int(self._read(syncer)["node.window"])
-            self.binding.reach(window)
-            self.binding.step(self._names[syncer], "a node enters a window", {"node.window": window}) if (
-                window > value_of(self._names[syncer].any_scene.node.window)
-            ) else None
-            self.binding.step(self._names[syncer], "a node settles for more", {"node.used": used})
+            name, window = self._names[syncer], int(self._read(syncer)["node.window"])
+            if window > value_of(name.any_scene.node.window):
+                self.binding.reach(window)
+                self.binding.step(name, "a node enters a window", {"node.window": window})
+            self.binding.step(name, "a node settles for more", {"node.used": used})
 
     def _report(self, batch: Batch) -> CellReport | None:
         for report in batch.cells:
@@ -231,7 +230,7 @@ class Watch:
             f"{place}.used": report.current,
         }
 
-    def heard(self, syncer: Syncer, batch: Batch, answer: Answer) -> None:
+    def heard(self, syncer: Syncer, answer: Answer) -> None:
         """A node has been answered."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
@@ -252,10 +251,6 @@ class Watch:
         seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
         action = "a node hears an answer" if is_known(name.any_scene.answer.there) else "a node hears of other keys"
         binding.step(name, action, {**seen, "node.until": self._until(syncer)})
-
-    def greeted(self, syncer: Syncer) -> None:
-        """A new name has been answered: what the hub had confirmed under the earlier one counts there."""
-        self._cells.pop(syncer, None)
 
     def gave_up(self, syncer: Syncer) -> None:
         """A node has given up its batch, which may arrive all the same."""
@@ -292,10 +287,13 @@ class Watch:
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
-        self._look_at_others(batch.node, before, after)
         late = name.late.get(batch.sequence, Ellipsis)
         report = self._report(batch)
         told = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
+        if after is None and told is not None:  # nothing is left in the cell, and it is forgotten
+            window = told.epoch if self._window else 0
+            after = LedgerSums(window, int(value_of(self.binding.hub.capacity)), {}, LedgerEntry(), 0)
+        self._look_at_others(batch.node, before, after)
         self._wait_is_over(name, report, before, after, batch.node)
         if late is not Ellipsis:
             self._merge_late(name, late, report, told, after)
@@ -310,7 +308,7 @@ class Watch:
     def _merge_late(
         self,
         name: BoundName,
-        late: ReportState | None | Any,
+        late: ReportState | Any | None,
         report: CellReport | None,
         told: CellAnswer | None,
         after: LedgerSums | None,
@@ -320,7 +318,8 @@ class Watch:
             return
         ready = late._replace(there=TRUE, fresh=TRUE)
         name.scenes = {looked: scene._replace(late=ready) for looked, scene in name.scenes.items()}
-        self.binding.step(name, "a late batch is merged", self._there(name, after), self._sums(name, after, told, "late"))
+        sums = self._sums(name, after, told, "late")
+        self.binding.step(name, "a late batch is merged", self._there(name, after), sums)
         gone = ready._replace(there=FALSE, fresh=FALSE)
         name.scenes = {looked: scene._replace(late=gone) for looked, scene in name.scenes.items()}
 
@@ -380,7 +379,8 @@ class Watch:
             entry = name.any_scene.entry
         kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
         if kept != there:
-            self.binding.reject(name, "an entry changes by itself", {f"entry.{k}": v for k, v in there._asdict().items()})
+            seen = {f"entry.{of}": value for of, value in there._asdict().items()}
+            self.binding.reject(name, "an entry changes by itself", seen)
 
     def _departed(self, name: BoundName) -> int:
         """Returns the least that the hub must count of a name that it has given up on."""
@@ -388,7 +388,10 @@ class Watch:
         allowance, overdraft, debt = (int(value_of(each)) for each in (entry.allowance, entry.overdraft, entry.debt))
         if is_known(entry.left) and allowance == 0 and overdraft <= debt:
             overdraft = 0
-        return max(allowance + overdraft, allowance + debt)
+        terms = self.binding.terms
+        idle_ns = value_of(entry.seen) + terms.lease_ns
+        outdated = value_of(self.binding.hub.now) > idle_ns + 2 * terms.window_ns
+        return max(0 if outdated else allowance + overdraft, allowance + debt if debt > 0 else 0)
 
     def _wait_is_over(
         self,
@@ -415,14 +418,20 @@ class Watch:
 
     def loses_data(self) -> None:
         """The hub has lost its data."""
-        self.binding.loses_data()
+        fresh = {name: not (syncer._generation or self._is_answered(name)) for syncer, name in self._names.items()}
+        knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
+        self.binding.loses_data(knows)
+
+    @staticmethod
+    def _is_answered(name: BoundName) -> bool:
+        return is_known(name.any_scene.answer.there) or is_known(name.any_scene.errand.answered)
 
 
 def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> Terms:
     """Returns what is the same in all states of a key of this limit."""
     meter = class_of(limit)
     if meter is None:
-        raise NotImplementedError(f"the model has no limits with {limit.algorithm}, from the first hit or by a calendar")
+        raise NotImplementedError(f"the model has no such limits: {limit}")
     strict = policy.max_overshoot == 0
     overdrafts = capacity * policy.overshoot_milli // 1000
     lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
