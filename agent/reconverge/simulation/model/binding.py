@@ -17,12 +17,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NoReturn
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.hub.clock import DRIFT
 from reconverge.simulation.model.at_hub import held, held_beyond
 from reconverge.simulation.model.at_node import node_actions
@@ -118,9 +118,10 @@ class Binding:
         )
         self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
         """The last window that has states; it is later than all that anything is in, and stands for those behind it."""
-        self._taken: dict[int, Number] = {}
-        """What the hub has taken over of names that forgot the key, by window."""
-        self._taken_and_lost: dict[int, Number] = {}
+        self._taken: list[tuple[int, Number, Number]] = []
+        """What the hub has taken over of names that forgot the key: the window, how much, and until when that counts;
+        NEVER_NS if it is as long as the window is open."""
+        self._taken_and_lost: list[tuple[int, Number, Number]] = []
 
     # ------------------------------------------------------------ names, windows and sums
 
@@ -157,6 +158,18 @@ class Binding:
                 name.scenes[self._last + 1] = ahead._replace(frame=self._frame(self._last + 1))
             self._last += 1
 
+    def forget_departed(self) -> None:
+        """Lets dated use of names that are gone count no more, as soon as it may."""
+        for name in list(self.names.values()):
+            entry = name.any_scene.entry
+            if (
+                is_known(entry.gone)
+                and value_of(entry.part)
+                and self.can(name, "the hub forgets what has departed", {})
+            ):
+                self.step(name, "the hub forgets what has departed")
+        self.forget_old()
+
     def forget_old(self) -> None:
         """Drops the windows that nothing is in any more, and the names that count in none."""
         window = int(NUMBERS.value(self.hub.window))
@@ -175,8 +188,7 @@ class Binding:
         return scene._replace(hub=self.hub)
 
     def _others(self, name: BoundName, looked: int) -> Others:
-        all_held: Number = self._taken.get(looked, 0)
-        lost: Number = self._taken_and_lost.get(looked, 0)
+        all_held, lost = self._sum_of(self._taken, looked), self._sum_of(self._taken_and_lost, looked)
         beyond: Number = 0
         lost_beyond: Number = 0
         for other in self.names.values():
@@ -190,6 +202,10 @@ class Binding:
                 lost += NUMBERS.value(held(scene))
                 lost_beyond += NUMBERS.value(held_beyond(scene))
         return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
+
+    def _sum_of(self, taken: list[tuple[int, Number, Number]], looked: int) -> Number:
+        now = NUMBERS.value(self.hub.now)
+        return sum((amount for window, amount, until in taken if window == looked and now < until), start=0)
 
     def scene(self, name: BoundName, looked: int) -> ModelState:
         """Returns the whole state of a name in a window."""
@@ -220,7 +236,9 @@ class Binding:
             moved = self._moved(name, action, scene, seen or {}, chosen or {})
             taken = NUMBERS.value(moved.others.held) - NUMBERS.value(scene.others.held)
             if taken:
-                self._taken[looked] = self._taken.get(looked, 0) + taken
+                dated = self.terms.meter is MeterClass.DATED
+                until = NUMBERS.value(scene.node.last) + self.terms.window_ns if dated else NEVER_NS
+                self._taken.append((looked, taken, until))
             after[looked] = moved
         name.scenes = after
         self.accepted[action] += 1
@@ -230,7 +248,7 @@ class Binding:
         try:
             for looked in name.scenes:
                 self._moved(name, action, self.scene(name, looked), seen, {})
-        except UnboundStep:
+        except (UnboundStep, OutsideAssumption):
             return False
         return True
 
@@ -320,15 +338,14 @@ class Binding:
 
     def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
         """The hub has lost its data; `knows` holds the names that no data have ever answered."""
-        for looked, taken in self._taken.items():
-            self._taken_and_lost[looked] = self._taken_and_lost.get(looked, 0) + taken
-        self._taken = {}
+        self._taken_and_lost += self._taken
+        self._taken = []
         heard = {name: {"node.knows": knows.get(name, False)} for name in self.names.values()}
         self._all_move("the hub loses its data", {}, heard)
 
     def ends_wait(self) -> None:
         """The hub grants again."""
-        self._taken_and_lost = {}
+        self._taken_and_lost = []
         self._all_move("the wait after a loss ends", {})
 
     def changes_capacity(self, capacity: int) -> None:

@@ -68,7 +68,9 @@ def forgets_departed(scene: ModelState, law: Law) -> Move:
     """Dated use of a name that is gone does not count any more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
-    needs = entry.gone & law.given(ProofGuard.DATES_COUNT_A_WINDOW, over)
+    # Of a node that has left, the hub goes by the dates of its last report.
+    dated = law.assume(Assumption.DATES, ~counts(scene, law))
+    needs = entry.gone & law.given(ProofGuard.DATES_COUNT_A_WINDOW, over | dated)
     return Move(needs, scene._replace(entry=entry._replace(part=NOTHING, allowance=NOTHING)))
 
 

@@ -194,10 +194,11 @@ class Watch:
         last = batch.leaving or report.forgotten
         seen = self.catches_up(syncer, self._used(report), lowers=False)
         action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
+        held: Values
         if last:
             held = dict.fromkeys(("node.allowance", "node.base", "node.overdraft"), 0)
         else:
-            held = {of: value for of, value in seen.items() if of != "node.window"}
+            held = {of: seen[of] for of in seen if of != "node.window"}
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
@@ -354,6 +355,8 @@ class Watch:
 
     def _look_at_others(self, merged: str, before: LedgerSums | None, after: LedgerSums | None) -> None:
         binding = self.binding
+        if binding.terms.meter is MeterClass.DATED:
+            binding.forget_departed()
         if after is None:
             return
         if after.window > value_of(binding.hub.window):
@@ -365,11 +368,23 @@ class Watch:
             if name is None or title == merged or is_known(name.any_scene.entry.gone):
                 continue
             if title not in after.entries:
-                if is_known(name.any_scene.entry.known):
-                    binding.step(name, "the hub gives up on a name", None, {"departed": self._departed(name)})
+                self._gives_up_on(name)
                 continue
             self._compare(name, after.entries[title])
+        if binding.terms.meter is MeterClass.DATED:
+            binding.forget_departed()
         binding.changes_capacity(after.capacity)
+
+    def _gives_up_on(self, name: BoundName) -> None:
+        """The hub has given up on a name; if the use that it had dated is over, that has expired first."""
+        entry = name.any_scene.entry
+        if not is_known(entry.known):
+            return
+        expires = "dated use expires at the hub"
+        dated = self.binding.terms.meter is MeterClass.DATED
+        if dated and value_of(entry.debt) and self.binding.can(name, expires, {"entry.debt": 0}):
+            self.binding.step(name, expires, {"entry.debt": 0})
+        self.binding.step(name, "the hub gives up on a name", None, {"departed": self._departed(name)})
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
         """Compares the entry of a name of which nothing was merged."""
