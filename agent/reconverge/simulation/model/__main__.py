@@ -1,6 +1,8 @@
 """Proves the bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
 
-The exit status is 1 if something is not proved, or if a guard turns out to be needless that is not known as such.
+With `--bind`, checks instead that steps of the production code are steps of the model: of random walks through small
+worlds, and of the fuzz. The exit status is 1 if something is not proved, if a guard turns out to be needless that is
+not known as such, or if a step is rejected.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.simulation.model.bound_runs import BOUND_MODES, bind
 from reconverge.simulation.model.guards import NOT_ALONE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
@@ -94,7 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")
+    parser.add_argument("--bind", action="store_true", help="check steps of the code")
+    parser.add_argument("--runs", type=int, default=100, help="of each mode, with --bind (default: %(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="the first seed of these")
+    parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all")
     options = parser.parse_args(arguments)
+    if options.bind:
+        return 1 if bind(start=options.start, runs=options.runs, modes=tuple(options.mode or BOUND_MODES)) else 0
     began_ns = CLOCK.monotonic_ns()
     unproved = _proofs()
     wrong = 0 if options.no_guards else _guards(full=options.examples)

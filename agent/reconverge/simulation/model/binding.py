@@ -29,13 +29,22 @@ from reconverge.simulation.model.at_node import node_actions
 from reconverge.simulation.model.errands import errands
 from reconverge.simulation.model.guards import Action, Law, MeterClass
 from reconverge.simulation.model.hub_events import hub_actions
-from reconverge.simulation.model.state import Frame, HubState, ModelState, Others, ReportState, fields, nothing
+from reconverge.simulation.model.state import (
+    EntryState,
+    Frame,
+    HubState,
+    ModelState,
+    Others,
+    ReportState,
+    fields,
+    nothing,
+)
 from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fact, Known, Number, Numbers
 
 NUMBERS: Final = Numbers({})
 LONG_AGO: Final = -(10**18)
-WINDOWS_BEHIND: Final = 1
-"""For so many windows behind the hub's the names of dead nodes are kept."""
+WINDOWS_BEHIND: Final = 2
+"""A node charges to no window that is further behind the hub's, as no clock is wrong by a whole window."""
 
 
 class UnboundStep(Exception):  # it is no error of this program
@@ -69,6 +78,9 @@ class BoundName:
     """The number of the last batch that was merged."""
     late: dict[int, ReportState | None] = field(default_factory=dict)
     """The batches that were given up, by number; None for those that did not report the key."""
+
+    sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
+    """What others count of this name in a window, with what that was worked out from."""
 
     @property
     def any_scene(self) -> ModelState:
@@ -172,9 +184,7 @@ class Binding:
 
     def forget_old(self) -> None:
         """Drops the windows that nothing is in any more, and the names that count in none."""
-        window = int(NUMBERS.value(self.hub.window))
-        alive = [name for name in self.names.values() if value_of(name.any_scene.node.alive)]
-        least = min([window, *(int(NUMBERS.value(name.any_scene.node.window)) for name in alive)]) - WINDOWS_BEHIND
+        least = int(NUMBERS.value(self.hub.window)) - WINDOWS_BEHIND
         for name in list(self.names.values()):
             for looked in [looked for looked in name.scenes if looked < least and looked != self._last]:
                 del name.scenes[looked]
@@ -194,14 +204,25 @@ class Binding:
         for other in self.names.values():
             if other is name:
                 continue
-            scene = self._at_hub(other.scenes[looked])
-            if value_of(scene.entry.known):
-                all_held += NUMBERS.value(held(scene))
-                beyond += NUMBERS.value(held_beyond(scene))
+            there, its_own, its_beyond = self._held_of(other, looked)
+            if there:
+                all_held += its_own
+                beyond += its_beyond
             else:
-                lost += NUMBERS.value(held(scene))
-                lost_beyond += NUMBERS.value(held_beyond(scene))
+                lost += its_own
+                lost_beyond += its_beyond
         return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
+
+    def _held_of(self, name: BoundName, looked: int) -> tuple[bool, Number, Number]:
+        """Returns whether the hub knows a name, what is held by it, and what beyond."""
+        scene = name.scenes[looked]
+        kept = name.sums.get(looked)
+        if kept is not None and kept[0] is scene.entry and kept[1] is self.hub.window:
+            return kept[2]
+        whole = self._at_hub(scene)
+        found = is_known(scene.entry.known), NUMBERS.value(held(whole)), NUMBERS.value(held_beyond(whole))
+        name.sums[looked] = scene.entry, self.hub.window, found
+        return found
 
     def _sum_of(self, taken: list[tuple[int, Number, Number]], looked: int) -> Number:
         now = NUMBERS.value(self.hub.now)

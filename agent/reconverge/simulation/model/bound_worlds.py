@@ -20,7 +20,7 @@ from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
 from reconverge.simulation.fleet import FleetMember
 from reconverge.simulation.model.binding import Binding, OutsideAssumption, UnboundStep
-from reconverge.simulation.model.watching import Watch, is_bound, terms_of
+from reconverge.simulation.model.watching_hub import Watch, is_bound, terms_of
 from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.world import World
 
