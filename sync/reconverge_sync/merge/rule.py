@@ -431,11 +431,7 @@ class LedgerShard:
             if rule.sliding:
                 entry.follow_use(rule, cell, hub_us)
             record = self.nodes.get(name)
-            seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
-            lease_us = batch.lease_us if record is None else record.lease_us
-            interval_us = batch.interval_us if record is None else record.interval_us
-            if entry.lease_us > 0:
-                lease_us = min(lease_us, entry.lease_us)
+            seen_us, lease_us, interval_us = _times_of(entry, record, batch)
             left = record is not None and record.gone and name != batch.node
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
@@ -472,6 +468,14 @@ class LedgerShard:
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
         cell.restless = cell.has_fading(rule) or first is not None or cell.silent > 0 or lingers
         return floating
+
+
+def _times_of(entry: Entry, record: NodeRecord | None, batch: Batch) -> tuple[int, int, int]:
+    """Returns when a node was heard of last, and the lease and the interval of its entry."""
+    seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
+    lease_us = batch.lease_us if record is None else record.lease_us
+    interval_us = batch.interval_us if record is None else record.interval_us
+    return seen_us, min(lease_us, entry.lease_us) if entry.lease_us > 0 else lease_us, interval_us
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:

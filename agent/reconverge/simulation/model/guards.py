@@ -97,10 +97,9 @@ class ProofGuard(Enum):
 
 NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
     ProofGuard.ZERO_AFTER_LEASE: "NO_NAME_AFTER_LEASE keeps the node from reporting at all by then",
-    ProofGuard.OVERDRAFT_IN_USE_STAYS: "LEDGER_KEEPS_OVERDRAFT_IN_USE does as much",
-    ProofGuard.NONE_RISES_BY_REPORT: "a node reports no more than the ledger has; a hostile client might",
-    ProofGuard.ALLOWANCES_WITHIN: "ANSWER_WITHIN_ROOM lets no node hear of what is too much",
-    ProofGuard.BASES_WITHIN: "ANSWER_WITHIN_ROOM, likewise",
+    ProofGuard.OVERDRAFT_IN_USE_STAYS: "UNCOVERED_USE_TAKES_ROOM does as much",
+    ProofGuard.LEDGER_KEEPS_OVERDRAFT_IN_USE: "UNCOVERED_USE_TAKES_ROOM, likewise",
+    ProofGuard.ANSWER_WITHIN_ROOM: "what the ledger has is within the bound; it makes up for a smaller quota sooner",
     ProofGuard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
 }
 """The guards without which all is proved all the same, and the reason."""
