@@ -61,7 +61,12 @@ class Watching:
 
     def attach(self, syncer: Syncer) -> None:
         """Watches the exchanges of a node."""
-        take, merged, failed = syncer.take, syncer.merged, syncer.failed
+        take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
+
+        def leaves(now_ns: int) -> None:
+            self.note("passes", now_ns)
+            leave(now_ns)
+            self.note("catches_up", syncer)
 
         def takes(now_ns: int) -> Batch | None:
             self.note("passes", now_ns)
@@ -79,7 +84,8 @@ class Watching:
             failed(kind, now_ns=now_ns)
             self.note("gave_up", syncer)
 
-        syncer.take, syncer.merged, syncer.failed = takes, is_answered, fails  # type: ignore[method-assign]
+        syncer.take, syncer.merged = takes, is_answered  # type: ignore[method-assign]
+        syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
 
     def attach_hub(self, hub: Any, rule: Any, now_ns: Any) -> None:
         """Watches what a hub merges, and its losses of data."""
