@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = {"reconverge": ROOT / "agent", "reconverge_sync": ROOT / "sync"}
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-NOT_FOR_USERS = {"bench", "chaos", "docs", "test", "dev"}
+NOT_FOR_USERS = {"bench", "chaos", "docs", "prove", "test", "dev"}
 
 ALIAS_OF_MAIN = "__mp_main__"
 """`multiprocessing` calls the program so, as well."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.tools import cost, drawing, partition, pictures
+from docs.tools import cost, drawing, frontier, partition, pictures
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,6 +44,14 @@ def test_the_picture_of_the_partition_is_that_of_todays_code(partitioned: partit
 def test_the_chart_of_costs_is_that_of_the_last_results(measured: cost.Costs) -> None:
     """It was drawn from what stands in bench/results."""
     assert drawing.digest(asdict(measured)) == drawing.digest_in(pictures.COST), ANEW
+
+
+def test_the_picture_of_what_cannot_be_had_is_that_of_its_pages_table() -> None:
+    """It has a bar for each limiter of the table in each situation that it shows."""
+    found = frontier.losses(pictures.FRONTIER_PAGE.read_text())
+
+    assert drawing.digest([asdict(loss) for loss in found]) == drawing.digest_in(pictures.FRONTIER), ANEW
+    assert len({loss.limiter for loss in found}) * len(frontier.SHOWN) == len(found) > 0
 
 
 def test_the_readme_says_what_the_picture_of_the_partition_shows(partitioned: partition.Figures) -> None:

@@ -167,9 +167,9 @@ def test_the_changelog_has_one_section_for_each_version() -> None:
 
 
 def test_the_first_release_links_a_page_for_each_thing_that_it_has() -> None:
-    """An entry is one short line, which ends with a link to the page that explains it."""
+    """An entry is one short line, which links the page that explains it."""
     (first,) = [entries for heading, entries in sections().items() if heading.startswith("0.1.0")]
-    linked = re.compile(r".{10,120}: \[[^\]]+\]\((?:docs/[\w/-]+|README)\.md(?:#[\w-]+)?\)\.")
+    linked = re.compile(r"- \[.{10,120}\]\((?:docs/[\w/-]+|README)\.md(?:#[\w-]+)?\)\.")
 
     assert 40 <= len(first) <= 80
     assert [] == [entry for entry in first if not linked.fullmatch(entry)]

@@ -6,6 +6,9 @@ wrong, each judged against one that knows all. The search itself is judged by wo
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,11 +16,10 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.engine import COMPILED
 from reconverge.limit.limit import PACED
-from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
+from reconverge.simulation.explore.canonical import EPOCH_NS, LEFT_OUT, digest, parts_of
 from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, POLICIES, Exploration, happen, named
 from reconverge.simulation.explore.minimal import replay
 from reconverge.simulation.explore.rewind import Snapshot
-from reconverge.simulation.explore.search import Search
 from tests.support.effort import tried
 
 in_python = pytest.mark.skipif(COMPILED, reason="the compiled kernel does not show what its objects hold")
@@ -31,18 +33,24 @@ def case_of(
     return case._replace(asking=case.limit().algorithm not in PACED)
 
 
-@in_python
-@pytest.mark.slow
-@pytest.mark.parametrize("grain", GRAINS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_short_sequence_of_events_breaks_a_promise(kind: str, grain: str) -> None:
-    """None of all there are; `python -m reconverge.simulation.explore` goes deeper."""
-    search = Search(case_of(kind, grain=grain), faults_max=3)
-    for _ in range(tried(2, long=3)):
-        search.deepen()
+@pytest.mark.parametrize(
+    ("grain", "policy"),
+    [
+        (FINE, "strict"),
+        (COARSE, "balanced"),
+        pytest.param(FINE, "balanced", marks=pytest.mark.slow),
+        pytest.param(COARSE, "strict", marks=pytest.mark.slow),
+    ],
+)
+def test_no_short_sequence_of_events_breaks_a_promise(grain: str, policy: str) -> None:
+    """None of all there are, of each kind of limit; the command goes deeper if it is asked to."""
+    arguments = ["--depth", str(tried(2, long=3)), "--policy", policy, "--grain", grain, "--asking", "yes"]
+    explored = [sys.executable, "-m", "reconverge.simulation.explore", *arguments, "--processes", "1"]
 
-    assert [] == search.found.counterexamples
-    assert search.found.states > 100
+    ran = subprocess.run(explored, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"\n{len(KINDS)} cases" in ran.stdout
 
 
 @pytest.mark.slow
@@ -169,6 +177,18 @@ def test_an_event_without_time_changes_no_other_node(kind: str, data: st.DataObj
             happen(world, event)
         if world.clock.monotonic_ns() == now_ns:
             assert digest(world) == digest(world, parts_of(world, before, event.node))
+
+
+@in_python
+def test_what_a_digest_leaves_out_is_there() -> None:
+    """So that a class or an attribute with a new name is not read by mistake."""
+    world = case_of("fixed", grain=FINE).world(EPOCH_NS)
+    for name in ("hits 0", "exchanges 0"):
+        happen(world, named(case_of("fixed", grain=FINE).events())[name])
+    met = {type(one).__name__: one for one in Snapshot(world).objects()}
+
+    for kind, names in LEFT_OUT.items():
+        assert [] == [name for name in names.split() if not hasattr(met[kind], name)]
 
 
 @in_python

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from hashlib import sha1
 from operator import add
 from typing import NamedTuple, cast
 
-import pytest
 import redis
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -36,11 +31,10 @@ from reconverge.hub.report import (
 )
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import rule
-from reconverge_sync.redis import hub as redis_hub
 from reconverge_sync.redis.hub import RedisHub, _keys
-from reconverge_sync.redis.scripts import Script, script
 from tests.support.aligned import ToyCalendar
 from tests.support.effort import tried
+from tests.support.hubs.lua import keeping_all
 from tests.support.servers import RedisServer
 
 START_S = 1_750_000_000.25
@@ -296,22 +290,6 @@ def _epoch(limit: LimitReport, wish: Wish, granted: CellAnswer | None, hub_us: i
     return -1 if wish.epochs_ahead < 0 else hub_us - wish.demand_milli * wish.epochs_ahead
 
 
-@contextmanager
-def _reading_at_most(entries: int) -> Iterator[None]:
-    """Lets scans of one batch read so many entries of other nodes, in both twins.
-
-    The server forgets by its own clock, and the test's says when anything is over: on a machine that is held up for
-    seconds the first would be ahead. So it keeps everything for an hour more.
-    """
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rule, "SCANNED_MAX", entries)
-        keeping, expiries = re.subn(rb"(call\('PEXPIRE', [^,\n]+, )", rb"\g<1>3600000 + ", script("exchange"))
-        assert expiries
-        sha = sha1(keeping, usedforsecurity=False).hexdigest()
-        patched.setattr(redis_hub, "EXCHANGE", Script(keeping, sha))
-        yield
-
-
 @settings(max_examples=tried(50, long=200, brief=15))
 @given(
     steps=st.lists(STEPS, min_size=10, max_size=60),
@@ -322,7 +300,7 @@ def test_lua_and_python_answer_alike(
     shared_redis: RedisServer, steps: list[TwinStep], certainly_new: bool, scanned_max: int
 ) -> None:
     """Every answer is the same to the last unit, whatever was reported before, and so are the lifetime numbers."""
-    with _reading_at_most(scanned_max):
+    with keeping_all(scanned_max):
         _compare_twins(shared_redis, steps, certainly_new=certainly_new)
 
 
@@ -335,7 +313,7 @@ def test_lua_and_python_answer_alike_about_scarce_keys(
     shared_redis: RedisServer, steps: list[TwinStep], scanned_max: int
 ) -> None:
     """Likewise of keys that nodes ask about, and that are kept at the hub."""
-    with _reading_at_most(scanned_max):
+    with keeping_all(scanned_max):
         _compare_twins(shared_redis, steps, certainly_new=True)
 
 

@@ -30,6 +30,8 @@ RANDOM_TESTS: Final = (
     "tests/protocol/test_one_bucket.py",
     "tests/protocol/test_merge_twins.py",
     "tests/protocol/test_twins.py",
+    "tests/protocol/test_explored.py",
+    "tests/protocol/test_explored_twins.py",
     "tests/kernel",
 )
 """Whose examples are drawn at random, the dearest promises first."""

@@ -431,19 +431,18 @@ class LedgerShard:
             if rule.sliding:
                 entry.follow_use(rule, cell, hub_us)
             record = self.nodes.get(name)
-            seen_us, lease_us, interval_us = _times_of(entry, record, batch)
+            seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
+            lease_us = batch.lease_us if record is None else record.lease_us
+            interval_us = batch.interval_us if record is None else record.interval_us
+            if entry.lease_us > 0:
+                lease_us = min(lease_us, entry.lease_us)
             left = record is not None and record.gone and name != batch.node
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
             if outlived or (left and not rule.slots):
-                # A departed node may have used its allowance until its lease expired; one without an allowance has used
-                # nothing. The overdraft that a node has used and left behind is a part of its debt.
                 if left and entry.allowance == 0 and entry.overdraft <= entry.debt:
-                    entry.overdraft = 0
-                held = entry.allowance > 0 or entry.overdraft > 0
-                idle_us = seen_us + lease_us if held else entry.seen_us
-                entry.depart(rule, cell, hub_us, idle_us)
-                cell.drain_by_spare(entry, rule, hub_us, idle_us)
+                    entry.overdraft = 0  # what a node has used of it and left behind is a part of its debt
+                _let_go(cell, entry, rule, hub_us, seen_us + lease_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
@@ -470,12 +469,12 @@ class LedgerShard:
         return floating
 
 
-def _times_of(entry: Entry, record: NodeRecord | None, batch: Batch) -> tuple[int, int, int]:
-    """Returns when a node was heard of last, and the lease and the interval of its entry."""
-    seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
-    lease_us = batch.lease_us if record is None else record.lease_us
-    interval_us = batch.interval_us if record is None else record.interval_us
-    return seen_us, min(lease_us, entry.lease_us) if entry.lease_us > 0 else lease_us, interval_us
+def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int) -> None:
+    """Ends the entry of a departed node, which may have used until then what it held; what holds nothing used none."""
+    held = entry.allowance > 0 or entry.overdraft > 0
+    idle_us = until_us if held else entry.seen_us
+    entry.depart(rule, cell, hub_us, idle_us)
+    cell.drain_by_spare(entry, rule, hub_us, idle_us)
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:

@@ -25,6 +25,7 @@ from reconverge import (
 )
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub.report import CellReport
+from reconverge.kernel import AskGate, Cell, gate_of
 from reconverge.kernel.composite.all_of import AllQuotas
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
@@ -436,3 +437,26 @@ def test_one_call_answers_as_python_does_which_weighs_each_quota(
 def _all_of(node: SmallNode, name: str, limits: list[Limit], policy: Policy) -> AllQuotas:
     quotas = {name if number == 0 else f"{name}#{number + 1}": limit for number, limit in enumerate(limits)}
     return node.kernel.composites.all_of(name, quotas, policy)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_who_is_interrupted_while_queueing_up_leaves_no_cell_with_a_wrong_number(
+    asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a signal handler that raises when the first quota is through and the second is being looked at."""
+    node = SmallNode(ManualClock(START_S))
+    quotas = [node.limit(Limit(2, window, algorithm="fixed-window"), STRICT, f"l{window}") for window in (10, 60)]
+    several = AllQuotas("several", quotas)
+    asking = AskGate(several)
+    cells: list[Cell] = []
+
+    def interrupts(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quotas[1].waiter, "evaluate", interrupts)
+    waits = asking.join if asks else gate_of(several).queue_up
+    with pytest.raises(KeyboardInterrupt):
+        waits("ada", (1, 1), cells)
+    asking.leave(cells, (1, 1))
+
+    assert [0, 0] == [quota.cells["ada"].waiters for quota in quotas]

@@ -217,7 +217,7 @@ def test_a_key_that_somebody_waits_for_stays() -> None:
     for key in ("ada", "bob"):
         fleet.table.allow(key)
         cell = fleet.table.cells[key]
-        fleet.table.waiter.queue_up(cell, 1, fleet.clock.monotonic_ns())
+        fleet.table.waiter.queue_up(cell, 1, fleet.clock.monotonic_ns(), [])
     fleet.goes_on(5.0)
 
     assert {"ada", "bob"} == fleet.keys

@@ -105,7 +105,7 @@ class AskGate:
         """Notes that a request waits, and asks the hub for its cost.
 
         Returns the moment since which each report asks for that cost, in nanoseconds of the monotonic clock; None if
-        the hub is not asked. Adds each cell to `cells` just before the request waits in it.
+        the hub is not asked. Adds each cell to `cells` as soon as the request waits in it.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
@@ -247,8 +247,7 @@ class Together:
         asked = True
         for table, cost in zip(self.tables, costs, strict=True):
             cell = look_up(table, key, now_ns)
-            cells.append(cell)
-            table.waiter.queue_up(cell, cost, now_ns)
+            table.waiter.queue_up(cell, cost, now_ns, cells)
             cell.ask = max(cell.ask, cost) if cell.waiters > 1 else cost
             asked = ask_at_once(cell, now_ns) and asked
         return asked

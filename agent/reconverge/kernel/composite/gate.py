@@ -62,7 +62,7 @@ class Gate(Protocol):
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Notes that a request waits, and has the hub asked for its cost.
 
-        Adds each cell to `cells` just before the request waits in it, so that an exception out of a signal handler
+        Adds each cell to `cells` as soon as the request waits in it, so that an exception out of a signal handler
         leaves no cell with a waiting request that is gone.
         """
         ...
@@ -131,8 +131,7 @@ class AllOf:
 
     def _queue_up(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> None:
         for table, cell, cost in zip(self._tables, self._cells(key, costs, now_ns), costs, strict=True):
-            cells.append(cell)
-            table.waiter.queue_up(cell, cost, now_ns)
+            table.waiter.queue_up(cell, cost, now_ns, cells)
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
         try:

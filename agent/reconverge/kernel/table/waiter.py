@@ -80,16 +80,18 @@ class Waiter:
         self._table.edges.advance(cell, now_ns)
         return nothing_free_ns(self._table, cell, cost, now_ns)
 
-    def queue_up(self, cell: Cell, cost: int, now_ns: int) -> None:
-        """Notes that a request waits."""
+    def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
+        """Notes that a request waits, and adds the cell to those in which it does."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
             cell.head_cost = 0 if fits else self.indivisible(cost)
-        if self._table.asks:
-            cell.asking_ns = now_ns
+        # No signal handler runs between these three, so an exception out of one finds all of them done, or none.
         cell.waiters += 1
         cell.waiting += cost
+        cells.append(cell)
+        if self._table.asks:
+            cell.asking_ns = now_ns
         cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         if not cell.shard.alone:
             cell.touched_ns = now_ns

@@ -1,8 +1,8 @@
 """Explores small worlds: every order of events up to a depth, on the production code, judged after each event.
 
 Each case is a kind of limit, a policy, whether requests ask the hub, and a grain: whether each step of a message is an
-event, or a whole exchange. Prints for each case how deep it came, the states that it met, and what bounded it; and each
-counterexample as a short program.
+event, or a whole exchange. Prints for each case how deep it came, the states that it met and the seconds of one
+processor, and each counterexample as a short program. With `--table` a run that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from reconverge.simulation.explore.events import GRAINS, KINDS, POLICIES
-from reconverge.simulation.explore.runs import ASKING, Task, cases_of, explored, row_of
+from reconverge.simulation.explore.runs import ASKING, RunTable, Task, cases_of, explored
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 
@@ -22,15 +23,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.explore", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="a kind of limit; by default all")
     parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all that have a bound")
-    parser.add_argument("--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub")
+    parser.add_argument(
+        "--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub, if they can"
+    )
     parser.add_argument("--grain", choices=GRAINS, action="append", help="by default both")
     parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--window", type=float, default=2.0, help="in seconds (default: %(default)s)")
+    parser.add_argument("--start", action="append", default=[], help="an event with which every path begins")
     parser.add_argument("--depth", type=int, default=4, help="the most events of a path (default: %(default)s)")
     parser.add_argument(
         "--states", type=int, default=200_000, help="go no deeper with so many states (default: %(default)s)"
     )
     parser.add_argument("--faults", type=int, default=3, help="the most faults of a path (default: %(default)s)")
+    parser.add_argument("--table", type=Path, help="a file to which the rows are added; its cases are left out")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
     cases = cases_of(
@@ -40,20 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.grain or GRAINS,
         options.quota,
         options.nodes,
+        options.window,
     )
-    tasks = [Task(case, options.depth, options.states, options.faults) for case in cases]
+    tasks = [Task(case, options.depth, options.states, options.faults, tuple(options.start)) for case in cases]
+    table = RunTable(options.table)
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
-    print("| case | depth | states | events | states/s | recoveries | met again | bounded by |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
-    states = broken = 0
-    for done in mapped(explored, tasks, processes=options.processes, apart=True):
-        states += done.found.states
-        broken += bool(done.programs)
-        print(row_of(done), flush=True)
-        for program in done.programs:
-            print(f"```\n{program}```", flush=True)
-    print(f"\n{len(tasks)} cases, {states:,} states, {broken} with a counterexample")
-    return 1 if broken else 0
+    for done in mapped(
+        explored, [task for task in tasks if not table.has(task)], processes=options.processes, apart=True
+    ):
+        print(table.add(done), flush=True)
+    totals = table.totals()
+    print(f"\n{totals}")
+    return 1 if totals.broken else 0
 
 
 if __name__ == "__main__":

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import marshal
 import types
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import cache
 from hashlib import blake2b
 from itertools import permutations
+from math import inf
 from operator import attrgetter
 from random import Random
 from typing import Any, Final, NamedTuple, cast
@@ -63,14 +64,18 @@ LEFT_OUT: Final[dict[str, str]] = {
     # Sums over a life, which only the comparison with the books reads, after each event.
     "Tally": "charged refunded _confirmed _reported",
     "Account": "limits",
-    "LedgerShard": "_totals",
+    "LedgerShard": "_totals lending",
     # The numbers of which names are made.
-    "Node": "number name _names charged refunded clock syncers",
-    # Parts of a kernel or a hub that a world of one limit does not use, and constants.
-    "Kernel": "clock composites dropped _reported namespace hash_key after_answers room intervals_ns soonest_ns",
+    "SmallNode": "number name _names charged refunded clock syncers",
+    # Parts of a kernel or a hub that a world of one limit does not use, and what follows from the limit and the policy.
+    "Kernel": (
+        "clock composites dropped _reported namespace hash_key after_answers room intervals_ns soonest_ns key_bytes_max"
+        " alone region_ppm interval_ns interval_min_ns lease_ns slot_lease_ns"
+    ),
     "Table": (
         "clock kernel peers name reported_as tiers overflow_key waiter held pool listeners evicted window_s calendar"
-        " meter dated pacer lock"
+        " meter dated pacer lock unit window_ns stepwise smooth paced additive costs need_max soft interval_ns"
+        " interval_min_ns lease_ns"
     ),
     "NodeRecord": "sequence",
 }
@@ -93,15 +98,17 @@ class ReadingPlan:
 
     def __init__(self, kind: type) -> None:
         self.name = kind.__name__
-        self.left_out = frozenset(name for each in kind.__mro__ for name in LEFT_OUT.get(each.__name__, "").split())
+        self.left_out = frozenset(LEFT_OUT.get(self.name, "").split())
         slots = [slot.__name__ for slot in slots_of(kind) if slot.__name__ not in self.left_out]
         self.slots = tuple(slots)
         self.read = attrgetter(*slots) if len(slots) > 1 else None
+        self.attributes = kind.__dictoffset__ != 0
         self.skipped = issubclass(kind, _SKIPPED)
         self.constant = issubclass(kind, Limit | Policy | bytes | Enum)
-        self.sequence = issubclass(kind, list | tuple | deque) and kind is not Batch
+        self.sequence = issubclass(kind, list | tuple | deque)
         self.mapping = issubclass(kind, dict)
         self.set = issubclass(kind, set | frozenset)
+        self.special = _SPECIAL.get(self.name)
 
     def values(self, one: object) -> tuple[object, ...] | list[object]:
         """Returns the values of the slots of an object, None where one is not set."""
@@ -178,6 +185,14 @@ class Walk:
         for report in one.cells:
             self.meet(report)
 
+    def opened(self, one: OpenedWindow) -> None:
+        """Writes down when a node's window began."""
+        self.meet((f"{MARK}{one.node}", one.began_us))
+
+    def sample(self, one: tuple[Any, ...]) -> None:
+        """Writes down a sample of a clock; its rank follows from the rest, and holds a part of a moment."""
+        self.meet(one[1:])
+
     def meet(self, values: Iterable[Any]) -> None:
         """Writes down values and all that they hold."""
         write = self.found.append
@@ -193,55 +208,50 @@ class Walk:
             elif kind is str:
                 self.name(one)
             else:
-                self._meet_object(one, plan_of(kind))
+                plan = _plans.get(kind) or plan_of(kind)
+                if plan.skipped:
+                    continue
+                if plan.constant:
+                    write(_written(one))
+                elif id(one) in self.seen:
+                    self.found += ("@", self.seen[id(one)])
+                else:
+                    self.seen[id(one)] = len(self.seen)
+                    write(plan.name)
+                    self._meet_object(one, plan)
 
     def _meet_object(self, one: Any, plan: ReadingPlan) -> None:
-        if plan.skipped:
+        if plan.special is not None:
+            plan.special(self, one)
             return
-        if plan.constant:
-            self.found.append(_written(one))
-            return
-        if id(one) in self.seen:
-            self.found += ("@", self.seen[id(one)])
-            return
-        self.seen[id(one)] = len(self.seen)
-        self.found.append(plan.name)
-        if isinstance(one, Batch):
-            self.batch(one)
-        elif isinstance(one, OpenedWindow):
-            self.meet((f"{MARK}{one.node}", one.began_us))
-        elif plan.name == "_ClockSample":
-            self.meet(one[1:])  # its rank follows from the rest, and holds a part of a moment
-        else:
-            self._meet_items(one, plan)
-            self._meet_attributes(one, plan)
-
-    def _meet_items(self, one: Any, plan: ReadingPlan) -> None:
         if plan.sequence:
             self.found.append(len(one))
-            self.meet(one)
+            if one:
+                self.meet(one)
         elif plan.mapping:
             self.found.append(len(one))
-            if len(one) > 1 and any(isinstance(key, str | OpenedWindow) for key in one):
-                one = {key: one[key] for key in sorted(one, key=self._rank)}
-                self.made.append(one)
-            self.meet(one)
-            self.meet(one.values())
+            if one:
+                self._meet_mapping(one)
         elif plan.set:
             self.found.append(len(one))
             self.meet(sorted(one, key=self._rank))
-
-    def _meet_attributes(self, one: Any, plan: ReadingPlan) -> None:
         if plan.slots:
             self.meet(plan.values(one))
-        attributes = getattr(one, "__dict__", None)
-        if attributes:
+        if plan.attributes:
+            attributes = one.__dict__
             left_out = plan.left_out
             self.meet(
                 [value for name, value in attributes.items() if name not in left_out]
                 if left_out
                 else attributes.values()
             )
+
+    def _meet_mapping(self, one: dict[Any, Any]) -> None:
+        if len(one) > 1 and any(isinstance(key, str | OpenedWindow) for key in one):
+            one = {key: one[key] for key in sorted(one, key=self._rank)}
+            self.made.append(one)
+        self.meet(one)
+        self.meet(one.values())
 
     def _rank(self, one: object) -> tuple[int, int, str]:
         """Returns where a value stands among others of a set or a mapping, by what is known of it so far."""
@@ -251,6 +261,14 @@ class Walk:
             place = self.names.get(one, -1)
             return place, 0, one if place < 0 else ""
         return self.seen.get(id(one), -1), one if isinstance(one, int) else 0, ""
+
+
+_SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
+    "Batch": Walk.batch,
+    "OpenedWindow": Walk.opened,
+    "_ClockSample": Walk.sample,
+}
+"""How objects are written down of which not all counts, by class."""
 
 
 @cache
@@ -318,13 +336,7 @@ def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
         first = len(seen)
         for one, place in part.seen.items():
             seen.setdefault(one, first + place)
-    departed = [name for name in shard.nodes if name not in names]
-    if len(departed) > 1:
-        departed.sort(key=lambda name: _written_record(world, shard, name, latest))
-    for name in departed:
-        names[name] = len(names)
-        names.setdefault(name.rpartition(".")[0], len(names))
-        names.setdefault(name.partition("-")[0], len(names))
+    _number_departed(world, shard, names, latest)
     walk = Walk(world, names, seen, latest)
     walk.found += [shard.nodes[name].sequence - latest[name] for name in sorted(shard.nodes, key=names.__getitem__)]
     walk.meet((shard,))
@@ -342,6 +354,32 @@ def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
     return marshal.dumps([[part.written for part in parts], walk.found], 2)
 
 
+def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:
+    """Numbers the names that only the hub knows, by what it knows of them and by whose processes they were.
+
+    Of names of which the hub knows the same, one comes first whose process has a number already, by that number.
+    """
+    departed = [name for name in shard.nodes if name not in names]
+    several = len(departed) > 1
+    known = {name: _written_record(world, shard, name, latest) for name in departed} if several else {}
+    processes = Counter(map(_process_of, departed))
+
+    def rank(name: str) -> tuple[bytes, float, int]:
+        process = _process_of(name)
+        return known[name], names.get(process, inf), -processes[process]
+
+    while departed:
+        name = min(departed, key=rank) if len(departed) > 1 else departed[0]
+        departed.remove(name)
+        names[name] = len(names)
+        names.setdefault(name.rpartition(".")[0], len(names))
+        names.setdefault(_process_of(name), len(names))
+
+
+def _process_of(name: str) -> str:
+    return name.partition("-")[0]
+
+
 def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, int]) -> bytes:
     """Returns all that the hub knows of a node that has gone; its account ends at the last dot of its name."""
     walk = Walk(world, {}, {}, latest)
@@ -350,5 +388,5 @@ def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, 
     walk.meet(cell.first == name for cell in shard.cells.values())
     walk.meet(batch.node == name for batch in world.late)
     opened = getattr(world.truth, "by_window", {})
-    walk.meet(sorted(one.began_us for one in opened if f"{MARK}{one.node}" == name.partition("-")[0]))
+    walk.meet(sorted(one.began_us for one in opened if f"{MARK}{one.node}" == _process_of(name)))
     return marshal.dumps(walk.found, 2)

@@ -35,9 +35,14 @@ def replay(case: Exploration, *names: str, asking: int | None = None) -> list[st
 
 
 def cut_down(found: Counterexample) -> Counterexample:
-    """Leaves out one event after the other, as long as something is still broken in the end."""
+    """Leaves out one event after the other, as long as something is still broken in the end.
+
+    What no world shows by itself, as that a digest is blind, stays as it is.
+    """
     world = found.case.world(EPOCH_NS)
     begin = Snapshot(world)
+    if not problems_of(world, found.case, found.names, found.asking):
+        return found
     names = list(found.names)
     place = 0
     while place < len(names):
@@ -48,7 +53,8 @@ def cut_down(found: Counterexample) -> Counterexample:
         else:
             place += 1
     begin.restore()
-    problems = problems_of(world, found.case, names, found.asking)
+    # Of two paths to one digest a replay of one shows nothing.
+    problems = problems_of(world, found.case, names, found.asking) or found.problems
     return Counterexample(found.case, tuple(names), list(problems), found.asking)
 
 
@@ -58,7 +64,7 @@ def program_of(found: Counterexample) -> str:
     events = "".join(f"    {name!r},\n" for name in found.names)
     asking = "" if found.asking is None else f"    asking={found.asking},\n"
     return (
-        "from reconverge.simulation.explore.events import Case\n"
+        "from reconverge.simulation.explore.events import Exploration\n"
         "from reconverge.simulation.explore.minimal import replay\n\n"
         f"print(replay(\n    {case!r},\n{events}{asking}))\n"
         f"# {'; '.join(found.problems)}\n"

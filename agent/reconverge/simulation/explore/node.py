@@ -23,7 +23,7 @@ MARK: Final = "~"
 """The first character of each name of a node, and of nothing else."""
 
 
-class Numbers:
+class Serial:
     """Gives out each number once; a rewound world gives out the same numbers again."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Numbers:
         return self.given
 
 
-NUMBERS: Final = Numbers()
+NUMBERS: Final = Serial()
 """The numbers of all nodes of this process, but for those of worlds with numbers of their own."""
 
 
@@ -65,12 +65,12 @@ class SmallNode:
         shards: int = 1,
         keys_max: int = 1000,
         interval_ns: int = INTERVAL_NS,
-        numbers: Numbers = NUMBERS,
+        numbers: Serial = NUMBERS,
     ) -> None:
         self.clock = clock
         self.number = numbers.next()
         self.name = f"{MARK}{self.number}"
-        self._names = Numbers()
+        self._names = Serial()
         self.charged = 0
         """The cost that this node has admitted in its life."""
         self.refunded = 0

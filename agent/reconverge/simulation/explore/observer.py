@@ -223,6 +223,7 @@ class SlotTruth(TrueUse):
     def ends(self, node: SmallNode, table: Table) -> None:
         """Ends the oldest work of a node, if it has any."""
         for one in [one for one in self.held if one.node is node][:1]:
+            self.refunded += one.cost
             table.release(one)
             self.held.remove(one)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from random import Random
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -58,7 +58,10 @@ class Snapshot:
     """The values of all objects that can be reached from one."""
 
     def __init__(self, root: object) -> None:
-        self._undo: list[tuple[Callable[..., None], Any, Any]] = []
+        self._mappings: list[tuple[Any, Any]] = []
+        self._sequences: list[tuple[Any, list[object]]] = []
+        self._slots: list[tuple[Any, types.MemberDescriptorType, object]] = []
+        self._variables: list[tuple[types.CellType, object]] = []
         self._seen: dict[int, object] = {}
         waiting = [root]
         while waiting:
@@ -69,41 +72,56 @@ class Snapshot:
 
     def restore(self) -> None:
         """Writes all values back."""
-        for write, one, held in self._undo:
-            write(one, held)
+        for one, held in self._mappings:
+            one.clear()
+            one.update(held)
+        for one, items in self._sequences:
+            one.clear()
+            one.extend(items)
+        for one, slot, value in self._slots:
+            if value is not _UNSET:
+                slot.__set__(one, value)
+            elif _value(slot, one) is not _UNSET:
+                slot.__delete__(one)
+        for cell, value in self._variables:
+            cell.cell_contents = value
+
+    def objects(self) -> Iterable[object]:
+        """Returns all objects whose values are noted."""
+        return self._seen.values()
 
     def _note(self, one: Any) -> list[object]:
         """Notes what an object holds, and returns that."""
         if isinstance(one, types.FunctionType):
-            cells = one.__closure__ or ()
-            self._undo += [(_write_variable, cell, cell.cell_contents) for cell in cells]
-            return [cell.cell_contents for cell in cells]
+            cells = [(cell, cell.cell_contents) for cell in one.__closure__ or ()]
+            self._variables += cells
+            return [value for _, value in cells]
         if isinstance(one, types.MethodType):
             return [one.__self__]
         held: list[object] = []
         if isinstance(one, list | deque):
             items = list(one)
-            self._undo.append((_write_items, one, items))
+            self._sequences.append((one, items))
             held += items
         elif isinstance(one, tuple | frozenset):
             held += one
         elif isinstance(one, set):
-            self._undo.append((_write_set, one, set(one)))
+            self._mappings.append((one, set(one)))
             held += one
         elif isinstance(one, dict):
-            self._undo.append((_write_mapping, one, dict(one)))
+            self._mappings.append((one, dict(one)))
             held += one.keys()
             held += one.values()
         elif isinstance(one, WeakValueDictionary):
             return [vars(one)["data"]]
-        slots = slots_of(type(one))
-        if slots:
-            values = [_value(slot, one) for slot in slots]
-            self._undo.append((_write_slots, one, values))
-            held += [value for value in values if value is not _UNSET]
+        for slot in slots_of(type(one)):
+            value = _value(slot, one)
+            self._slots.append((one, slot, value))
+            if value is not _UNSET:
+                held.append(value)
         attributes = getattr(one, "__dict__", None)
         if attributes is not None:
-            self._undo.append((_write_mapping, attributes, dict(attributes)))
+            self._mappings.append((attributes, dict(attributes)))
             held += attributes.values()
         return held
 
@@ -113,30 +131,3 @@ def _value(slot: types.MemberDescriptorType, one: object) -> object:
         return slot.__get__(one)
     except AttributeError:
         return _UNSET
-
-
-def _write_slots(one: object, values: list[object]) -> None:
-    for slot, value in zip(slots_of(type(one)), values, strict=True):
-        if value is not _UNSET:
-            slot.__set__(one, value)
-        elif _value(slot, one) is not _UNSET:
-            slot.__delete__(one)
-
-
-def _write_variable(cell: types.CellType, value: object) -> None:
-    cell.cell_contents = value
-
-
-def _write_items(one: Any, items: list[object]) -> None:
-    one.clear()
-    one.extend(items)
-
-
-def _write_mapping(one: dict[object, object], items: dict[object, object]) -> None:
-    one.clear()
-    one.update(items)
-
-
-def _write_set(one: set[object], items: set[object]) -> None:
-    one.clear()
-    one.update(items)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.limit.limit import PACED
 from reconverge.simulation.explore.events import Exploration
 from reconverge.simulation.explore.minimal import cut_down, program_of
@@ -22,6 +23,8 @@ class Task(NamedTuple):
     depth: int
     states: int
     faults: int
+    start: tuple[str, ...] = ()
+    """The events with which every path begins."""
 
 
 class Done(NamedTuple):
@@ -33,34 +36,98 @@ class Done(NamedTuple):
 
 
 def cases_of(
-    kinds: Sequence[str], policies: Sequence[str], asking: str, grains: Sequence[str], quota: int, nodes: int
+    kinds: Sequence[str],
+    policies: Sequence[str],
+    asking: str,
+    grains: Sequence[str],
+    quota: int,
+    nodes: int,
+    window_s: float = 2.0,
 ) -> list[Exploration]:
     """Returns all cases of these; a paced limit has no requests that ask."""
     cases = [
-        Exploration(kind, quota, policy, asks, grain, nodes)
+        Exploration(kind, quota, policy, asks, grain, nodes, window_s)
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
-    return [case for case in cases if not (case.asking and case.limit().algorithm in PACED)]
+    cases = [case._replace(asking=case.asking and case.limit().algorithm not in PACED) for case in cases]
+    return list(dict.fromkeys(cases))
 
 
 def explored(task: Task) -> Done:
     """Searches a case: whole depths, until that depth or so many states are reached, or something is broken."""
-    clock = SystemClock()
-    began_ns = clock.monotonic_ns()
-    search = Search(task.case, faults_max=task.faults)
+    began = os.times()
+    search = Search(task.case, faults_max=task.faults, start=task.start)
     while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
         pass
     programs = [program_of(cut_down(each)) for each in search.found.counterexamples]
-    return Done(search.found, programs, (clock.monotonic_ns() - began_ns) / SECOND_NS)
+    return Done(search.found, programs, _seconds(os.times()) - _seconds(began))
+
+
+def _seconds(times: os.times_result) -> float:
+    return times.user + times.system
+
+
+class RunTotals(NamedTuple):
+    """The sums of a table."""
+
+    cases: int = 0
+    states: int = 0
+    seconds: float = 0.0
+    broken: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cases} cases, {self.states:,} states in {self.seconds / 3600:.1f} hours of one processor,"
+            f" {self.broken} with a counterexample"
+        )
+
+
+class RunTable:
+    """A table of searches that have ended, in a file if there is one: a search in it is not made again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._rows = [] if path is None or not path.exists() else path.read_text().splitlines()
+
+    def has(self, task: Task) -> bool:
+        """Whether the table has a row of this case, with so many faults and at least this depth."""
+        return any(
+            row.startswith(f"| {task.case} | {task.faults} |") and int(row.split("|")[3]) >= task.depth
+            for row in self._rows
+        )
+
+    def add(self, done: Done) -> str:
+        """Adds a row, and the program of each counterexample. Returns what it added."""
+        lines = [] if self._rows else HEADER.splitlines()
+        lines += [row_of(done), *(f"\n```\n{program}```" for program in done.programs)]
+        self._rows += lines
+        added = "\n".join(lines)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(added + "\n")
+        return added
+
+    def totals(self) -> RunTotals:
+        """Sums up all rows."""
+        rows = [[each.strip().replace(",", "") for each in row.split("|")] for row in self._rows if row.count("|") > 5]
+        numbers = [row for row in rows if row[4].isdigit()]
+        return RunTotals(
+            len(numbers),
+            sum(int(row[4]) for row in numbers),
+            sum(float(row[6]) for row in numbers),
+            sum(row[9] != "0" for row in numbers),
+        )
+
+
+HEADER: Final = """\
+| case | faults | depth | states | events | seconds | recoveries | met again | counterexamples |
+|---|---|---|---|---|---|---|---|---|"""
 
 
 def row_of(done: Done) -> str:
     """Returns a row of the table."""
     found = done.found
-    bounded = "nothing new is left" if found.whole else f"depth {found.depth}, {found.faults_max} faults"
-    if done.programs:
-        bounded = "a counterexample"
     return (
-        f"| {found.case} | {found.depth} | {found.states:,} | {found.events:,} | {found.states / done.seconds:,.0f} |"
-        f" {found.recoveries:,} | {found.equalities:,} | {bounded} |"
+        f"| {found.case} | {found.faults_max} | {found.depth} | {found.states:,} | {found.events:,} |"
+        f" {done.seconds:.0f} | {found.recoveries:,} | {found.equalities:,} | {len(done.programs)} |"
     )

@@ -83,7 +83,8 @@ class Search:
         """The digests of all states, each with the fewest faults on the way to it."""
         self._first: dict[bytes, Path] = {}
         """The first path to some of the states, which are drawn by their digests."""
-        self._frontier: list[Path] = [b""]
+        self.frontier: list[Path] = [b""]
+        """From which states the search goes on; who takes some out has a part of the next depth left out."""
 
     def deepen(self, until: Callable[[Found], bool] = lambda _: False) -> bool:
         """Tries every event in every state of the present depth. Returns whether there is anything left to do.
@@ -92,11 +93,11 @@ class Search:
         """
         reached: list[Path] = []
         before = self.found.states
-        for path in self._frontier:
+        for path in self.frontier:
             if until(self.found) or self.found.counterexamples:
                 return False
             self._expand(path, reached)
-        self._frontier = reached
+        self.frontier = reached
         self.found.depth += 1
         self.found.layers.append(self.found.states - before)
         self.found.whole = not reached

@@ -26,7 +26,7 @@ from reconverge.kernel.cell import lease_until_ns
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
-from reconverge.simulation.explore.node import INTERVAL_NS, START_S, Numbers, SmallNode
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, Serial, SmallNode
 from reconverge.simulation.explore.observer import (
     BucketTruth,
     FirstHitTruth,
@@ -58,9 +58,9 @@ class SmallWorld:
         self.clock.advance_ns(start_ns)
         self.limit = limit
         self.policy = policy
-        self.numbers = Numbers()
+        self.numbers = Serial()
         self.truth = truth_of(limit, self.clock)
-        generations = Numbers()
+        generations = Serial()
         rule = open_merge_rule(clock=self.clock, new_name=lambda: f"{GENERATION}{generations.next()}")
         self.hub = WatchedHub(rule, {KEY: self.truth})
         self.idle_ns = 0

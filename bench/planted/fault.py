@@ -1,0 +1,68 @@
+"""Planted faults: text of the production code, other text in its place, and where exploration looks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from reconverge.simulation.explore.events import COARSE
+from reconverge.simulation.model.guards import ProofGuard
+
+KERNEL: Final = "agent/reconverge/kernel"
+REPORTS: Final = f"{KERNEL}/reporting/cell_reports.py"
+SYNCER: Final = "agent/reconverge/exchange/syncer.py"
+MERGE: Final = "sync/reconverge_sync/merge"
+
+
+class Patch(NamedTuple):
+    """A text that one file has exactly once, and the text that takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+    def occurrences(self, root: Path) -> int:
+        """Returns how often the file has the old text."""
+        return (root / self.file).read_text().count(self.old)
+
+    def apply(self, root: Path) -> None:
+        """Replaces the text. Raises ValueError if the file does not have it exactly once."""
+        path = root / self.file
+        if self.occurrences(root) != 1:
+            raise ValueError(f"{self.file} does not have this exactly once: {self.old!r}")
+        path.write_text(path.read_text().replace(self.old, self.new))
+
+
+class ExploredCase(NamedTuple):
+    """The small world in which exploration looks for a fault."""
+
+    kind: str
+    asking: bool = False
+    quota: int = 2
+    policy: str = "strict"
+    grain: str = COARSE
+    window_s: float = 2.0
+    faults: int = 2
+    start: tuple[str, ...] = ()
+    """Events with which the search begins, because a search from nothing would not get so deep in the time."""
+
+    def options(self) -> list[str]:
+        """Returns the options of `python -m reconverge.simulation.explore`."""
+        asking = "yes" if self.asking else "no"
+        options = ["--kind", self.kind, "--policy", self.policy, "--grain", self.grain, "--asking", asking]
+        options += ["--quota", str(self.quota), "--window", f"{self.window_s:g}", "--faults", str(self.faults)]
+        return options + [f"--start={name}" for name in self.start]
+
+
+class PlantedFault(NamedTuple):
+    """A fault, the guard of the model that it takes out of the code, and where it ought to be found."""
+
+    name: str
+    effect: str
+    patches: tuple[Patch, ...]
+    case: ExploredCase
+    guard: ProofGuard | None = None
+    chaos: str = ""
+    """The scenario of chaos that ought to find it; empty if none is tried."""
+    remark: str = ""
+    """Why a finder cannot find it, if that is known."""

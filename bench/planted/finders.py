@@ -1,0 +1,59 @@
+"""The ways of testing that look for a fault: the command of each, and how its output shows that it has found one."""
+
+from __future__ import annotations
+
+import re
+import sys
+from random import SystemRandom
+from typing import Final, NamedTuple
+
+from bench.planted.fault import PlantedFault
+
+EXPLORATION: Final = "exploration"
+FUZZ: Final = "fuzz"
+MACHINES: Final = "state machines"
+MODEL: Final = "model"
+CHAOS: Final = "chaos"
+FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, CHAOS)
+"""In the order of the table's columns."""
+
+MACHINES_FILES: Final = ("tests/protocol/test_protocol.py", "tests/protocol/test_slots.py")
+SEEDS: Final = 100_000
+"""More seeds than the fuzz can try in the time."""
+NO_BOUND: Final = str(10**9)
+"""A search without a bound: it ends with the time, or with a fault."""
+
+
+class FinderCommand(NamedTuple):
+    """A command that looks for a fault, and the line of its output that shows one."""
+
+    words: tuple[str, ...]
+    shows: re.Pattern[str]
+    again: bool = False
+    """Whether to run it again, with other random numbers, when it has ended and found nothing."""
+    by_clock: bool = False
+    """Whether its time is that of the clock, and not of the processors."""
+
+
+def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
+    """Returns the command by which a finder looks for a fault; None if it cannot or shall not."""
+    python = (sys.executable, "-m")
+    if finder == EXPLORATION:
+        words = (*python, "reconverge.simulation.explore", *fault.case.options())
+        words += ("--depth", NO_BOUND, "--states", NO_BOUND, "--processes", "1")
+        # A digest that is blind is a fault of the search.
+        return FinderCommand(words, re.compile(r"^# (?!the digest is blind).+", re.MULTILINE))
+    if finder == FUZZ:
+        words = (*python, "reconverge.simulation.fuzz", "--seeds", str(SEEDS), "--processes", "1")
+        words += ("--start", str(SystemRandom().randrange(10**9)))
+        return FinderCommand(words, re.compile(r"^python -m reconverge\.simulation\.fuzz .+", re.MULTILINE))
+    if finder == MACHINES:
+        words = (*python, "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=random", *MACHINES_FILES)
+        return FinderCommand(words, re.compile(r"^E  .+", re.MULTILINE), again=True)
+    if finder == MODEL and fault.guard is not None:
+        words = (*python, "reconverge.simulation.model", "--guard", fault.guard.name)
+        return FinderCommand(words, re.compile(r"^ +\S.+, and then not: .+", re.MULTILINE))
+    if finder == CHAOS and fault.chaos:
+        words = (*python, "chaos", "run", fault.chaos)
+        return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)
+    return None

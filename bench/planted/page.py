@@ -1,0 +1,98 @@
+"""Keeps what finders found, and makes the table of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypedDict
+
+from bench.planted.catalogue import FAULTS
+from bench.planted.fault import PlantedFault
+from bench.planted.finders import EXPLORATION, FINDERS, MODEL
+from bench.planted.trying import ALSO_SOUND, CRASHED, FOUND, NOT_FOUND, WHOLE
+
+RESULTS: Final = "planted.json"
+PAGE: Final = "planted.md"
+
+
+class KeptOutcome(TypedDict):
+    """The outcome of one finder for one fault, as it is kept."""
+
+    status: str
+    seconds: float
+    within: float
+    words: str
+
+
+Kept = dict[str, dict[str, KeptOutcome]]
+"""By fault and finder."""
+
+
+def kept(directory: Path) -> Kept:
+    """Returns what was found before."""
+    path = directory / RESULTS
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def keep(found: Kept, directory: Path) -> None:
+    """Writes the findings, those of faults that are planted no more left out, and the table."""
+    directory.mkdir(parents=True, exist_ok=True)
+    ordered = {fault.name: found[fault.name] for fault in FAULTS if fault.name in found}
+    (directory / RESULTS).write_text(json.dumps(ordered, indent=1) + "\n")
+    (directory / PAGE).write_text(page(ordered))
+
+
+def page(found: Kept) -> str:
+    """Returns the page."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(found: Kept) -> Iterator[str]:
+    yield "# Planted faults"
+    yield ""
+    yield "Each fault is planted alone. Seconds of processor time until a finder found it, the kernel in Python; of"
+    yield "chaos, of the clock. The model has no code: there the guard is taken out of the proof. An arrow: exploration"
+    yield "began with some events. `python -m bench.planted` measures this."
+    yield ""
+    yield f"| fault | guard | {' | '.join(FINDERS)} |"
+    yield "|---|---|" + "---|" * len(FINDERS)
+    for fault in FAULTS:
+        outcomes = found.get(fault.name, {})
+        cells = " | ".join(_cell(finder, fault, outcomes) for finder in FINDERS)
+        guard = "" if fault.guard is None else fault.guard.name.lower().replace("_", " ")
+        yield f"| {fault.name}: {fault.effect} | {guard} | {cells} |"
+    yield ""
+    yield from _sums(found)
+    remarks = [fault for fault in FAULTS if fault.remark]
+    if remarks:
+        yield ""
+        yield "Why some are not found:"
+        yield ""
+        yield from (f"- *{fault.name}*: {fault.remark}." for fault in remarks)
+
+
+def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome]) -> str:
+    if finder == MODEL and fault.guard is None:
+        return "no guard"
+    outcome = outcomes.get(finder)
+    if outcome is None:
+        return "not tried"
+    begun = " →" if finder == EXPLORATION and fault.case.start else ""
+    if outcome["status"] == FOUND:
+        return f"{outcome['seconds']:.0f}{begun}"
+    if outcome["status"] == NOT_FOUND:
+        return f"not within {outcome['within']:.0f}{begun}"
+    return {
+        WHOLE: "nothing to find" if finder != MODEL else "proved without it",
+        CRASHED: "crashed",
+        ALSO_SOUND: ALSO_SOUND,
+    }[outcome["status"]]
+
+
+def _sums(found: Kept) -> Iterator[str]:
+    yield "| finder | found | tried |"
+    yield "|---|---|---|"
+    for finder in FINDERS:
+        outcomes = [found[fault.name][finder] for fault in FAULTS if finder in found.get(fault.name, {})]
+        yield f"| {finder} | {sum(outcome['status'] == FOUND for outcome in outcomes)} | {len(outcomes)} |"

@@ -1,0 +1,140 @@
+"""Paths of an exploration, and what both kernels do along one.
+
+As a program it is the kernel in Python, which can be explored: `python -m tests.support.explored` reads a case from
+each line, and answers with some of the paths of its exploration, each with the trace of all that happens along it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from random import Random
+from typing import Any, NamedTuple
+
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.kernel import IMPLEMENTATION
+from reconverge.simulation.explore.canonical import EPOCH_NS
+from reconverge.simulation.explore.events import Exploration, happen, named
+from reconverge.simulation.explore.search import Search
+from reconverge.simulation.explore.world import KEY, SmallWorld
+from tests.support.twin import ATTRIBUTES, PATHS, ROOT, told
+
+
+class Heard(NamedTuple):
+    """A batch that has reached the hub of a small world."""
+
+    wall_ns: int
+    batch: Batch
+    answer: Answer
+    lost: bool
+    """Whether the hub has lost its data since the one before."""
+
+
+class Course(NamedTuple):
+    """All that happens along a path."""
+
+    trace: list[str]
+    """For each event what is sent, answered and admitted, and what each node knows of the key then."""
+    heard: list[Heard]
+
+
+class Sample(NamedTuple):
+    """Which paths of which exploration are wanted."""
+
+    case: Exploration
+    depth: int
+    width: int
+    """From so many states, drawn at random, the exploration goes deeper, and so many paths it ends with."""
+    seed: int
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """Explores. Returns the names of the events of each path."""
+        random = Random(self.seed)
+        search = Search(self.case, faults_max=self.depth)
+        for _ in range(self.depth):
+            search.deepen()
+            assert not search.found.counterexamples
+            search.frontier = random.sample(search.frontier, min(self.width, len(search.frontier)))
+        return [search.named(path) for path in search.frontier]
+
+
+class _Recorded:
+    """A merge rule that keeps what it hears and answers."""
+
+    def __init__(self, world: SmallWorld) -> None:
+        self._rule = world.hub.rule
+        self._clock = world.clock
+        self._lost = False
+        self.heard: list[Heard] = []
+
+    def merge(self, batch: Batch) -> Answer:
+        answer = self._rule.merge(batch)
+        self.heard.append(Heard(self._clock.wall_ns(), batch, answer, self._lost))
+        self._lost = False
+        return answer
+
+    def lose_data(self) -> None:
+        self._rule.lose_data()
+        self._lost = True
+
+    def sums(self) -> dict[str, Totals]:
+        return self._rule.sums()
+
+
+def course_of(case: Exploration, names: tuple[str, ...]) -> Course:
+    """Lets the events happen in a new world."""
+    world, events = case.world(EPOCH_NS), named(case.events())
+    recorded = world.hub.rule = _Recorded(world)
+    trace = []
+    for name in names:
+        known = len(recorded.heard)
+        happen(world, events[name])
+        cells = [world.table(index).cells.get(KEY) for index in range(len(world.nodes))]
+        knows = [[told(getattr(cell, each)) for each in ATTRIBUTES] for cell in cells if cell is not None]
+        trace.append(
+            f"{name}: {world.truth.charged} {world.truth.refunded} {world.problems} {recorded.heard[known:]} {knows}"
+        )
+    return Course(trace, recorded.heard)
+
+
+class Explorer:
+    """The kernel in Python, in a process of its own, exploring."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.explored"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "RECONVERGE_NO_EXTENSIONS": "1", "PYTHONPATH": PATHS},
+        )
+
+    def explores(self, sample: Sample) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Returns paths, each with the trace of what happens along it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(sample) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the process that explores has ended"
+        return [(tuple(names), trace) for names, trace in json.loads(line)]
+
+    def ends(self) -> None:
+        """Ends the process."""
+        self._process.communicate(timeout=60)
+
+
+def _serve() -> None:
+    assert IMPLEMENTATION == "pure"
+    for line in sys.stdin:
+        case, *rest = json.loads(line)
+        sample: Any = Sample(Exploration(*case), *rest)
+        found = [(names, course_of(sample.case, names).trace) for names in sample.paths()]
+        print(json.dumps(found), flush=True)  # noqa: T201  # this is how it answers
+
+
+if __name__ == "__main__":
+    _serve()
