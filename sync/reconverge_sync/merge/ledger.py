@@ -465,7 +465,8 @@ class LedgerCell:
         self.window_demand = 0
         self.scanned_us = 0
         if rule.fixed:
-            self.allowances, self.debts, self.current, self.silent, self.uncovered = self.bases, 0, 0, 0, 0
+            self.allowances, self.debts, self.current, self.silent = self.bases, 0, 0, 0
+            self.uncovered = 0
             self.first, self.reserved = "", 0
         elif rule.sliding:
             self.previous = self.current if follows else 0
