@@ -111,7 +111,8 @@ IN_GRANTING: Final = (
             Patch(
                 RULE,
                 "                if left and entry.allowance == 0 and entry.overdraft <= entry.debt:\n"
-                "                    entry.overdraft = 0  # what a node has used of it and left behind is a part of its debt\n",
+                "                    entry.overdraft = 0  "
+                "# what a node has used of it and left behind is a part of its debt\n",
                 "",
             ),
         ),
