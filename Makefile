@@ -27,7 +27,7 @@ native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconv
 # part of the kernel that has a twin is left out: grammar, calendar, policies, bridges.
 kernel_tests := tests/kernel --ignore=tests/kernel/table/test_policies.py tests/protocol/merge \
   $(addprefix tests/limit/test_, cost_table.py places.py) \
-  $(addprefix tests/protocol/test_, protocol.py bounds.py several.py) \
+  $(addprefix tests/protocol/test_, protocol.py bounds.py several.py binding.py) \
   $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \
   $(addprefix tests/hub/test_, nonsense.py clock.py answers.py) \
   tests/exchange/regions/test_region_share.py tests/published/test_caps.py \

@@ -92,7 +92,7 @@ IN_GRANTING: Final = (
         (
             Patch(
                 GRANTING,
-                "        overdrafts -= max(0, cell.allowances + entry.allowance - capacity)\n",
+                "        overdrafts -= max(0, held - capacity)\n",
                 "",
             ),
         ),
@@ -111,7 +111,8 @@ IN_GRANTING: Final = (
             Patch(
                 RULE,
                 "                if left and entry.allowance == 0 and entry.overdraft <= entry.debt:\n"
-                "                    entry.overdraft = 0\n",
+                "                    entry.overdraft = 0  "
+                "# what a node has used of it and left behind is a part of its debt\n",
                 "",
             ),
         ),

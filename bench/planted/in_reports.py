@@ -107,7 +107,6 @@ IN_REPORTS: Final = (
             ),
         ),
         ExploredCase("fixed", grain="fine"),
-        ProofGuard.VOID_BEFORE_INSTALL,
         remark=_LATER,
     ),
     PlantedFault(

@@ -264,6 +264,14 @@ class Entry:
         """
         return rule.sliding and (self.allowance == 0 or self.vouchers > 0)
 
+    @property
+    def uncovered(self) -> int:
+        """Returns the use beyond both the allowance and the overdraft, which counts as neither.
+
+        A node that is told of less than it has in use reports that little, and so does one that leaves.
+        """
+        return max(0, self.debt - self.overdraft)
+
     def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
         """Lowers an allowance that floats, and a debt, by the use that has faded. For sliding windows."""
         used = ceil(self.used(rule, cell, hub_us))
@@ -394,6 +402,8 @@ class LedgerCell:
     bases: int = 0
     overdrafts: int = 0
     debts: int = 0
+    uncovered: int = 0
+    """The part of the debts that no overdraft covers; see `Entry.uncovered`."""
     needs_milli: int = 0
     demand_milli: int = 0
     current: int = 0
@@ -456,6 +466,7 @@ class LedgerCell:
         self.scanned_us = 0
         if rule.fixed:
             self.allowances, self.debts, self.current, self.silent = self.bases, 0, 0, 0
+            self.uncovered = 0
             self.first, self.reserved = "", 0
         elif rule.sliding:
             self.previous = self.current if follows else 0
@@ -555,7 +566,7 @@ class LedgerCell:
     def forget(self, rule: LimitRule, reset_us: int) -> None:
         """Sets the counts to zero, for a reset; the allowances stay as they are."""
         self.reset_us = reset_us
-        self.previous = self.debts = 0
+        self.previous = self.debts = self.uncovered = 0
         self.fill_milli = 0.0
         self.scanned_us = 0
         if not rule.bucket:
@@ -574,6 +585,7 @@ class LedgerCell:
     def clear(self) -> None:
         """Sets every sum to zero, so that the entries can be counted anew."""
         self.silent = self.allowances = self.bases = self.overdrafts = self.debts = self.vouchers = 0
+        self.uncovered = 0
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
@@ -582,6 +594,7 @@ class LedgerCell:
         self.bases += sign * entry.base
         self.overdrafts += sign * entry.overdraft
         self.debts += sign * entry.debt
+        self.uncovered += sign * entry.uncovered
         self.needs_milli += sign * entry.need_milli
         self.demand_milli += sign * entry.demand_milli
         self.current += sign * entry.current

@@ -342,7 +342,9 @@ class LedgerShard:
         if not forgotten:
             return answer
         _take_over(cell, entry, rule, hub_us)
-        return answer._replace(nodes=FORGOTTEN)
+        # The overdraft that is in use has been taken over as well: a node to which a request has come meanwhile may not
+        # use it once more.
+        return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
         """Returns a new cell, in place of an expired one if there is any."""
@@ -374,7 +376,7 @@ class LedgerShard:
         The hub has no entry of the node: the node holds nothing, or was granted it before the hub lost its data.
         """
         entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
-        if rule.fixed and report.epoch == cell.epoch - 1:
+        if rule.fixed and report.epoch < cell.epoch:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
             cell.pour(rule, 0, hub_us, fill, least=1000 * cell.capacity)

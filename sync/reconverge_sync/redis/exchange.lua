@@ -131,6 +131,7 @@ local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- `spare` is what more could have drained of it since the last merge than was in it; `rule.spare_share`, by what part.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
 local cell_unit = 1 -- what a request costs that asks, by the mean of late
+local cell_uncovered = 0
 local pool, pool_previous, pool_allowance, pool_window_demand, pool_changed = false, 0, 0, 0, false
 local fill_most_milli
 local held = 0 -- the allowance of a bucket from before it was kept at the hub
@@ -265,8 +266,9 @@ local function read_cell(packed)
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
-    cell_vouchers, cell_pooled, cell_carry_milli, cell_unit = unpack_(packed)
+    cell_vouchers, cell_pooled, cell_carry_milli, cell_unit, cell_uncovered = unpack_(packed)
   if not cell_unit then cell_unit = 1 end
+  if not cell_uncovered then cell_uncovered = 0 end
   if not cell_carry_milli then cell_vouchers, cell_pooled, cell_carry_milli = 0, 0, 0 end
   if not cell_restless then
     if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
@@ -276,14 +278,14 @@ local function read_cell(packed)
 end
 
 local function written_cell()
-  if cell_unit ~= 1 then
+  if cell_unit ~= 1 or cell_uncovered ~= 0 then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
       cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
-      cell_vouchers, bucket and pool and 1 or 0, cell_carry_milli, cell_unit)
+      cell_vouchers, bucket and pool and 1 or 0, cell_carry_milli, cell_unit, cell_uncovered)
   end
   if bucket and (pool or cell_vouchers ~= 0) then
     return pack(
@@ -495,6 +497,7 @@ local function count()
   cell_bases = cell_bases + entry_base
   cell_overdrafts = cell_overdrafts + entry_overdraft
   cell_debts = cell_debts + entry_debt
+  if entry_debt > entry_overdraft then cell_uncovered = cell_uncovered + entry_debt - entry_overdraft end
   cell_needs_milli = cell_needs_milli + entry_need_milli
   cell_demand_milli = cell_demand_milli + entry_demand_milli
   cell_current = cell_current + entry_current
@@ -509,6 +512,7 @@ local function discount()
   cell_bases = cell_bases - entry_base
   cell_overdrafts = cell_overdrafts - entry_overdraft
   cell_debts = cell_debts - entry_debt
+  if entry_debt > entry_overdraft then cell_uncovered = cell_uncovered - entry_debt + entry_overdraft end
   cell_needs_milli = cell_needs_milli - entry_need_milli
   cell_demand_milli = cell_demand_milli - entry_demand_milli
   cell_current = cell_current - entry_current
@@ -589,6 +593,7 @@ end
 local function clear()
   cell_silent, cell_allowances, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
   cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active, cell_vouchers = 0, 0, 0, 0, 0, 0
+  cell_uncovered = 0
 end
 
 local function resting()
@@ -604,7 +609,7 @@ local function roll(epoch)
   if not (follows and resting()) then cell_last_demand = follows and cell_window_demand or 0 end
   cell_window_demand, cell_scanned_us = 0, 0
   if fixed then
-    cell_allowances, cell_debts, cell_current, cell_silent = cell_bases, 0, 0, 0
+    cell_allowances, cell_debts, cell_current, cell_silent, cell_uncovered = cell_bases, 0, 0, 0, 0
     cell_first, cell_reserved = '', 0
   elseif sliding then
     cell_previous = follows and cell_current or 0
@@ -618,6 +623,7 @@ local function follow_reset()
   if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
   if report_reset_us > cell_reset_us then
     cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
+    cell_uncovered = 0
     if not bucket then cell_current = 0 end
   end
 end
@@ -652,7 +658,8 @@ local function cell_answer()
     overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
   end
   if cell_first == node then reserved = 0 end
-  local nodes = forgotten and FORGOTTEN or cell_active
+  local nodes = cell_active
+  if forgotten then nodes, allowance, base, overdraft = FORGOTTEN, 0, 0, 0 end
   if at_hub then
     nodes = cell_active + AT_HUB
     if sliding then allowance = min(entry_current + granted, capacity) elseif bucket then allowance = min(granted, allowance) end
@@ -685,7 +692,7 @@ end
 local function welcome(key)
   if bucket then keep_fill_within_bounds() end
   entry_allowance, entry_base, entry_overdraft = report_allowance, report_base, report_overdraft
-  if fixed and report_epoch == cell_epoch - 1 then entry_allowance = report_base end
+  if fixed and report_epoch < cell_epoch then entry_allowance = report_base end
   if bucket and report_floats then
     pour(0, 0, 1000 * cell_capacity)
     entry_current = report_current
@@ -826,7 +833,7 @@ local function grant(used)
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
-    local beyond = cell_allowances + entry_allowance - capacity
+    local beyond = cell_allowances + entry_allowance + cell_uncovered + max(0, entry_debt - entry_overdraft) - capacity
     if beyond > 0 then overdrafts = overdrafts - beyond end
     local part = overdrafts / nodes
     if rule_small_allowances then
@@ -1109,7 +1116,7 @@ local function new_cell(key, epoch)
   cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
   cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
-  cell_pooled, cell_carry_milli, cell_unit = 0, 0, 1
+  cell_pooled, cell_carry_milli, cell_unit, cell_uncovered = 0, 0, 1, 0
   clear()
   if rule.withheld > 0 then withhold(key) end
 end

@@ -17,7 +17,7 @@ CELL: Final = (
     "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "allowances", "overdrafts", "needs_milli",
     "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
     "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
-    "unit",
+    "unit", "uncovered",
 )  # fmt: skip
 """The sums of a cell, in the order in which they are packed; those at the end may be missing."""
 ENTRY: Final = (

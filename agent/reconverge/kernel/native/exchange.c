@@ -467,7 +467,8 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         }
     }
     cell->base = answer->base;
-    cell->overdraft = answer->overdraft;
+    bool ahead = terms->kind == FIXED && answer->epoch > cell->epoch;
+    cell->overdraft = ahead ? at_most(answer->overdraft, cell->overdraft) : answer->overdraft;
     cell->capacity = at_most(answer->capacity, terms->capacity);
     cell->heard_ns = heard_ns;
     cell->doubted = false;

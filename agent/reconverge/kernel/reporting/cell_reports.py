@@ -248,7 +248,9 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         if raised > 0:  # it was granted for a window that is over, so it goes back, and what waits asks again
             request_early(cell, now_ns)
     cell.base = answer.base
-    cell.overdraft = answer.overdraft
+    # Of a later window other nodes may have given theirs back, and have used it in this one.
+    ahead = table.meter.aligned and answer.epoch > cell.epoch
+    cell.overdraft = min(cell.overdraft, answer.overdraft) if ahead else answer.overdraft
     cell.capacity = min(table.capacity, answer.capacity)
     if table.stepwise and same_epoch:
         # The hub was in this window already, however little this node knows when that began.

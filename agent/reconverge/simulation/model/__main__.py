@@ -1,6 +1,8 @@
 """Proves the bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
 
-The exit status is 1 if something is not proved, or if a guard turns out to be needless that is not known as such.
+With `--bind`, checks instead that steps of the production code are steps of the model: of random walks through small
+worlds, and of the fuzz. The exit status is 1 if something is not proved, if a guard turns out to be needless that is
+not known as such, or if a step is rejected.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.model.guards import NOT_ALONE, NOT_IN_CODE, Law, ProofGuard
+from reconverge.simulation.model.bound_runs import BOUND_MODES, bind
+from reconverge.simulation.model.guards import NOT_ALONE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
 
@@ -77,8 +80,7 @@ def _guards(guards: Iterable[ProofGuard], *, full: bool) -> int:
     for guard in guards:
         began_ns = CLOCK.monotonic_ns()
         found = proving.broken_without(guard)
-        where = "" if guard in NOT_IN_CODE else f" ({guard.value.file}::{guard.value.function})"
-        print(f"{guard.name}{where}, {_seconds(began_ns):.1f} s")
+        print(f"{guard.name} ({guard.value.file}::{guard.value.function}), {_seconds(began_ns):.1f} s")
         wrong += (found is None) != (guard in NOT_ALONE)
         if found is None:
             print(f"    proved all the same: {NOT_ALONE.get(guard, 'no reason is known')}")
@@ -95,10 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")
+    parser.add_argument("--bind", action="store_true", help="check steps of the code")
+    parser.add_argument("--runs", type=int, default=100, help="of each mode, with --bind (default: %(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="the first seed of these")
+    parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all")
     parser.add_argument(
         "--guard", choices=[guard.name for guard in ProofGuard], metavar="NAME", help="only take this guard out"
     )
     options = parser.parse_args(arguments)
+    if options.bind:
+        return 1 if bind(start=options.start, runs=options.runs, modes=tuple(options.mode or BOUND_MODES)) else 0
     if options.guard is not None:
         return int(_guards([ProofGuard[options.guard]], full=options.examples) > 0)
     began_ns = CLOCK.monotonic_ns()

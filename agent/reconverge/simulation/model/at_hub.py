@@ -1,26 +1,22 @@
-"""Lists the actions of the hub: it merges reports and grants, gives up on names, opens windows, and loses its data."""
+"""The merge of a report at the hub: it replaces what the hub knew of the name, grants, and is answered."""
 
 # Theory of operation.
 #
 # A merge is one action for a batch that is under way and for one that comes late: `_heard` replaces the entry,
-# `_grants` raises it and answers. The sums over the others are those of the proof; the ledger's own sums may be larger
-# (debts, allowances that no answer has brought yet), so a grant sees any amount that is no smaller.
+# `_grants` raises it and answers.
 #
-# What changes for all names at once (time, the hub's window, a loss of data and the end of the wait after it) is an
-# action of its own, though the code does it in the course of a merge. The sums over the others change with it as the
-# name that is looked at does.
+# The ledger's sums over the others are free, but for what each of the others has there: an invariant of one name holds
+# for each, so for sums as well. Use beyond allowances, debt, counts against allowances whole, and against overdrafts
+# as far as no overdraft covers it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from reconverge.simulation.model.at_node import counts, live
-from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
-from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, Others, ReportState
+from reconverge.simulation.model.guards import Law, MeterClass, Move, ProofGuard
+from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, ReportState
 from reconverge.simulation.model.terms import (
     FALSE,
-    NOTHING,
     TRUE,
     Amount,
     Fact,
@@ -34,11 +30,13 @@ from reconverge.simulation.model.terms import (
 )
 
 
-def _before(scene: ModelState) -> Fact:
+def is_before(scene: ModelState) -> Fact:
+    """Returns whether the hub has yet to open the window that is looked at."""
     return scene.hub.window < scene.frame.looked
 
 
-def _open(scene: ModelState) -> Fact:
+def is_open(scene: ModelState) -> Fact:
+    """Returns whether the hub is in the window that is looked at."""
     return equal(scene.hub.window, scene.frame.looked)
 
 
@@ -48,6 +46,21 @@ def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
         return TRUE
     over = scene.hub.now > scene.frame.opens + scene.frame.length
     return law.given(ProofGuard.HUBS_CLOCK, ~over | (scene.hub.window > scene.frame.looked))
+
+
+def held(scene: ModelState) -> Amount:
+    """Returns the most that the name may have used, or may yet be answered, in the window that is looked at."""
+    entry = scene.entry
+    there = entry.known & ~entry.gone & ~entry.left
+    counted = entry.part + entry.extra
+    now = choose(there, larger(entry.allowance + entry.overdraft, counted), counted)
+    next_one = choose(there, larger(entry.base, entry.part), entry.part)
+    return choose(is_before(scene), next_one, choose(is_open(scene), now, counted))
+
+
+def held_beyond(scene: ModelState) -> Amount:
+    """Returns the same of the overdraft alone."""
+    return choose(scene.entry.gone, scene.entry.extra, larger(scene.entry.overdraft, scene.entry.extra))
 
 
 def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
@@ -67,10 +80,11 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
 
     allowance = choose(entry.known, known, believed(welcome))
     base = choose(entry.known, lowered(report.base, entry.base), believed(report.base))
-    overdraft = choose(entry.known, lowered(report.overdraft, entry.overdraft), believed(report.overdraft))
-    debt = law.by(ProofGuard.DEBTS_COUNT, larger(report.used - allowance, 0), 0)
+    debt = choose(mine, law.by(ProofGuard.DEBTS_COUNT, larger(report.used - allowance, 0), 0), entry.debt)
+    in_use = law.by(ProofGuard.LEDGER_KEEPS_OVERDRAFT_IN_USE, larger(report.overdraft, debt), report.overdraft)
+    overdraft = choose(entry.known, lowered(in_use, entry.overdraft), believed(report.overdraft))
     part = choose(
-        _before(scene), smaller(base, entry.part), choose(_open(scene), smaller(allowance, entry.part), entry.part)
+        is_before(scene), smaller(base, entry.part), choose(is_open(scene), smaller(allowance, entry.part), entry.part)
     )
     extra = choose(scene.hub.window <= scene.frame.looked, smaller(overdraft, entry.extra), entry.extra)
     return entry._replace(
@@ -79,7 +93,7 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
         allowance=allowance,
         base=base,
         overdraft=overdraft,
-        debt=choose(mine, debt, entry.debt),
+        debt=debt,
         part=part,
         extra=extra,
     )
@@ -92,46 +106,66 @@ def _in_use(scene: ModelState, report: ReportState) -> Amount:
 
 
 class _Raised(NamedTuple):
-    """The amounts after a grant, and the ledger's sums over the others as the hub sees them."""
+    """The amounts after a grant, and the ledger's sums over the others."""
 
     allowance: Amount
     base: Amount
     overdraft: Amount
-    sums: Amount
-    """Allowances or bases, and debts: no less than the proof's own sum."""
     allowances: Amount
-    """Allowances without debts."""
+    bases: Amount
+    overdrafts: Amount
+    debts: Amount
+    uncovered: Amount
+    """The part of the debts that no overdraft covers."""
 
 
-def _raised(law: Law, named: str) -> _Raised:
+def _raised(law: Law, entry: EntryState, report: ReportState, named: str) -> _Raised:
+    last = report.final
     return _Raised(
-        law.any(f"granted {named}", lambda after: after.entry.allowance),
-        law.any(f"granted base {named}", lambda after: after.entry.base),
-        law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft),
-        law.any(f"sums {named}", lambda after: after.others.parts),
-        law.any(f"allowances {named}", lambda after: after.others.parts),
+        choose(last, entry.allowance, law.any(f"granted {named}", lambda after: after.entry.allowance)),
+        choose(last, entry.base, law.any(f"granted base {named}", lambda after: after.entry.base)),
+        choose(last, entry.overdraft, law.any(f"granted overdraft {named}", lambda after: after.entry.overdraft)),
+        *(law.any(f"{of} of others {named}", lambda after: after.others.held) for of in SUMS),
+    )
+
+
+SUMS = ("allowances", "bases", "overdrafts", "debts", "uncovered")
+"""The sums over the others that a grant goes by."""
+
+
+def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
+    """Returns whether the ledger's sums have what the others hold, as each of their entries has."""
+    others = scene.others
+    with_debts = raised.allowances + raised.debts + raised.overdrafts
+    covered = raised.allowances + raised.uncovered + raised.overdrafts
+    opened = (others.held <= with_debts) & (others.held <= covered)
+    return every(
+        (
+            *(amount >= 0 for amount in (raised.allowances, raised.debts, raised.uncovered, raised.overdrafts)),
+            implies(scene.hub.window <= scene.frame.looked, equal(others.overdrafts, raised.overdrafts)),
+            implies(is_open(scene), opened),
+            implies(is_before(scene), others.held <= raised.bases),
+        )
     )
 
 
 def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised: _Raised, law: Law) -> Fact:
     """Returns whether the hub may raise the entry so far."""
-    hub, others = scene.hub, scene.others
+    hub = scene.hub
     mine = equal(report.window, hub.window)
-    may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits) & ~report.final
-    allowance, base, overdraft, sums, allowances = raised
-    within = law.given(ProofGuard.ALLOWANCES_WITHIN, implies(_open(scene), allowance + sums <= hub.capacity))
-    base_within = law.given(ProofGuard.BASES_WITHIN, implies(_before(scene), base + sums <= hub.capacity))
+    may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits)
+    allowance, base, overdraft = raised.allowance, raised.base, raised.overdraft
+    within = law.given(ProofGuard.ALLOWANCES_WITHIN, allowance + raised.allowances + raised.debts <= hub.capacity)
+    base_within = law.given(ProofGuard.BASES_WITHIN, base + raised.bases <= hub.capacity)
     own, base_own = law.given(ProofGuard.ALLOWANCE_OWN_WINDOW, mine), law.given(ProofGuard.BASE_OWN_WINDOW, mine)
-    held = law.by(
-        ProofGuard.DEBTS_AGAINST_OVERDRAFTS, larger(allowance, allowance + entry.debt) + sums, allowance + allowances
-    )
-    excess = choose(_open(scene), larger(held - hub.capacity, 0), 0)
+    debt = larger(entry.debt - (allowance - entry.allowance), 0)
+    beside = law.by(ProofGuard.UNCOVERED_USE_TAKES_ROOM, raised.uncovered + larger(debt - entry.overdraft, 0), 0)
+    excess = larger(allowance + raised.allowances + beside - hub.capacity, 0)
     room = hub.overdrafts - law.by(ProofGuard.OVERDRAFTS_LESS_EXCESS, excess, 0)
-    overdraft_within = law.given(ProofGuard.OVERDRAFTS_WITHIN, overdraft + others.extras <= room)
+    overdraft_within = law.given(ProofGuard.OVERDRAFTS_WITHIN, overdraft + raised.overdrafts <= room)
     return every(
         (
-            sums >= others.parts,
-            allowances >= 0,
+            _sums_have_it(scene, raised),
             equal(allowance, entry.allowance) | every((allowance > entry.allowance, may, own, within)),
             equal(base, entry.base) | every((base > entry.base, may, base_own, base_within)),
             equal(overdraft, entry.overdraft) | every((overdraft > entry.overdraft, may, overdraft_within)),
@@ -139,21 +173,19 @@ def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised:
     )
 
 
-def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, Amount, Amount]:
+def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, ...]:
     """Returns the most that the answer may grant: no more than there is room for, and nothing to what forgets."""
     hub = scene.hub
 
-    def within(amount: Amount, total: Amount, most: Amount) -> Amount:
-        return law.by(ProofGuard.ANSWER_WITHIN_ROOM, larger(amount - larger(total - most, 0), 0), amount)
+    def within(amount: Amount, others: Amount, most: Amount) -> Amount:
+        room = larger(amount - larger(amount + others - most, 0), 0)
+        return choose(report.final & ~report.leaves, 0, law.by(ProofGuard.ANSWER_WITHIN_ROOM, room, amount))
 
-    allowance, base, overdraft, sums, _ = raised
-    most = (
-        choose(_open(scene), within(allowance, allowance + sums, hub.capacity), allowance),
-        choose(_before(scene), within(base, base + sums, hub.capacity), base),
-        within(overdraft, overdraft + scene.others.extras, hub.overdrafts),
+    return (
+        within(raised.allowance, raised.allowances, hub.capacity),
+        within(raised.base, raised.bases, hub.capacity),
+        within(raised.overdraft, raised.overdrafts, hub.overdrafts),
     )
-    allowance, base, overdraft = (choose(report.final, 0, amount) for amount in most)
-    return allowance, base, overdraft
 
 
 class _Grant(NamedTuple):
@@ -165,7 +197,7 @@ class _Grant(NamedTuple):
 def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law, named: str) -> _Grant:
     """Raises the entry, and answers. The entry is that of `_heard`."""
     hub = scene.hub
-    raised = _raised(law, named)
+    raised = _raised(law, entry, report, named)
     needs = _may_rise(scene, entry, report, raised, law)
     answered = (
         law.any(f"answered allowance {named}", lambda after: after.answer.allowance),
@@ -183,7 +215,7 @@ def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law,
         base=raised.base if written else entry.base,
         overdraft=raised.overdraft if written else entry.overdraft,
         debt=choose(equal(report.window, hub.window), left, entry.debt),
-        part=choose(_before(scene), larger(entry.part, answered[1]), choose(_open(scene), allowed, entry.part)),
+        part=choose(is_before(scene), larger(entry.part, answered[1]), choose(is_open(scene), allowed, entry.part)),
         extra=extra,
     )
     return _Grant(needs, after, AnswerState(TRUE, TRUE, scene.node.knows, hub.window, *answered))
@@ -195,28 +227,24 @@ def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tup
     needs = every(
         (
             report.there,
-            law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone),
+            law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone & ~entry.left),
             law.given(ProofGuard.FOLLOW_AHEAD, hub.window >= report.window),
             by_hubs_clock(scene, law),
         )
     )
     grant = _grants(scene, _heard(scene, report, law), report, law, named)
-    after = grant.entry._replace(gone=report.leaves)
-    gone = after.allowance + after.debt
-    folded_entry = after._replace(allowance=choose(report.leaves, gone, after.allowance))
+    after = grant.entry._replace(left=report.leaves)
     others = scene.others
     forgotten = report.final & ~report.leaves
     node = scene.node._replace(spent=choose(forgotten, 0, scene.node.spent))
+    taken_over = choose(forgotten & ~is_before(scene), after.part + after.extra, 0)
     return (
         Move(
             needs & grant.needs,
             scene._replace(
                 node=node,
-                entry=_forgotten(forgotten, folded_entry),
-                others=others._replace(
-                    parts=others.parts + choose(forgotten, folded_entry.part, 0),
-                    extras=others.extras + choose(forgotten, folded_entry.extra, 0),
-                ),
+                entry=_forgotten(forgotten, after),
+                others=others._replace(held=others.held + taken_over),
             ),
         ),
         grant.answer,
@@ -266,135 +294,3 @@ def merges_late(scene: ModelState, law: Law) -> Move:
     move, _ = _merged(scene, scene.late, law, "late")
     newest = law.given(ProofGuard.SEQUENCE, scene.late.fresh)
     return Move(move.needs & newest, move.after._replace(late=scene.late._replace(fresh=FALSE)))
-
-
-def gives_up_on(scene: ModelState, law: Law) -> Move:
-    """The hub gives up on a name that it has not heard from for a lease."""
-    entry, node = scene.entry, scene.node
-    silent = law.given(ProofGuard.HUB_WAITS_FOR_LEASE, scene.hub.now > entry.seen + scene.frame.lease)
-    needs = every((entry.known, ~entry.gone if law.meter is not MeterClass.SLOTS else TRUE, silent))
-    if law.meter is MeterClass.WINDOW:
-        needs &= law.assume(Assumption.NOT_AHEAD_WHEN_GONE, node.window <= scene.hub.window)
-    if law.meter is MeterClass.SLOTS:
-        after = entry._replace(gone=TRUE, allowance=NOTHING, debt=NOTHING, part=NOTHING, extra=NOTHING)
-        return Move(needs, scene._replace(entry=after))
-    held = law.by(ProofGuard.ALLOWANCE_COUNTS_AS_USED, entry.allowance, 0)
-    held += law.by(ProofGuard.OVERDRAFT_COUNTS_AS_USED, entry.overdraft, 0)
-    used = larger(held, entry.allowance + entry.debt if law.keeps(ProofGuard.ALLOWANCE_COUNTS_AS_USED) else entry.debt)
-    opened, before = _open(scene), _before(scene)
-    after = entry._replace(
-        gone=TRUE,
-        allowance=choose(opened, used, 0),
-        base=NOTHING,
-        overdraft=NOTHING,
-        debt=NOTHING,
-        part=choose(before, 0, choose(opened, entry.part + entry.extra, entry.part)),
-        extra=choose(before | opened, 0, entry.extra),
-    )
-    return Move(needs, scene._replace(entry=after))
-
-
-def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """Dated use of a name that is gone does not count any more."""
-    entry = scene.entry
-    over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
-    needs = entry.gone & law.given(ProofGuard.DATES_COUNT_A_WINDOW, over)
-    return Move(needs, scene._replace(entry=entry._replace(part=NOTHING, allowance=NOTHING)))
-
-
-def opens_window(scene: ModelState, law: Law) -> Move:
-    """The hub opens a window, and counts the bases of all names as their allowances."""
-    hub, entry = scene.hub, scene.entry
-    window = law.any("window", lambda after: after.hub.window)
-    forward = law.given(ProofGuard.NEVER_BACK, window > hub.window)
-    base = law.by(ProofGuard.ROLL_TAKES_BASES, entry.base, 0)
-    allowance = choose(entry.known & ~entry.gone, base, NOTHING)
-    after = scene._replace(hub=hub._replace(window=window), entry=entry._replace(allowance=allowance, debt=NOTHING))
-    return Move(forward, after)
-
-
-def loses_data(scene: ModelState, law: Law) -> Move:
-    """The hub loses all that it knew."""
-    del law
-    hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
-    lost = Others(nothing, nothing, others.parts + others.lost_parts, others.extras + others.lost_extras)
-    after = scene._replace(
-        hub=hub._replace(waits=TRUE, lost=hub.now),
-        node=scene.node._replace(knows=FALSE),
-        entry=entry._replace(known=FALSE, gone=FALSE, allowance=nothing, base=nothing, overdraft=nothing, debt=nothing),
-        flight=scene.flight._replace(there=scene.flight.there & ~entry.gone),
-        late=scene.late._replace(there=FALSE),
-        answer=scene.answer._replace(present=FALSE, there=scene.answer.there & ~entry.gone),
-        stray=scene.stray._replace(present=FALSE),
-        others=lost,
-    )
-    return Move(TRUE, after)
-
-
-def ends_wait(scene: ModelState, law: Law) -> Move:
-    """The wait after a loss of data is over: what the hub has not heard of counts no longer."""
-    hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
-    matters = hub.window <= frame.looked
-    unheard = ~entry.known
-    until = hub.lost + law.by(ProofGuard.WAIT_A_LEASE, frame.lease, 0)
-    if law.meter is not MeterClass.SLOTS:
-        until += law.by(ProofGuard.WAIT_TWO_WINDOWS, frame.length + frame.length, 0)
-    needs = hub.waits & by_hubs_clock(scene, law)
-    if law.strict:
-        needs &= hub.now > until
-    else:
-        spoken = implies(unheard, ~live(scene) & implies(matters & counts(scene, law), equal(scene.node.spent, 0)))
-        needs &= law.assume(Assumption.ALL_HAVE_SPOKEN, spoken)
-    dropped = unheard & matters
-    after = scene._replace(
-        hub=hub._replace(waits=FALSE),
-        entry=entry._replace(part=choose(dropped, 0, entry.part), extra=choose(dropped, 0, entry.extra)),
-        flight=_unless_it_says(scene.flight, unheard),
-        late=_unless_it_says(scene.late, unheard),
-        answer=scene.answer._replace(there=scene.answer.there & (scene.answer.present if not law.strict else TRUE)),
-        others=others._replace(
-            lost_parts=choose(matters, 0, others.lost_parts),
-            lost_extras=choose(matters, 0, others.lost_extras),
-        ),
-    )
-    law.assume(Assumption.NO_BATCH_OUTLIVES_A_WAIT, TRUE)
-    law.assume(Assumption.NO_LATE_BATCH_AFTER_LOSS, TRUE)
-    return Move(needs, after)
-
-
-def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:
-    """Returns a report of a name that the hub has not heard of; it is lost if it reports any allowance."""
-    nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
-    return report._replace(there=report.there & (~unheard | nothing))
-
-
-def changes_quota(scene: ModelState, law: Law) -> Move:
-    """The hub learns that the smallest quota of all nodes has changed."""
-    hub = scene.hub
-    capacity = law.any("capacity", lambda after: after.hub.capacity)
-    after = hub._replace(capacity=capacity, most=larger(hub.most, capacity))
-    return Move(capacity >= 0, scene._replace(hub=after))
-
-
-def passes_time(scene: ModelState, law: Law) -> Move:
-    """Time passes."""
-    now = law.any("now", lambda after: after.hub.now, whole=False)
-    return Move(now >= scene.hub.now, scene._replace(hub=scene.hub._replace(now=now)))
-
-
-def hub_actions(law: Law) -> Mapping[str, Action]:
-    """Returns what can happen at the hub, of limits of that class and under that policy."""
-    found: dict[str, Action] = {
-        "a batch is merged": merges,
-        "a late batch is merged": merges_late,
-        "the hub gives up on a name": gives_up_on,
-        "the hub loses its data": loses_data,
-        "the wait after a loss ends": ends_wait,
-        "time passes": passes_time,
-        "the hub learns of another quota": changes_quota,
-    }
-    if law.meter is MeterClass.WINDOW:
-        found["the hub opens a window"] = opens_window
-    if law.meter is MeterClass.DATED:
-        found["the hub forgets what has departed"] = forgets_departed
-    return found

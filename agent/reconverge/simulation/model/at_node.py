@@ -33,6 +33,16 @@ def live(scene: ModelState) -> Fact:
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
+def may_go_on(scene: ModelState) -> Fact:
+    """Returns whether the node may use what it holds, or may again once it is answered."""
+    node, answer = scene.node, scene.answer
+    errand = scene.errand
+    renewed = (scene.flight.there | (errand.under_way & ~node.unconfirmed)) & node.knows
+    awaits = renewed | (answer.there & answer.own) | (errand.answered & errand.own)
+    in_time = scene.hub.now < node.sent + scene.frame.lease
+    return node.alive & ((scene.hub.now < node.until) | (awaits & in_time))
+
+
 def holds_nothing(node: NodeState) -> Fact:
     """Returns whether a node has neither an allowance, a base nor an overdraft."""
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
@@ -116,15 +126,17 @@ def enters(scene: ModelState, law: Law) -> Move:
     after = node._replace(
         window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
     )
-    return Move((window > node.window) & law.assume(Assumption.CLOCKS, begun), scene._replace(node=after))
+    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, begun)))
+    return Move(needs, scene._replace(node=after))
 
 
-def _idle(scene: ModelState, law: Law) -> Fact:
+def idle(scene: ModelState, law: Law) -> Fact:
     """Whether the node may send: no batch of it is under way."""
-    return law.given(ProofGuard.ONE_BATCH, ~scene.flight.there & ~scene.answer.there)
+    there = (scene.flight.there, scene.answer.there, scene.errand.under_way, scene.errand.answered)
+    return law.given(ProofGuard.ONE_BATCH, every(~each for each in there))
 
 
-def _may_speak(scene: ModelState, law: Law) -> Fact:
+def may_speak(scene: ModelState, law: Law) -> Fact:
     """Whether the node's name may be used: its lease lasts, or it has never held anything."""
     return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
@@ -155,8 +167,8 @@ def sends(scene: ModelState, law: Law) -> Move:
     needs = every(
         (
             node.alive,
-            _idle(scene, law),
-            _may_speak(scene, law),
+            idle(scene, law),
+            may_speak(scene, law),
             _between(allowance, smaller(held(node.allowance), node.used), held(node.allowance)),
             _between(base, 0, held(node.base)),
             _between(overdraft, 0, held(node.overdraft)),
@@ -183,7 +195,7 @@ def _lets_go(scene: ModelState, law: Law, *, leaves: bool) -> Move:
     node = scene.node
     after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive)
     report = ReportState(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
-    needs = node.alive & _idle(scene, law) & _may_speak(scene, law)
+    needs = node.alive & idle(scene, law) & may_speak(scene, law)
     return Move(needs, _under_way(scene, after, report))
 
 
@@ -210,8 +222,9 @@ def gives_up(scene: ModelState, law: Law) -> Move:
         late=_chosen(flight.there & keeps, flight, late),
         answer=answer._replace(there=FALSE),
         stray=_chosen_answer(answer.there, answer, scene.stray),
+        errand=scene.errand._replace(under_way=FALSE, answered=FALSE),
     )
-    return Move(flight.there | answer.there, after)
+    return Move(~idle(scene, Law(law.meter, strict=law.strict)), after)
 
 
 def _chosen(fact: Fact, one: ReportState, other: ReportState) -> ReportState:
@@ -255,62 +268,49 @@ def hears_stray(scene: ModelState, law: Law) -> Move:
 
 
 def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
-    node, hub, frame = scene.node, scene.hub, scene.frame
+    node, hub = scene.node, scene.hub
     leased = hub.now < node.until
-    kept = choose(leased, node.allowance, law.by(ProofGuard.VOID_BEFORE_INSTALL, 0, node.allowance))
+    kept = choose(leased | ~law.either("voids", lambda after: equal(after.node.allowance, 0)), node.allowance, 0)
     own = law.given(ProofGuard.INSTALL_OWN_WINDOW, equal(answer.window, node.window))
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
     overdraft = law.any("overdraft", lambda after: after.node.overdraft)
-    until = law.any("until", lambda after: after.node.until, whole=False)
-    knew = answer.own
-    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, knew)
-    end = law.by(ProofGuard.LEASE_FROM_SENDING, node.sent, hub.now) + frame.lease
-    end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + frame.drift)
+    until, may_last = until_of(scene, law, own=answer.own)
     needs = every(
         (
             node.alive,
             decide(own, _between(allowance, 0, answer.allowance), equal(allowance, kept)),
             _between(base, 0, answer.base),
             _between(overdraft, 0, answer.overdraft),
-            decide(renews, until <= end, equal(until, node.until)),
+            may_last,
         )
     )
-    if not law.strict:
-        ahead = node.window >= answer.window
-        needs &= law.assume(Assumption.NO_OVERDRAFT_FROM_AHEAD, ahead)
+    ahead = answer.window > node.window
+    needs &= law.given(ProofGuard.OVERDRAFT_NOT_AHEAD, ~ahead | (overdraft <= node.overdraft))
     after = node._replace(
         allowance=allowance,
         base=base,
         overdraft=overdraft,
         until=until,
-        spent=_begun_in_lease(scene, law),
+        spent=begun_in_lease(scene, law),
         knows=answer.present | node.knows,
-        unconfirmed=~knew,
+        unconfirmed=~answer.own,
     )
     return Move(needs, scene._replace(node=after))
 
 
-def _begun_in_lease(scene: ModelState, law: Law) -> Amount:
+def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
+    """Returns when the lease ends once a batch is answered, by data of its node's `own` or not, and whether it may."""
+    until = law.any("until", lambda after: after.node.until, whole=False)
+    end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
+    end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + scene.frame.drift)
+    return until, decide(law.given(ProofGuard.CONFIRM_BEFORE_LEASE, own), until <= end, equal(until, scene.node.until))
+
+
+def begun_in_lease(scene: ModelState, law: Law) -> Amount:
     """Returns what was admitted and still counts if the lease begins anew: work that outlives its lease does not."""
     ended = scene.hub.now >= scene.node.until
     return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
-
-
-def exchanges_other_keys(scene: ModelState, law: Law) -> Move:
-    """A batch that does not report this key is merged and answered."""
-    node, hub, entry = scene.node, scene.hub, scene.entry
-    renews = law.given(ProofGuard.CONFIRM_BEFORE_LEASE, node.knows & ~node.unconfirmed)
-    after = node._replace(
-        until=choose(renews, hub.now + scene.frame.lease, node.until),
-        spent=_begun_in_lease(scene, law),
-        knows=TRUE,
-        unconfirmed=node.unconfirmed | ~node.knows,
-        sent=hub.now,
-    )
-    needs = every((node.alive, _idle(scene, law), _may_speak(scene, law), ~entry.gone))
-    seen = choose(entry.known, hub.now, entry.seen)
-    return Move(needs, scene._replace(node=after, entry=entry._replace(seen=seen)))
 
 
 def ends(scene: ModelState, law: Law) -> Move:
@@ -327,13 +327,20 @@ def comes_back(scene: ModelState, law: Law) -> Move:
     return Move(law.given(ProofGuard.NAMES_ONCE, FALSE) & ~scene.node.alive, scene._replace(node=after))
 
 
-def lowers_quota(scene: ModelState, law: Law) -> Move:
-    """A node learns of a smaller quota, and lowers what it holds."""
+def lowers(scene: ModelState, law: Law) -> Move:
+    """A node lowers what it holds, though it be in use: it learns of a smaller quota, or drops the key."""
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
-    needs = _between(allowance, 0, node.allowance) & _between(base, 0, node.base)
-    return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base)))
+    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
+    needs = every(
+        (
+            _between(allowance, 0, node.allowance),
+            _between(base, 0, node.base),
+            _between(overdraft, 0, node.overdraft),
+        )
+    )
+    return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base, overdraft=overdraft)))
 
 
 def tightens_policy(scene: ModelState, law: Law) -> Move:
@@ -357,10 +364,9 @@ def node_actions(law: Law) -> Mapping[str, Action]:
         "a node gives up its batch": gives_up,
         "a node hears an answer": hears,
         "a node hears a stray answer": hears_stray,
-        "a node exchanges other keys": exchanges_other_keys,
         "a name ends": ends,
         "a name comes back": comes_back,
-        "a node learns of a smaller quota": lowers_quota,
+        "a node lowers what it holds": lowers,
     }
     if not law.strict:
         found["a node goes beyond its allowance"] = goes_beyond

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from reconverge.simulation.model.state import ModelState, fields, of_numbers
-from reconverge.simulation.model.terms import TRUE, Amount, Fact, Flag, Number, Numbers, Symbol
+from reconverge.simulation.model.terms import TRUE, Amount, Constant, Fact, Flag, Number, Numbers, Symbol
 from reconverge.simulation.model.terms import amount as as_amount
 
 
@@ -50,6 +50,7 @@ class ProofGuard(Enum):
     NONE_RISES_BY_REPORT = HeldBy(f"{_MERGE}/hearing.py", "lower", "no allowance rises by a report")
     WELCOME_BELIEVES = HeldBy(f"{_MERGE}/rule.py", "_welcome", "unknown allowances are believed")
     WELCOME_BASE = HeldBy(f"{_MERGE}/rule.py", "_welcome", "of the window before, the base counts")
+    LEDGER_KEEPS_OVERDRAFT_IN_USE = HeldBy(f"{_MERGE}/hearing.py", "take_counts", "an overdraft in use stays")
     DEBTS_COUNT = HeldBy(f"{_MERGE}/hearing.py", "take_counts", "use beyond an allowance is not free")
     # the hub grants
     ALLOWANCES_WITHIN = HeldBy(f"{_MERGE}/granting.py", "grant", "allowances sum to the capacity")
@@ -58,7 +59,7 @@ class ProofGuard(Enum):
     ALLOWANCE_OWN_WINDOW = HeldBy(f"{_MERGE}/granting.py", "grant", "allowances rise for nodes of this window alone")
     OVERDRAFTS_WITHIN = HeldBy(f"{_MERGE}/granting.py", "grant", "overdrafts have a sum of their own")
     OVERDRAFTS_LESS_EXCESS = HeldBy(f"{_MERGE}/granting.py", "grant", "less what departed overdrafts have used")
-    DEBTS_AGAINST_OVERDRAFTS = HeldBy("", "", "nor is what they used beyond their allowances")
+    UNCOVERED_USE_TAKES_ROOM = HeldBy(f"{_MERGE}/granting.py", "grant", "nor is use that neither covers")
     RAISE_BEFORE_ANSWER = HeldBy(f"{_MERGE}/rule.py", "_answer", "the ledger is raised before the answer")
     ANSWER_WITHIN_ROOM = HeldBy(f"{_MERGE}/ledger.py", "answer", "an answer grants no more than there is room for")
     # the hub gives up on a node
@@ -71,7 +72,7 @@ class ProofGuard(Enum):
     INSTALL_OWN_WINDOW = HeldBy(_REPORTS, "apply_answer", "an allowance is installed in its own window")
     ANSWER_UNDER_WAY = HeldBy(_SYNCER, "merged", "an answer counts only for the batch under way")
     ONE_BATCH = HeldBy(_SYNCER, "take", "one batch is under way")
-    VOID_BEFORE_INSTALL = HeldBy(_SYNCER, "merged", "lapsed allowances go before others are installed")
+    OVERDRAFT_NOT_AHEAD = HeldBy(_REPORTS, "apply_answer", "no overdraft rises by an answer of a later window")
     LEASE_FROM_SENDING = HeldBy(_SYNCER, "merged", "a lease runs from the sending")
     LEASE_LESS_DRIFT = HeldBy(_SYNCER, "merged", "less what the hub's clock may be faster")
     CONFIRM_BEFORE_LEASE = HeldBy(_SYNCER, "merged", "after a loss no lease before every key is confirmed")
@@ -96,15 +97,12 @@ class ProofGuard(Enum):
 
 NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
     ProofGuard.ZERO_AFTER_LEASE: "NO_NAME_AFTER_LEASE keeps the node from reporting at all by then",
-    ProofGuard.OVERDRAFT_IN_USE_STAYS: "DEBTS_AGAINST_OVERDRAFTS does as much; the code lacks that, and needs this",
-    ProofGuard.NONE_RISES_BY_REPORT: "a node reports no more than the ledger has; a hostile client might",
-    ProofGuard.ALLOWANCES_WITHIN: "ANSWER_WITHIN_ROOM lets no node hear of what is too much",
-    ProofGuard.BASES_WITHIN: "ANSWER_WITHIN_ROOM, likewise",
+    ProofGuard.OVERDRAFT_IN_USE_STAYS: "UNCOVERED_USE_TAKES_ROOM does as much",
+    ProofGuard.LEDGER_KEEPS_OVERDRAFT_IN_USE: "UNCOVERED_USE_TAKES_ROOM, likewise",
+    ProofGuard.ANSWER_WITHIN_ROOM: "what the ledger has is within the bound; it makes up for a smaller quota sooner",
     ProofGuard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
 }
 """The guards without which all is proved all the same, and the reason."""
-NOT_IN_CODE: Final = frozenset({ProofGuard.DEBTS_AGAINST_OVERDRAFTS})
-"""The guards that the proof needs and the code lacks."""
 
 
 class Assumption(Enum):
@@ -113,8 +111,8 @@ class Assumption(Enum):
     CLOCKS = (
         "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
     )
-    NO_OVERDRAFT_FROM_AHEAD = "an answer of a later window finds its node in that window"
     NOT_AHEAD_WHEN_GONE = "when the hub gives up on a name, its node was not ahead of the hub's window"
+    DATES = "what a report dates has ended at its node when it does at the hub"
     ALL_HAVE_SPOKEN = (
         "outside strict, all that hold allowances reach a hub that has lost its data before its wait is over"
     )
@@ -138,7 +136,14 @@ class Law:
     """
 
     def __init__(
-        self, meter: MeterClass, *, strict: bool, without: Collection[ProofGuard] = (), after: ModelState | None = None
+        self,
+        meter: MeterClass,
+        *,
+        strict: bool,
+        without: Collection[ProofGuard] = (),
+        after: ModelState | None = None,
+        chosen: Mapping[str, Number] | None = None,
+        assuming: bool = True,
     ) -> None:
         self.meter = meter
         self.strict = strict
@@ -147,6 +152,9 @@ class Law:
         """All guards that actions have asked about."""
         self.assumed: set[Assumption] = set()
         self._after = after
+        self._chosen = chosen or {}
+        """What a recorded step has chosen, as far as the state after it does not show that."""
+        self._assuming = assuming
 
     def keeps(self, guard: ProofGuard) -> bool:
         """Returns whether a guard is in force."""
@@ -164,11 +172,13 @@ class Law:
     def assume(self, assumption: Assumption, fact: Fact) -> Fact:
         """Returns a fact that is not proved."""
         self.assumed.add(assumption)
-        return fact
+        return fact if self._assuming else TRUE
 
     def any(self, name: str, seen: Callable[[ModelState], Amount], *, whole: bool = True) -> Amount:
         """Returns an amount that an action is free to choose; `seen` reads it off the state after a recorded step."""
-        return Symbol(f"any.{name}", whole) if self._after is None else seen(self._after)
+        if self._after is None:
+            return Symbol(f"any.{name}", whole)
+        return Constant(self._chosen[name]) if name in self._chosen else seen(self._after)
 
     def either(self, name: str, seen: Callable[[ModelState], Fact]) -> Fact:
         """Returns a fact that an action is free to choose."""

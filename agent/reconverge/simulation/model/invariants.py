@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconverge.simulation.model.at_node import counts, holds_nothing, live
+from reconverge.simulation.model.at_hub import held, held_beyond
+from reconverge.simulation.model.at_node import counts, holds_nothing, live, may_go_on
 from reconverge.simulation.model.guards import Law, MeterClass
 from reconverge.simulation.model.state import AnswerState, ModelState, ReportState
 from reconverge.simulation.model.terms import (
@@ -98,6 +99,7 @@ def fresh_name(scene: ModelState) -> Fact:
         )
     ]
     on_the_way = [~scene.flight.there, ~scene.late.there, ~scene.answer.there, ~scene.stray.there]
+    on_the_way += [~scene.errand.under_way, ~scene.errand.answered]
     return every(
         [
             *nothing,
@@ -107,6 +109,7 @@ def fresh_name(scene: ModelState) -> Fact:
             ~node.unconfirmed,
             ~entry.known,
             ~entry.gone,
+            ~entry.left,
             node.used >= 0,
             node.until <= scene.hub.now,
             node.until <= node.sent + scene.frame.lease,
@@ -120,30 +123,30 @@ def fresh_name(scene: ModelState) -> Fact:
 
 def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     """Returns the invariants of the sums over all names."""
-    hub, entry, others = scene.hub, scene.entry, scene.others
-    extras = entry.extra + others.extras + others.lost_extras
-    parts = entry.part + others.parts + others.lost_parts
-    most = hub.most + hub.overdrafts
+    hub, others = scene.hub, scene.others
+    before = hub.window < scene.frame.looked
+    all_held = held(scene) + others.held + others.lost
+    all_beyond = held_beyond(scene) + others.overdrafts + others.lost_overdrafts
     found = {
-        SUM: parts + extras <= most,
-        "the overdrafts of all names are within their sum": extras <= hub.overdrafts,
-        "bases sum to the capacity": implies(hub.window < scene.frame.looked, parts <= hub.most),
+        SUM: all_held <= hub.most + choose(before, 0, hub.overdrafts),
+        "the overdrafts of all names are within their sum": implies(
+            hub.window <= scene.frame.looked, all_beyond <= hub.overdrafts
+        ),
         "sums are no debts": every(
-            amount >= 0 for amount in (others.parts, others.extras, others.lost_parts, others.lost_extras, hub.capacity)
+            amount >= 0
+            for amount in (others.held, others.overdrafts, others.lost, others.lost_overdrafts, hub.capacity)
         ),
         "nothing that was lost counts after the wait": implies(
             ~hub.waits & (hub.window <= scene.frame.looked),
-            equal(others.lost_parts, 0) & equal(others.lost_extras, 0),
+            equal(others.lost, 0) & equal(others.lost_overdrafts, 0),
         ),
         "no capacity is above the largest": hub.capacity <= hub.most,
         "data were lost in the past": hub.lost <= hub.now,
     }
-    if law.strict:
-        found["the wait after a loss took a lease"] = hub.waits | (hub.now > hub.lost + scene.frame.lease)
-    else:
-        found["after the wait there is no answer from before"] = hub.waits | ~(
-            scene.answer.there & ~scene.answer.present
-        )
+    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
+    present = hub.waits | every(~there | present for there, present in answers)
+    took_a_lease = (hub.now > hub.lost + scene.frame.lease) if law.strict else FALSE
+    found["after the wait there is no answer from before"] = present | took_a_lease
     return found
 
 
@@ -154,7 +157,7 @@ def of_a_name(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 
 def _of_node(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
-    active = live(scene) & ~entry.gone
+    active = may_go_on(scene) & ~entry.gone
     looked = frame.looked
     return {
         THEOREM: implies(counts(scene, law), node.spent <= entry.part + entry.extra + frame.request),
@@ -171,6 +174,11 @@ def _of_node(scene: ModelState, law: Law) -> Mapping[str, Fact]:
             )
         ),
         "no amount at a node is negative": every(amount >= 0 for amount in (node.allowance, node.base, node.overdraft)),
+        "what counts in a window was admitted no earlier": implies(
+            node.spent > 0, node.last >= frame.opens - frame.error
+        )
+        if law.meter is MeterClass.WINDOW
+        else TRUE,
         "no node is in a window before its time": implies(node.window >= looked, hub.now >= frame.opens - frame.error)
         if law.meter is MeterClass.WINDOW
         else TRUE,
@@ -180,24 +188,36 @@ def _of_node(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     before, opened, after = hub.window < looked, equal(hub.window, looked), hub.window > looked
-    held = entry.known & ~entry.gone
+    kept = entry.known & ~entry.gone
     return {
         "the ledger has what it counts": every(
             (
                 implies(entry.known & opened, entry.part <= entry.allowance + entry.debt),
                 implies(
-                    held & opened,
+                    entry.known & opened,
                     entry.part + entry.extra <= entry.allowance + larger(entry.overdraft, entry.debt),
                 ),
-                implies(held & before, entry.part <= entry.base),
+                implies(kept & before, entry.part <= entry.base),
                 implies(entry.gone & before, equal(entry.part, 0)),
-                implies(held & ~after, entry.extra <= entry.overdraft),
+                implies(kept & ~after, entry.extra <= entry.overdraft),
+                implies(entry.gone, equal(entry.overdraft, 0) & equal(entry.debt, 0)),
             )
+        ),
+        "a name that has left is over": implies(
+            entry.left,
+            every(
+                (
+                    entry.known,
+                    ~entry.gone,
+                    ~scene.node.alive,
+                    (scene.node.window <= hub.window) | equal(scene.node.spent, 0),
+                )
+            ),
         ),
         "a name that is gone was known": implies(entry.gone, entry.known),
         "no overdraft of a name that is gone": implies(entry.gone & ~after, equal(entry.extra, 0)),
         "during the wait the ledger has what was reported": implies(
-            hub.waits & held,
+            hub.waits & kept,
             every(
                 (
                     implies(opened, entry.allowance <= entry.part),
@@ -259,14 +279,26 @@ def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 
 def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, flight, late = scene.node, scene.entry, scene.hub, scene.flight, scene.late
+    errand = scene.errand
     void = ~entry.known & ~hub.waits & (hub.window <= scene.frame.looked)
-    mattering = ~entry.gone & ~void
+    mattering = ~entry.gone & ~entry.left & ~void
     fresh = late.there & late.fresh
     found = {
         "a batch is no younger than its node": implies(flight.there, flight.window <= node.window)
         & implies(late.there, late.window <= node.window),
         "an answer is of no later window than the hub": implies(scene.answer.there, scene.answer.window <= hub.window),
-        "one batch is under way": ~(flight.there & scene.answer.there) & ~(fresh & scene.answer.there),
+        "one batch is under way": every(
+            (
+                ~(flight.there & scene.answer.there) & ~(fresh & scene.answer.there),
+                implies(errand.under_way | errand.answered, ~flight.there & ~scene.answer.there),
+                implies(errand.answered, ~fresh),
+                ~(errand.under_way & errand.answered),
+            )
+        ),
+        "a last batch is of what holds nothing": implies(
+            errand.leaves & (errand.under_way | errand.answered), ~node.alive & holds_nothing(node)
+        ),
+        "an answer about other keys renews what the hub knows": implies(errand.answered, _of_errand(scene, law)),
     }
     for name, report, there in (("a batch", flight, flight.there), ("a late batch", late, fresh)):
         found |= {f"{name} {says}": implies(there, fact) for says, fact in _of_report(scene, report, law).items()}
@@ -301,7 +333,7 @@ def _of_report(scene: ModelState, report: ReportState, law: Law) -> Mapping[str,
     of_use = choose(equal(report.window, looked), report.used, 0)
     most = larger(limit + report.overdraft, of_use) + scene.frame.request
     return {
-        "has what the node holds": implies(live(scene), right(scene) <= limit)
+        "has what the node holds": implies(may_go_on(scene), right(scene) <= limit)
         & implies(node.alive, node.overdraft <= report.overdraft),
         "has what was admitted": implies(counts(scene, law) & (report.window <= looked), node.spent <= most),
         "has no negative amount": every(
@@ -315,7 +347,7 @@ def _of_report(scene: ModelState, report: ReportState, law: Law) -> Mapping[str,
                     equal(report.allowance, 0),
                     equal(report.base, 0),
                     equal(report.overdraft, 0),
-                    implies(report.leaves, ~node.alive),
+                    implies(report.leaves, ~node.alive & equal(report.window, node.window)),
                 )
             ),
         ),
@@ -343,6 +375,19 @@ def _of_answer(scene: ModelState, answer: AnswerState, law: Law) -> Fact:
             implies(
                 renews & (node.window <= looked) & (answer.window <= looked), answer.overdraft <= counted_beyond(scene)
             ),
+        )
+    )
+
+
+def _of_errand(scene: ModelState, law: Law) -> Fact:
+    node, entry, errand = scene.node, scene.entry, scene.errand
+    spotless = equal(node.spent, 0) if law.strict else TRUE
+    sent = choose(errand.present, entry.seen, scene.hub.lost)
+    return every(
+        (
+            implies(~errand.present, ~entry.known & ~node.knows),
+            implies(errand.present & ~entry.known & errand.own & node.alive, holds_nothing(node) & spotless),
+            implies(~errand.present | entry.known, node.sent <= sent),
         )
     )
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import z3
 
-from reconverge.simulation.model.at_hub import hub_actions
 from reconverge.simulation.model.at_node import node_actions
+from reconverge.simulation.model.errands import errands
 from reconverge.simulation.model.guards import Action, Law, MeterClass, ProofGuard
+from reconverge.simulation.model.hub_events import hub_actions
 from reconverge.simulation.model.invariants import (
     SUM,
     THEOREM,
@@ -127,7 +128,7 @@ class Check(NamedTuple):
 
 def actions_of(law: Law) -> Mapping[str, Action]:
     """Returns all that can happen, of limits of that class and under that policy."""
-    return {**node_actions(law), **hub_actions(law)}
+    return {**node_actions(law), **errands(), **hub_actions(law)}
 
 
 SMALL = 12

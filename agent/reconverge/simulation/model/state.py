@@ -86,6 +86,8 @@ class EntryState(NamedTuple):
     known: Fact
     gone: Fact
     """Whether the hub has given up on the name; then `allowance` is what it counts of it as used."""
+    left: Fact
+    """Whether the node has left, and the hub has not given up on the name yet."""
     seen: Amount
     allowance: Amount
     base: Amount
@@ -127,14 +129,24 @@ class AnswerState(NamedTuple):
     overdraft: Amount
 
 
-class Others(NamedTuple):
-    """Sums over all other names, in the window that is looked at."""
+class ErrandState(NamedTuple):
+    """A batch that does not report this key, and the answer to it."""
 
-    parts: Amount
-    extras: Amount
-    lost_parts: Amount
-    """Of names that the hub has lost, and not heard of since."""
-    lost_extras: Amount
+    under_way: Fact
+    answered: Fact
+    leaves: Fact
+    present: Fact
+    own: Fact
+
+
+class Others(NamedTuple):
+    """Sums over all other names, in the window that is looked at; see `held` and `held_beyond` in `at_hub.py`."""
+
+    held: Amount
+    overdrafts: Amount
+    lost: Amount
+    """The same of names that the hub has lost, and not heard of since."""
+    lost_overdrafts: Amount
 
 
 class ModelState(NamedTuple):
@@ -151,6 +163,7 @@ class ModelState(NamedTuple):
     answer: AnswerState
     stray: AnswerState
     """An answer to a batch that the node has given up."""
+    errand: ErrandState
     others: Others
 
 
@@ -181,6 +194,7 @@ SHAPES: Mapping[str, type] = {
     "late": ReportState,
     "answer": AnswerState,
     "stray": AnswerState,
+    "errand": ErrandState,
     "others": Others,
 }
 
@@ -203,3 +217,9 @@ def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
             made[field] = Known(value) if isinstance(value, bool) else Constant(value)
         groups[group] = shape(**made)
     return ModelState(**groups)  # type: ignore[arg-type]
+
+
+def nothing() -> ModelState:
+    """Returns a state of zeros in which nothing is true."""
+    blank = {name: False if isinstance(kind, Flag) else 0 for name, kind in fields(symbols())}
+    return of_numbers(blank)

@@ -7,6 +7,8 @@
 # same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Numbers` walks
 # the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
 #
+# What is known already is worked out at once, so that a step of plain numbers builds no tree at all.
+#
 # Trees are compared by identity: `==` of two amounts would have to be a fact, and Python's `==` is for Python. What an
 # action has to say is `equal(one, other)`.
 
@@ -27,22 +29,28 @@ class Amount:
     __slots__ = ()
 
     def __add__(self, other: Amount | int) -> Amount:
-        return Sum(self, amount(other))
+        second = amount(other)
+        if isinstance(self, Constant) and isinstance(second, Constant):
+            return Constant(self.value + second.value)
+        return Sum(self, second)
 
     def __sub__(self, other: Amount | int) -> Amount:
-        return Less(self, amount(other))
+        second = amount(other)
+        if isinstance(self, Constant) and isinstance(second, Constant):
+            return Constant(self.value - second.value)
+        return Less(self, second)
 
     def __le__(self, other: Amount | int) -> Fact:
-        return AtMost(self, amount(other))
+        return at_most(self, amount(other))
 
     def __ge__(self, other: Amount | int) -> Fact:
-        return AtMost(amount(other), self)
+        return at_most(amount(other), self)
 
     def __lt__(self, other: Amount | int) -> Fact:
-        return Not(AtMost(amount(other), self))
+        return ~at_most(amount(other), self)
 
     def __gt__(self, other: Amount | int) -> Fact:
-        return Not(AtMost(self, amount(other)))
+        return ~at_most(self, amount(other))
 
 
 class Fact:
@@ -51,13 +59,13 @@ class Fact:
     __slots__ = ()
 
     def __and__(self, other: Fact) -> Fact:
-        return Both((self, other))
+        return every((self, other))
 
     def __or__(self, other: Fact) -> Fact:
-        return Either((self, other))
+        return either_of((self, other))
 
     def __invert__(self) -> Fact:
-        return Not(self)
+        return Known(not self.value) if isinstance(self, Known) else Not(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,35 +169,55 @@ def amount(value: Amount | int) -> Amount:
     return Constant(value) if isinstance(value, int) else value
 
 
+def at_most(one: Amount, other: Amount) -> Fact:
+    """Returns the fact that one amount is no larger than another."""
+    if isinstance(one, Constant) and isinstance(other, Constant):
+        return TRUE if one.value <= other.value else FALSE
+    return AtMost(one, other)
+
+
 def every(facts: Iterable[Fact]) -> Fact:
     """Returns the fact that all of these are true."""
-    return Both(tuple(facts))
+    left = [fact for fact in facts if not (isinstance(fact, Known) and fact.value)]
+    if any(isinstance(fact, Known) for fact in left):
+        return FALSE
+    return Both(tuple(left)) if left else TRUE
+
+
+def either_of(facts: Iterable[Fact]) -> Fact:
+    """Returns the fact that at least one of these is true."""
+    left = [fact for fact in facts if not (isinstance(fact, Known) and not fact.value)]
+    if any(isinstance(fact, Known) for fact in left):
+        return TRUE
+    return Either(tuple(left)) if left else FALSE
 
 
 def implies(fact: Fact, other: Fact) -> Fact:
     """Returns the fact that `other` is true if `fact` is."""
-    return Either((Not(fact), other))
+    return ~fact | other
 
 
 def equal(one: Amount, other: Amount | int) -> Fact:
     """Returns the fact that two amounts are equal."""
     second = amount(other)
-    return Both((AtMost(one, second), AtMost(second, one)))
+    return at_most(one, second) & at_most(second, one)
 
 
 def same(one: Fact, other: Fact) -> Fact:
     """Returns the fact that both facts are true, or both false."""
-    return Both((implies(one, other), implies(other, one)))
+    return implies(one, other) & implies(other, one)
 
 
 def choose(fact: Fact, then: Amount | int, otherwise: Amount | int) -> Amount:
     """Returns `then` if the fact is true, else `otherwise`."""
+    if isinstance(fact, Known):
+        return amount(then if fact.value else otherwise)
     return Choice(fact, amount(then), amount(otherwise))
 
 
 def decide(fact: Fact, then: Fact, otherwise: Fact) -> Fact:
     """Returns the fact `then` if `fact` is true, else `otherwise`."""
-    return Both((implies(fact, then), implies(Not(fact), otherwise)))
+    return implies(fact, then) & implies(~fact, otherwise)
 
 
 def smaller(one: Amount, other: Amount | int) -> Amount:

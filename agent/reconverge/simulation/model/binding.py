@@ -1,0 +1,389 @@
+"""Checks that steps of the production code are steps of the model: the same relations, with numbers in them."""
+
+# Theory of operation.
+#
+# A `Binding` follows one key of one limit. For each name that a node ever had, and for each window that matters, it
+# keeps a state of the model, made of plain numbers. What the code does is a *step*: an action of the model, and the
+# fields that were seen in the code's objects after it. The action is evaluated on the state before; if what it needs
+# does not hold, or if it leaves other values than were seen, the step is rejected. All that cannot be seen, the ghosts,
+# is what the action leaves. So no relation is written a second time.
+#
+# A window that lies ahead of all is kept as well, and stands for all later ones; when it is reached, the next one
+# begins as a copy of it. Sums over the other names are sums over their states.
+#
+# A step that needs what the model only assumes (`Assumption`) ends the following of that run: after it the proof claims
+# nothing. Such runs are counted apart.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NoReturn
+
+from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.hub.clock import DRIFT
+from reconverge.simulation.model.at_hub import held, held_beyond
+from reconverge.simulation.model.at_node import node_actions
+from reconverge.simulation.model.errands import errands
+from reconverge.simulation.model.guards import Action, Law, MeterClass
+from reconverge.simulation.model.hub_events import hub_actions
+from reconverge.simulation.model.state import (
+    EntryState,
+    Frame,
+    HubState,
+    ModelState,
+    Others,
+    ReportState,
+    fields,
+    nothing,
+)
+from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fact, Known, Number, Numbers
+
+NUMBERS: Final = Numbers({})
+LONG_AGO: Final = -(10**18)
+WINDOWS_BEHIND: Final = 2
+"""A node charges to no window that is further behind the hub's, as no clock is wrong by a whole window."""
+
+
+class UnboundStep(Exception):  # it is no error of this program
+    """A step of the code that is no step of the model."""
+
+
+class OutsideAssumption(Exception):  # likewise
+    """A step that the proof assumes not to happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is the same in all states of one key."""
+
+    meter: MeterClass
+    strict: bool
+    window_ns: int
+    lease_ns: int
+    capacity: int
+    overdrafts: int
+    request: int
+
+
+@dataclass(eq=False, slots=True)
+class BoundName:
+    """One name of a node, in each window that matters."""
+
+    title: str
+    scenes: dict[int, ModelState]
+    sequence: int = 0
+    """The number of the last batch that was merged."""
+    late: dict[int, ReportState | None] = field(default_factory=dict)
+    """The batches that were given up, by number; None for those that did not report the key."""
+
+    sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
+    """What others count of this name in a window, with what that was worked out from."""
+
+    @property
+    def any_scene(self) -> ModelState:
+        """Returns the state in one of the windows; but for the ghosts it is the same in each."""
+        return next(iter(self.scenes.values()))
+
+
+def value_of(what: Amount | Fact) -> Number | bool:
+    """Returns the number, or whether it is true."""
+    return NUMBERS.holds(what) if isinstance(what, Fact) else NUMBERS.value(what)
+
+
+def _plain(what: object) -> Amount | Fact:
+    if isinstance(what, bool):
+        return TRUE if what else FALSE
+    assert isinstance(what, int | Fraction)
+    return Constant(what)
+
+
+def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> ModelState:
+    """Returns the state with other values of these fields."""
+    for name, value in values.items():
+        group, _, one = name.partition(".")
+        inner = getattr(scene, group)._replace(**{one: _plain(value)})
+        scene = scene._replace(**{group: inner})
+    return scene
+
+
+class Binding:
+    """The states of the model for one key, and the counts of steps that were accepted."""
+
+    def __init__(self, terms: Terms, now_ns: int, accepted: Counter[str] | None = None) -> None:
+        self.terms = terms
+        self.accepted = Counter[str]() if accepted is None else accepted
+        self.names: dict[str, BoundName] = {}
+        law = Law(terms.meter, strict=terms.strict)
+        self._actions: Mapping[str, Action] = {**node_actions(law), **errands(), **hub_actions(law)}
+        self._begins = now_ns // terms.window_ns - 1 if terms.meter is MeterClass.WINDOW else 0
+        self.hub = HubState(
+            Constant(now_ns),
+            Constant(self._begins),
+            FALSE,
+            Constant(LONG_AGO),
+            Constant(terms.capacity),
+            Constant(terms.capacity),
+            Constant(terms.overdrafts),
+        )
+        self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
+        """The last window that has states; it is later than all that anything is in, and stands for those behind it."""
+        self._taken: list[tuple[int, Number, Number]] = []
+        """What the hub has taken over of names that forgot the key: the window, how much, and until when that counts;
+        NEVER_NS if it is as long as the window is open."""
+        self._taken_and_lost: list[tuple[int, Number, Number]] = []
+
+    # ------------------------------------------------------------ names, windows and sums
+
+    def _frame(self, looked: int) -> Frame:
+        terms = self.terms
+        opens = looked * terms.window_ns
+        numbers = (looked, opens, terms.window_ns, terms.window_ns - 1, terms.lease_ns)
+        return Frame(*map(Constant, (*numbers, round(DRIFT * terms.lease_ns) + 1, terms.request)))
+
+    def begin(self, title: str) -> BoundName:
+        """Begins a name, which holds nothing."""
+        blank = with_values(
+            nothing(),
+            {
+                "node.alive": True,
+                "node.knows": True,
+                "node.until": LONG_AGO,
+                "node.last": LONG_AGO,
+                "node.sent": LONG_AGO,
+                "entry.seen": LONG_AGO,
+                "node.window": self._begins,
+            },
+        )
+        windows = next(iter(self.names.values())).scenes if self.names else range(self._begins, self._last + 1)
+        name = BoundName(title, {looked: blank._replace(frame=self._frame(looked)) for looked in windows})
+        self.names[title] = name
+        return name
+
+    def reach(self, window: int) -> None:
+        """Makes states for the windows up to one behind this."""
+        while self.terms.meter is MeterClass.WINDOW and self._last <= window:
+            for name in self.names.values():
+                ahead = name.scenes[self._last]
+                name.scenes[self._last + 1] = ahead._replace(frame=self._frame(self._last + 1))
+            self._last += 1
+
+    def forget_departed(self) -> None:
+        """Lets dated use of names that are gone count no more, as soon as it may."""
+        for name in list(self.names.values()):
+            entry = name.any_scene.entry
+            if (
+                is_known(entry.gone)
+                and value_of(entry.part)
+                and self.can(name, "the hub forgets what has departed", {})
+            ):
+                self.step(name, "the hub forgets what has departed")
+        self.forget_old()
+
+    def forget_old(self) -> None:
+        """Drops the windows that nothing is in any more, and the names that count in none."""
+        least = int(NUMBERS.value(self.hub.window)) - WINDOWS_BEHIND
+        for name in list(self.names.values()):
+            for looked in [looked for looked in name.scenes if looked < least and looked != self._last]:
+                del name.scenes[looked]
+            counts = any(
+                value_of(held(self._at_hub(scene))) or value_of(scene.node.spent) for scene in name.scenes.values()
+            )
+            if not (value_of(name.any_scene.node.alive) or counts or name.late or len(self.names) == 1):
+                del self.names[name.title]
+
+    def _at_hub(self, scene: ModelState) -> ModelState:
+        return scene._replace(hub=self.hub)
+
+    def _others(self, name: BoundName, looked: int) -> Others:
+        all_held, lost = self._sum_of(self._taken, looked), self._sum_of(self._taken_and_lost, looked)
+        beyond: Number = 0
+        lost_beyond: Number = 0
+        for other in self.names.values():
+            if other is name:
+                continue
+            there, its_own, its_beyond = self._held_of(other, looked)
+            if there:
+                all_held += its_own
+                beyond += its_beyond
+            else:
+                lost += its_own
+                lost_beyond += its_beyond
+        return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
+
+    def _held_of(self, name: BoundName, looked: int) -> tuple[bool, Number, Number]:
+        """Returns whether the hub knows a name, what is held by it, and what beyond."""
+        scene = name.scenes[looked]
+        kept = name.sums.get(looked)
+        if kept is not None and kept[0] is scene.entry and kept[1] is self.hub.window:
+            return kept[2]
+        whole = self._at_hub(scene)
+        found = is_known(scene.entry.known), NUMBERS.value(held(whole)), NUMBERS.value(held_beyond(whole))
+        name.sums[looked] = scene.entry, self.hub.window, found
+        return found
+
+    def _sum_of(self, taken: list[tuple[int, Number, Number]], looked: int) -> Number:
+        now = NUMBERS.value(self.hub.now)
+        return sum((amount for window, amount, until in taken if window == looked and now < until), start=0)
+
+    def scene(self, name: BoundName, looked: int) -> ModelState:
+        """Returns the whole state of a name in a window."""
+        return name.scenes[looked]._replace(hub=self.hub, others=self._others(name, looked))
+
+    # ------------------------------------------------------------ steps
+
+    def passes(self, now_ns: int) -> None:
+        """Time has passed."""
+        if now_ns > NUMBERS.value(self.hub.now):
+            self.hub = self.hub._replace(now=Constant(now_ns))
+            self.accepted["time passes"] += 1
+
+    def step(
+        self,
+        name: BoundName,
+        action: str,
+        seen: Mapping[str, Number | bool] | None = None,
+        chosen: Mapping[str, Number] | None = None,
+    ) -> None:
+        """Takes a step of one name, after which these values were seen.
+
+        Raises UnboundStep, or OutsideAssumption.
+        """
+        after: dict[int, ModelState] = {}
+        for looked in name.scenes:
+            scene = self.scene(name, looked)
+            moved = self._moved(name, action, scene, seen or {}, chosen or {})
+            taken = NUMBERS.value(moved.others.held) - NUMBERS.value(scene.others.held)
+            if taken:
+                dated = self.terms.meter is MeterClass.DATED
+                until = NUMBERS.value(scene.node.last) + self.terms.window_ns if dated else NEVER_NS
+                self._taken.append((looked, taken, until))
+            after[looked] = moved
+        name.scenes = after
+        self.accepted[action] += 1
+
+    def can(self, name: BoundName, action: str, seen: Mapping[str, Number | bool]) -> bool:
+        """Returns whether such a step would be accepted; it is not taken."""
+        try:
+            for looked in name.scenes:
+                self._moved(name, action, self.scene(name, looked), seen, {})
+        except (UnboundStep, OutsideAssumption):
+            return False
+        return True
+
+    def _moved(
+        self,
+        name: BoundName,
+        action: str,
+        scene: ModelState,
+        seen: Mapping[str, Number | bool],
+        chosen: Mapping[str, Number],
+    ) -> ModelState:
+        terms, target = self.terms, with_values(scene, seen)
+        law = Law(terms.meter, strict=terms.strict, after=target, chosen=chosen)
+        move = self._actions[action](scene, law)
+        if not NUMBERS.holds(move.needs):
+            bold = Law(terms.meter, strict=terms.strict, after=target, chosen=chosen, assuming=False)
+            if NUMBERS.holds(self._actions[action](scene, bold).needs):
+                raise OutsideAssumption(action)
+            self._reject(name, action, scene, seen, chosen, "it needs what does not hold")
+        for field_name, value in seen.items():
+            group, _, one = field_name.partition(".")
+            left = value_of(getattr(getattr(move.after, group), one))
+            if left != value:
+                self._reject(name, action, scene, seen, chosen, f"it leaves {field_name} {left}, not {value}")
+        return move.after
+
+    def _reject(
+        self,
+        name: BoundName,
+        action: str,
+        scene: ModelState,
+        seen: Mapping[str, Number | bool],
+        chosen: Mapping[str, Number],
+        why: str,
+    ) -> NoReturn:
+        before = {of: value for of, kind in fields(scene) if (value := value_of(kind)) not in (0, False, LONG_AGO)}
+        raise UnboundStep(
+            f"{action} ({name.title}): {why}\n  before: {_written(before)}\n  after: {_written(seen)}"
+            f"\n  chosen: {_written(chosen)}"
+        )
+
+    def reject(self, name: BoundName, what: str, seen: Mapping[str, Number | bool]) -> NoReturn:
+        """Rejects a step that is of no action."""
+        self._reject(name, what, self.scene(name, next(iter(name.scenes))), seen, {}, "no action does that")
+
+    # ------------------------------------------------------------ steps of all names at once
+
+    def _all_move(
+        self,
+        action: str,
+        hub: Mapping[str, Number | bool],
+        of_names: Mapping[BoundName, Mapping[str, Number | bool]] | None = None,
+    ) -> None:
+        """Takes a step that changes the hub for all names; sums over the others are those after it."""
+        of_hub = {f"hub.{of}": value for of, value in hub.items()}
+        seen = {name: {**of_hub, **(of_names or {}).get(name, {})} for name in self.names.values()}
+        before = {name: {looked: self.scene(name, looked) for looked in name.scenes} for name in self.names.values()}
+        was = self.hub
+        bare: dict[BoundName, dict[int, ModelState]] = {}
+        for name, scenes in before.items():
+            bare[name] = {looked: self._unchecked(action, scene, seen[name]) for looked, scene in scenes.items()}
+        for name, moved in bare.items():
+            name.scenes = moved
+            self.hub = name.any_scene.hub
+        sums = {name: {looked: self._others(name, looked) for looked in name.scenes} for name in self.names.values()}
+        now, self.hub = self.hub, was
+        for name, scenes in before.items():
+            for looked, scene in scenes.items():
+                others = sums[name][looked]
+                chosen = {
+                    "held by others": NUMBERS.value(others.held),
+                    "lost by others": NUMBERS.value(others.lost),
+                }
+                self._moved(name, action, scene, seen[name], chosen)
+        self.hub = now
+        self.accepted[action] += 1
+
+    def _unchecked(self, action: str, scene: ModelState, seen: Mapping[str, Number | bool]) -> ModelState:
+        law = Law(self.terms.meter, strict=self.terms.strict, after=with_values(scene, seen))
+        return self._actions[action](scene, law).after
+
+    def opens(self, window: int) -> None:
+        """The hub has opened a window."""
+        self.reach(window)
+        self._all_move("the hub opens a window", {"window": window})
+        self.forget_old()
+
+    def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
+        """The hub has lost its data; `knows` holds the names that no data have ever answered."""
+        self._taken_and_lost += self._taken
+        self._taken = []
+        heard = {name: {"node.knows": knows.get(name, False)} for name in self.names.values()}
+        self._all_move("the hub loses its data", {}, heard)
+
+    def ends_wait(self) -> None:
+        """The hub grants again."""
+        self._taken_and_lost = []
+        self._all_move("the wait after a loss ends", {})
+
+    def changes_capacity(self, capacity: int) -> None:
+        """The hub goes by another capacity."""
+        if capacity != NUMBERS.value(self.hub.capacity):
+            self._all_move("the hub learns of another quota", {"capacity": capacity})
+
+
+def _written(values: Mapping[str, Number | bool]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: object) -> str:
+    is_time = isinstance(value, int) and abs(value) > SECOND_NS
+    return f"{value / SECOND_NS:.6f} s" if is_time else str(value)  # type: ignore[operator]
+
+
+def is_known(fact: Fact) -> bool:
+    """Returns whether a fact of a state of numbers is true."""
+    return fact.value if isinstance(fact, Known) else NUMBERS.holds(fact)

@@ -1,0 +1,259 @@
+"""Small worlds and fuzz runs whose every step is bound to the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import Verdict
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+from reconverge.simulation.asked import LIMIT_NAME, Judged
+from reconverge.simulation.cases import ARRIVALS_MAX, SAFETY, Case, draw_case
+from reconverge.simulation.explore.events import POLICIES, Exploration
+from reconverge.simulation.explore.node import SmallNode
+from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
+from reconverge.simulation.fleet import FleetMember
+from reconverge.simulation.model.binding import Binding, OutsideAssumption, UnboundStep
+from reconverge.simulation.model.watching_hub import Watch, is_bound, terms_of
+from reconverge.simulation.pattern import SimulatedArrival
+from reconverge.simulation.world import World
+
+SMALL_LIMIT: Final = "limit"
+"""The name of the limit of a small world."""
+KEYS_MAX: Final = 2
+"""So many keys of a fuzz run are followed, those that are asked about most."""
+
+
+@dataclass
+class BoundRun:
+    """What came of a run: the accepted steps by action, and why the following ended early, if it did."""
+
+    accepted: Counter[str] = field(default_factory=Counter)
+    rejected: str = ""
+    outside: str = ""
+    covered: bool = True
+
+
+class Watching:
+    """The watches of one run, and the seams that they are told of."""
+
+    def __init__(self) -> None:
+        self.run = BoundRun()
+        self.watches: list[Watch] = []
+
+    def note(self, happens: str, *arguments: Any) -> None:
+        """Tells all watches that something has happened; after a step outside the assumptions nothing is followed."""
+        if self.run.rejected or self.run.outside:
+            return
+        try:
+            for watch in self.watches:
+                getattr(watch, happens)(*arguments)
+        except OutsideAssumption as outside:
+            self.run.outside = str(outside)
+        except UnboundStep as rejected:
+            self.run.rejected = str(rejected)
+
+    def attach(self, syncer: Syncer) -> None:
+        """Watches the exchanges of a node."""
+        take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
+
+        def leaves(now_ns: int) -> None:
+            self.note("passes", now_ns)
+            leave(now_ns)
+            self.note("catches_up", syncer)
+
+        def takes(now_ns: int) -> Batch | None:
+            self.note("passes", now_ns)
+            batch = take(now_ns)
+            self.note("took", syncer, batch)
+            return batch
+
+        def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
+            self.note("passes", now_ns)
+            merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+            self.note("heard", syncer, answer)
+
+        def fails(kind: str, *, now_ns: int) -> None:
+            self.note("passes", now_ns)
+            failed(kind, now_ns=now_ns)
+            self.note("gave_up", syncer)
+
+        syncer.take, syncer.merged = takes, is_answered  # type: ignore[method-assign]
+        syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
+
+    def attach_hub(self, hub: Any, rule: Any, now_ns: Any) -> None:
+        """Watches what a hub merges, and its losses of data."""
+        merge, lose_data = hub.merge, hub.lose_data
+
+        def merges(batch: Batch) -> Answer:
+            self.note("passes", now_ns())
+            before = [watch.ledger(rule) for watch in self.watches]
+            answer: Answer = merge(batch)
+            for watch, ledger in zip(self.watches, before, strict=True):
+                self.note_of(watch, "merged", batch, answer, ledger, watch.ledger(rule))
+            return answer
+
+        def loses() -> None:
+            self.note("passes", now_ns())
+            lose_data()
+            self.note("loses_data")
+
+        hub.merge, hub.lose_data = merges, loses
+
+    def note_of(self, watch: Watch, happens: str, *arguments: Any) -> None:
+        """Tells one watch that something has happened."""
+        watches, self.watches = self.watches, [watch]
+        self.note(happens, *arguments)
+        self.watches = watches
+
+
+class BoundSmallWorld(SmallWorld):
+    """A small world whose steps are bound to the model."""
+
+    def __init__(self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0) -> None:
+        self.watching = Watching()
+        super().__init__(limit, policy, nodes=nodes, start_ns=start_ns)
+        table = self.table(0)
+        request = min(DEAR, limit.cost_max) * table.unit
+        terms = terms_of(limit, policy, self.nodes[0].kernel, table.capacity, request)
+        base_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
+        binding = Binding(terms, self.clock.wall_ns(), self.watching.run.accepted)
+        self.watching.watches.append(Watch(binding, SMALL_LIMIT, KEY, base_ns))
+        for node in self.nodes:
+            self.watching.note("starts", node.syncer)
+        self.watching.attach_hub(self.hub, self.hub.rule, self.clock.monotonic_ns)
+
+    def _start(self) -> SmallNode:
+        node = super()._start()
+        self.watching.attach(node.syncer)
+        self.watching.note("starts", node.syncer)
+        return node
+
+    def _admit(self, node: SmallNode, cost: int, verdict: Verdict) -> None:
+        super()._admit(node, cost, verdict)
+        self.watching.note("passes", self.clock.monotonic_ns())
+        self.watching.note("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
+
+    def lowers(self, index: int) -> None:
+        super().lowers(index)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
+    def raises(self, index: int) -> None:
+        super().raises(index)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
+    def changes_policy(self, index: int, policy: Policy) -> None:
+        super().changes_policy(index, policy)
+        self.watching.note("catches_up", self.nodes[index].syncer)
+
+    def _replace(self, index: int) -> None:
+        self.watching.note("ends", self.nodes[index].syncer)
+        super()._replace(index)
+
+
+class BoundWorld(World):
+    """A fuzz run whose steps are bound to the model."""
+
+    def __init__(self, case: Case, arrivals: Sequence[SimulatedArrival]) -> None:
+        self.watching = Watching()
+        self._case = case
+        self._asked_about = Counter(arrival.key for arrival in arrivals)
+        self._dearest = max((arrival.cost for arrival in arrivals), default=1)
+        faults = case.experiment.faults_of(case.seed)
+        super().__init__(case.experiment.fleet, case.policy, faults, seed=case.seed, make_rule=case.make_rule)
+        self.watching.attach_hub(self.hub, self.hub, lambda: self.now_ns)
+
+    def _begin_watches(self, node: FleetMember) -> None:
+        fleet, table = self.fleet, node.table
+        largest = max([fleet.limit, *(change.limit for change in fleet.changes)], key=lambda limit: limit.capacity)
+        capacity = max(table.capacity, largest.capacity)
+        terms = terms_of(fleet.limit, self.policy, node.kernel, capacity, self._dearest * table.unit)
+        for key, _ in self._asked_about.most_common(KEYS_MAX):
+            binding = Binding(terms, self.begin_ns + self.now_ns, self.watching.run.accepted)
+            self.watching.watches.append(Watch(binding, LIMIT_NAME, key, self.begin_ns))
+
+    def _start(self, node: FleetMember) -> None:
+        super()._start(node)
+        if not self.watching.watches:
+            self._begin_watches(node)
+        self.watching.attach(node.syncer)
+        self.watching.note("passes", self.now_ns)
+        self.watching.note("starts", node.syncer)
+        change = node.asked.change
+
+        def changes(limit: Limit) -> None:
+            self.watching.note("passes", self.now_ns)
+            change(limit)
+            self.watching.note("catches_up", node.syncer)
+
+        node.asked.change = changes  # type: ignore[method-assign]
+
+    def _end(self, node: FleetMember) -> None:
+        if node.alive:
+            self.watching.note("passes", self.now_ns)
+            self.watching.note("ends", node.syncer)
+        super()._end(node)
+
+    def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
+        super().note(number, arrival, judged, asked=asked)
+        node = self.nodes[arrival.node]
+        key, verdict = judged[0]
+        if verdict.allowed and node.alive:
+            self.watching.note("passes", self.now_ns)
+            for watch in self.watching.watches:
+                if watch.key == key:
+                    self.watching.note_of(watch, "admits", node.syncer, arrival.cost * node.table.unit)
+
+
+def bound_case(case: Case) -> BoundRun:
+    """Runs a case of the fuzz, bound to the model."""
+    fleet, policy = case.experiment.fleet, replace(case.policy, cold_allowance=0.0)
+    plain = not (fleet.further or fleet.shares or fleet.plans or fleet.beside or fleet.limit.count_refused)
+    alone = fleet.regions == 1 and case.make_rule is None
+    own = fleet.limit_lease_ns is not None or fleet.own_interval_ns is not None
+    if own or not (plain and alone and is_bound(fleet.limit, policy)):
+        return BoundRun(covered=False)
+    experiment = case.experiment
+    drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
+    until_ns = experiment.windows * fleet.limit.window_ns
+    arrivals = [arrival for arrival in drawn if arrival.moment_ns < until_ns]
+    world = BoundWorld(replace(case, policy=policy), arrivals)
+    world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
+    world.pass_until(max(world.now_ns, world.faults_end_ns()))
+    return world.watching.run
+
+
+def bound_seed(seed: int, mode: str = SAFETY) -> tuple[int, BoundRun]:
+    """Runs the case of a seed, bound to the model."""
+    return seed, bound_case(draw_case(mode, seed))
+
+
+def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
+    """Lets events of an exploration happen in a random order. Returns their names, and what came of it."""
+    random, events = Random(f"walk {seed}"), case.events()
+    world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
+    names: list[str] = []
+    for _ in range(steps):
+        can = [event for event in events if event.can(world) and (faults_max > 0 or not event.fault)]
+        event = random.choice(can)
+        faults_max -= event.fault
+        names.append(event.name)
+        event.happen(world)
+        if world.watching.run.rejected or world.watching.run.outside:
+            break
+    return names, world.watching.run
+
+
+def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
+    """Lets events happen in this order."""
+    events = {event.name: event for event in case.events()}
+    world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
+    for name in names:
+        events[name].happen(world)
+    return world.watching.run

@@ -1,0 +1,76 @@
+"""Lists the actions of batches that do not report the key that is looked at: they keep a name, and end it."""
+
+# Theory of operation.
+#
+# A node that has nothing to report of a key goes on exchanging. Its batches renew its lease at both sides, so they
+# matter to every key: after a loss of data, a lease may go on only if the hub has been told of all keys.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconverge.simulation.model.at_node import begun_in_lease, holds_nothing, idle, may_speak, until_of
+from reconverge.simulation.model.guards import Action, Assumption, Law, Move, ProofGuard
+from reconverge.simulation.model.state import ErrandState, ModelState
+from reconverge.simulation.model.terms import FALSE, TRUE, choose, equal, every, implies
+
+
+def sends_of_others(scene: ModelState, law: Law) -> Move:
+    """A node sends a batch that does not report this key, maybe its last one."""
+    node = scene.node
+    leaves = law.either("leaves", lambda after: after.errand.leaves)
+    needs = every((node.alive, idle(scene, law), may_speak(scene, law), implies(leaves, holds_nothing(node))))
+    after = scene._replace(
+        node=node._replace(sent=scene.hub.now, alive=~leaves),
+        errand=ErrandState(TRUE, FALSE, leaves, FALSE, FALSE),
+    )
+    return Move(needs, after)
+
+
+def merges_of_others(scene: ModelState, law: Law) -> Move:
+    """A batch under way that does not report this key is merged, and answered."""
+    entry, node, errand = scene.entry, scene.node, scene.errand
+    seen = choose(entry.known, scene.hub.now, entry.seen)
+    answered = ErrandState(FALSE, TRUE, errand.leaves, TRUE, node.knows & ~node.unconfirmed)
+    after = scene._replace(
+        entry=entry._replace(seen=seen, left=entry.known & errand.leaves),
+        late=scene.late._replace(fresh=FALSE),
+        errand=answered,
+    )
+    behind = (node.window <= scene.hub.window) | equal(node.spent, 0)
+    needs = errand.under_way & law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone & ~entry.left)
+    return Move(needs & law.assume(Assumption.NOT_AHEAD_WHEN_GONE, implies(errand.leaves, behind)), after)
+
+
+def merges_late_of_others(scene: ModelState, law: Law) -> Move:
+    """A batch that was given up, and does not report this key, is merged."""
+    entry = scene.entry
+    seen = choose(entry.known, scene.hub.now, entry.seen)
+    needs = law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone & ~entry.left)
+    return Move(needs, scene._replace(entry=entry._replace(seen=seen)))
+
+
+def hears_of_others(scene: ModelState, law: Law) -> Move:
+    """The answer to a batch that did not report this key arrives."""
+    node, errand = scene.node, scene.errand
+    # A key of which a node holds nothing does not keep the lease from going on.
+    idle_here = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
+    until, may_last = until_of(scene, law, own=errand.own | idle_here)
+    after = node._replace(
+        until=until,
+        spent=begun_in_lease(scene, law),
+        knows=errand.present | node.knows,
+        unconfirmed=node.unconfirmed | ~errand.own,
+    )
+    needs = every((node.alive, errand.answered, may_last))
+    return Move(needs, scene._replace(node=after, errand=errand._replace(answered=FALSE)))
+
+
+def errands() -> Mapping[str, Action]:
+    """Returns what can happen to batches that do not report this key."""
+    return {
+        "a node sends of other keys": sends_of_others,
+        "a batch of other keys is merged": merges_of_others,
+        "a late batch of other keys is merged": merges_late_of_others,
+        "a node hears of other keys": hears_of_others,
+    }

@@ -1,0 +1,228 @@
+"""Sees what the production code does with one key of one limit, and binds each step to the model (`binding.py`)."""
+
+# Theory of operation.
+#
+# The seams are calls that both a small world and the fuzz make: a decision, `Syncer.take`, the hub's `merge`,
+# `Syncer.merged` and `Syncer.failed`. What is in the objects after a call is compared with what the model leaves. A
+# call of the code may be several steps of the model: a node that reports has entered its window first, and dated
+# charges have expired; a hub that merges has opened a window, or given up on others. Their order is that of the code.
+#
+# Between two calls a node changes by time alone: it enters a window, and charges expire. Anything else that changes
+# without a seam is rejected.
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from reconverge.clock import NEVER_NS
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Answer, Batch, CellReport, Status
+from reconverge.kernel.cell import lease_until_ns
+from reconverge.simulation.model.binding import (
+    LONG_AGO,
+    Binding,
+    BoundName,
+    OutsideAssumption,
+    is_known,
+    value_of,
+)
+from reconverge.simulation.model.guards import MeterClass
+from reconverge.simulation.model.terms import Constant, Number
+
+Values = dict[str, Number | bool]
+LOWERS: Final = "a node lowers what it holds"
+
+
+class NodeWatch:
+    """Follows one key of one limit at all nodes."""
+
+    def __init__(self, binding: Binding, limit: str, key: str, base_ns: int) -> None:
+        self.binding = binding
+        self._limit = limit
+        self.key = key
+        self._base_ns = base_ns
+        """The hub's time when the simulation's was zero."""
+        self._window = binding.terms.meter is MeterClass.WINDOW
+        self._names: dict[Syncer, BoundName] = {}
+        self._cells: dict[Syncer, Any] = {}
+        self._wrote: dict[Syncer, int] = {}
+        """The number of the batch under way of each node, of those that have one."""
+
+    # ------------------------------------------------------------ nodes
+
+    def starts(self, syncer: Syncer) -> None:
+        """A process has started."""
+        self._names[syncer] = self.binding.begin(syncer.node)
+
+    def ends(self, syncer: Syncer) -> None:
+        """A process has ended, or its name has."""
+        name = self._names.pop(syncer)
+        if is_known(name.any_scene.node.alive):
+            self.binding.step(name, "a name ends")
+
+    def _cell(self, syncer: Syncer) -> Any:
+        table = syncer.kernel.tables[self._limit]
+        return table.cells.get(self.key)
+
+    def _read(self, syncer: Syncer) -> Values:
+        """Returns what a node's cell has. A node whose lease is over has no allowance, and its name none yet."""
+        cell = self._cell(syncer)
+        scene = self._names[syncer].any_scene
+        if cell is None:
+            return {
+                "node.window": value_of(scene.node.window),
+                "node.allowance": 0,
+                "node.base": 0,
+                "node.overdraft": 0,
+                "node.used": 0,
+            }
+        lapsed = syncer._lapsed
+        return {
+            "node.window": max(cell.epoch, int(value_of(scene.node.window))) if self._window else 0,
+            "node.allowance": 0 if lapsed else cell.allowance,
+            "node.base": cell.base if self._window and not lapsed else 0,
+            "node.overdraft": 0 if lapsed else cell.overdraft,
+            "node.used": cell.used,
+        }
+
+    def _until(self, syncer: Syncer) -> int:
+        shard = syncer.kernel.shards[0]
+        cell = self._cell(syncer)
+        until_ns = shard.lease_until_ns if cell is None else lease_until_ns(cell)
+        return max(LONG_AGO, until_ns + self._base_ns) if until_ns > -NEVER_NS else LONG_AGO
+
+    def passes(self, now_ns: int) -> None:
+        """Time has passed until now, by the simulation's clock."""
+        self.binding.passes(now_ns + self._base_ns)
+
+    def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
+        """Takes the steps that a node takes by itself, until it has `used` so much; returns what was read."""
+        name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
+        wanted = seen["node.used"] if used is None else used
+        window = int(seen["node.window"])
+        if window > value_of(name.any_scene.node.window):
+            binding.reach(window)
+            binding.step(name, "a node enters a window", {"node.window": window})
+        elif self._window and (cell := self._cell(syncer)) is not None and 0 <= cell.epoch < window:
+            raise OutsideAssumption("a node's clock goes back by a window")
+        if wanted < value_of(name.any_scene.node.used):
+            binding.step(name, "a node gives back", {"node.used": wanted})
+        elif wanted > value_of(name.any_scene.node.used):
+            cell = self._cell(syncer)
+            if cell is None or self._cells.get(syncer) is cell:
+                binding.reject(name, "use rises by itself", seen)
+            binding.step(name, "a node settles for more", {"node.used": wanted})  # it remembers the key
+        self._cells[syncer] = self._cell(syncer)
+        held = {of: seen[of] for of in ("node.allowance", "node.base", "node.overdraft")}
+        node = name.any_scene.node
+        if lowers and (node.allowance, node.base, node.overdraft) != tuple(map(Constant, held.values())):
+            now = (value_of(node.allowance), value_of(node.base), value_of(node.overdraft))
+            if now != tuple(held.values()):
+                binding.step(name, LOWERS, held)
+        return seen
+
+    def admits(self, syncer: Syncer, cost: int) -> None:
+        """A node has just charged a request."""
+        name, cell = self._names[syncer], self._cell(syncer)
+        if cell is None:
+            return  # it was charged where there is no room for keys
+        self.catches_up(syncer, cell.used - cost, lowers=False)
+        if value_of(name.any_scene.node.window) not in name.scenes:
+            raise OutsideAssumption("a node's clock is behind by two windows")
+        within = self.binding.terms.strict or self.binding.can(
+            name, "a node admits a request", {"node.used": cell.used}
+        )
+        action = "a node admits a request" if within else "a node goes beyond its allowance"
+        self.binding.step(name, action, {"node.used": cell.used})
+
+    def took(self, syncer: Syncer, batch: Batch | None) -> None:
+        """A node has taken a batch, or found that there is nothing to report."""
+        if syncer.node != self._names[syncer].title:
+            self.ends(syncer)
+            self._wrote.pop(syncer, None)
+            self.starts(syncer)
+            self.starts_with(syncer)
+        elif self._wrote.get(syncer) is not None and (batch is None or self._wrote[syncer] != batch.sequence):
+            self.gave_up(syncer)
+        if batch is None:
+            self.catches_up(syncer)
+            return
+        name, report = self._names[syncer], self._report(batch)
+        self._wrote[syncer] = batch.sequence
+        if report is None:
+            self.catches_up(syncer)
+            self.binding.step(name, "a node sends of other keys", {"errand.leaves": batch.leaving})
+            return
+        last = batch.leaving or report.forgotten
+        seen = self.catches_up(syncer, self._used(report), lowers=False)
+        action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
+        held: Values
+        if last:
+            held = dict.fromkeys(("node.allowance", "node.base", "node.overdraft"), 0)
+        else:
+            held = {of: seen[of] for of in seen if of != "node.window"}
+        self.binding.step(name, action, {**held, **self._written(report, "flight")})
+
+    def starts_with(self, syncer: Syncer) -> None:
+        """A new name begins with the use that an earlier one has not reported."""
+        used = self._read(syncer)["node.used"]
+        self._cells[syncer] = self._cell(syncer)
+        if used:
+            name, window = self._names[syncer], int(self._read(syncer)["node.window"])
+            if window > value_of(name.any_scene.node.window):
+                self.binding.reach(window)
+                self.binding.step(name, "a node enters a window", {"node.window": window})
+            self.binding.step(name, "a node settles for more", {"node.used": used})
+
+    def _report(self, batch: Batch) -> CellReport | None:
+        for report in batch.cells:
+            if report.key == self.key and batch.limits[report.limit].name == self._limit:
+                return report
+        return None
+
+    @staticmethod
+    def _used(report: CellReport) -> int:
+        return report.current
+
+    def _written(self, report: CellReport, place: str) -> Values:
+        return {
+            f"{place}.window": report.epoch if self._window else 0,
+            f"{place}.allowance": report.allowance,
+            f"{place}.base": report.base if self._window else 0,
+            f"{place}.overdraft": report.overdraft,
+            f"{place}.used": report.current,
+        }
+
+    def heard(self, syncer: Syncer, answer: Answer) -> None:
+        """A node has been answered."""
+        if answer.status is Status.STALE:
+            return  # `gave_up` follows
+        name, binding = self._names[syncer], self.binding
+        self._wrote.pop(syncer, None)
+        if answer.status is Status.LAPSED:
+            binding.step(name, "a node gives up its batch", {"late.there": value_of(name.any_scene.late.there)})
+            self.ends(syncer)
+            self.starts(syncer)
+            self.starts_with(syncer)
+            return
+        if not is_known(name.any_scene.node.alive):
+            self.ends(syncer)
+            self.starts(syncer)
+            self.starts_with(syncer)
+            return
+        seen = self.catches_up(syncer, lowers=False)
+        seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
+        action = "a node hears an answer" if is_known(name.any_scene.answer.there) else "a node hears of other keys"
+        binding.step(name, action, {**seen, "node.until": self._until(syncer)})
+
+    def gave_up(self, syncer: Syncer) -> None:
+        """A node has given up its batch, which may arrive all the same."""
+        name, scene = self._names[syncer], self._names[syncer].any_scene
+        sequence = self._wrote.pop(syncer, None)
+        if sequence is None:
+            return
+        if is_known(scene.flight.there):
+            name.late[sequence] = scene.flight
+        elif is_known(scene.errand.under_way):
+            name.late[sequence] = None
+        self.binding.step(name, "a node gives up its batch", {"late.there": value_of(scene.late.there)})

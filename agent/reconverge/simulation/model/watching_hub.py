@@ -1,0 +1,240 @@
+"""The hub's half of what is seen of one key (`watching.py`): merges, and what a merge changes of other names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from reconverge.clock import MICROSECOND_NS
+from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, Status
+from reconverge.kernel import Kernel
+from reconverge.limit.limit import CONCURRENCY, DATED, FIRST_HIT, FIXED_WINDOW, Limit
+from reconverge.policies import Policy
+from reconverge.simulation.model.binding import BoundName, OutsideAssumption, Terms, is_known, value_of
+from reconverge.simulation.model.guards import MeterClass
+from reconverge.simulation.model.state import ReportState
+from reconverge.simulation.model.terms import FALSE, TRUE, Number
+from reconverge.simulation.model.watching import NodeWatch, Values
+
+
+def class_of(limit: Limit) -> MeterClass | None:
+    """Returns the class of the model that a limit belongs to; None if it has none of these."""
+    if limit.algorithm == CONCURRENCY:
+        return MeterClass.SLOTS
+    if limit.algorithm in DATED:
+        return MeterClass.DATED
+    plain = limit.algorithm == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
+    return MeterClass.WINDOW if plain else None
+
+
+def is_bound(limit: Limit, policy: Policy) -> bool:
+    """Whether the model has such limits: those of its classes, with a bound, and without an allowance for new keys."""
+    return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
+
+
+def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> Terms:
+    """Returns what is the same in all states of a key of this limit."""
+    meter = class_of(limit)
+    if meter is None:
+        raise NotImplementedError(f"the model has no such limits: {limit}")
+    strict = policy.max_overshoot == 0
+    overdrafts = capacity * policy.overshoot_milli // 1000
+    lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
+    return Terms(meter, strict, limit.window_ns, lease_ns, capacity, overdrafts, 0 if strict else request)
+
+
+class LedgerEntry(NamedTuple):
+    """What the hub has of a name, in its cell's present window."""
+
+    allowance: int = 0
+    base: int = 0
+    overdraft: int = 0
+    debt: int = 0
+
+
+class LedgerSums(NamedTuple):
+    """A cell at the hub."""
+
+    window: int
+    capacity: int
+    entries: Mapping[str, LedgerEntry]
+    sums: LedgerEntry
+    uncovered: int
+
+
+class Watch(NodeWatch):
+    """Follows one key of one limit over all nodes and the hub."""
+
+    def ledger(self, hub: Any) -> LedgerSums | None:
+        """Returns the cell at the hub; None if there is none."""
+        for (name, _, _, key), cell in hub._shards[0].cells.items():
+            if name == self._limit and key == self.key:
+                entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
+                sums = LedgerEntry(cell.allowances, cell.bases, cell.overdrafts, cell.debts)
+                window = cell.epoch if self._window else 0
+                return LedgerSums(window, cell.capacity, entries, sums, cell.uncovered)
+        return None
+
+    def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
+        """Returns an entry as it is in the cell's window, though the hub has yet to look at it there."""
+        if self._window and entry.epoch != cell.epoch:
+            return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
+        return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
+
+    def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
+        """The hub has merged a batch."""
+        name = self.binding.names.get(batch.node)
+        if answer.status is not Status.MERGED or name is None:
+            return
+        late = name.late.get(batch.sequence, Ellipsis)
+        report = self._report(batch)
+        told = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
+        if after is None and told is not None:  # nothing is left in the cell, and it is forgotten
+            window = told.epoch if self._window else 0
+            after = LedgerSums(window, int(value_of(self.binding.hub.capacity)), {}, LedgerEntry(), 0)
+        self._look_at_others(batch.node, before, after)
+        self._wait_is_over(name, report, before, after, batch.node)
+        if late is not Ellipsis:
+            self._merge_late(name, late, report, told, after)
+        elif report is None or told is None:
+            self.binding.step(name, "a batch of other keys is merged")
+        else:
+            seen = {**self._there(name, after), **self._told(told)}
+            self.binding.step(name, "a batch is merged", {**seen, "late.there": False}, self._sums(name, after, told))
+        name.sequence = batch.sequence
+        name.late = {number: kept for number, kept in name.late.items() if number > batch.sequence}
+
+    def _merge_late(
+        self,
+        name: BoundName,
+        late: ReportState | Any | None,
+        report: CellReport | None,
+        told: CellAnswer | None,
+        after: LedgerSums | None,
+    ) -> None:
+        if late is None or report is None or told is None:
+            self.binding.step(name, "a late batch of other keys is merged")
+            return
+        ready = late._replace(there=TRUE, fresh=TRUE)
+        name.scenes = {looked: scene._replace(late=ready) for looked, scene in name.scenes.items()}
+        sums = self._sums(name, after, told, "late")
+        self.binding.step(name, "a late batch is merged", self._there(name, after), sums)
+        gone = ready._replace(there=FALSE, fresh=FALSE)
+        name.scenes = {looked: scene._replace(late=gone) for looked, scene in name.scenes.items()}
+
+    def _there(self, name: BoundName, after: LedgerSums | None) -> Values:
+        entry = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
+        return {f"entry.{of}": value for of, value in entry._asdict().items()}
+
+    def _told(self, told: CellAnswer) -> Values:
+        return {
+            "answer.window": told.epoch if self._window else 0,
+            "answer.allowance": told.allowance,
+            "answer.base": told.base if self._window else 0,
+            "answer.overdraft": told.overdraft,
+        }
+
+    def _sums(
+        self, name: BoundName, after: LedgerSums | None, told: CellAnswer, named: str = "in time"
+    ) -> dict[str, Number]:
+        own = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
+        sums = LedgerEntry() if after is None else after.sums
+        uncovered = 0 if after is None else after.uncovered - max(0, own.debt - own.overdraft)
+        found: dict[str, Number] = {
+            f"allowances of others {named}": sums.allowance - own.allowance,
+            f"bases of others {named}": sums.base - own.base if self._window else 0,
+            f"overdrafts of others {named}": sums.overdraft - own.overdraft,
+            f"debts of others {named}": sums.debt - own.debt,
+            f"uncovered of others {named}": uncovered,
+        }
+        for of, value in self._told(told).items():
+            found[f"answered {of.removeprefix('answer.')} {named}"] = value
+        return found
+
+    def _look_at_others(self, merged: str, before: LedgerSums | None, after: LedgerSums | None) -> None:
+        binding = self.binding
+        if binding.terms.meter is MeterClass.DATED:
+            binding.forget_departed()
+        if after is None:
+            return
+        if after.window > value_of(binding.hub.window):
+            binding.opens(after.window)
+        elif after.window < value_of(binding.hub.window):
+            raise OutsideAssumption("the hub's clock goes back by a window")
+        for title in before.entries if before is not None else ():
+            name = binding.names.get(title)
+            if name is None or title == merged or is_known(name.any_scene.entry.gone):
+                continue
+            if title not in after.entries:
+                self._gives_up_on(name)
+                continue
+            self._compare(name, after.entries[title])
+        if binding.terms.meter is MeterClass.DATED:
+            binding.forget_departed()
+        binding.changes_capacity(after.capacity)
+
+    def _gives_up_on(self, name: BoundName) -> None:
+        """The hub has given up on a name; if the use that it had dated is over, that has expired first."""
+        entry = name.any_scene.entry
+        if not is_known(entry.known):
+            return
+        expires = "dated use expires at the hub"
+        dated = self.binding.terms.meter is MeterClass.DATED
+        if dated and value_of(entry.debt) and self.binding.can(name, expires, {"entry.debt": 0}):
+            self.binding.step(name, expires, {"entry.debt": 0})
+        self.binding.step(name, "the hub gives up on a name", None, {"departed": self._departed(name)})
+
+    def _compare(self, name: BoundName, there: LedgerEntry) -> None:
+        """Compares the entry of a name of which nothing was merged."""
+        entry = name.any_scene.entry
+        if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
+            self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
+            entry = name.any_scene.entry
+        kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
+        if kept != there:
+            seen = {f"entry.{of}": value for of, value in there._asdict().items()}
+            self.binding.reject(name, "an entry changes by itself", seen)
+
+    def _departed(self, name: BoundName) -> int:
+        """Returns the least that the hub must count of a name that it has given up on."""
+        entry = name.any_scene.entry
+        allowance, overdraft, debt = (int(value_of(each)) for each in (entry.allowance, entry.overdraft, entry.debt))
+        if is_known(entry.left) and allowance == 0 and overdraft <= debt:
+            overdraft = 0
+        terms = self.binding.terms
+        idle_ns = value_of(entry.seen) + terms.lease_ns
+        outdated = value_of(self.binding.hub.now) > idle_ns + 2 * terms.window_ns
+        return max(0 if outdated else allowance + overdraft, allowance + debt if debt > 0 else 0)
+
+    def _wait_is_over(
+        self,
+        name: BoundName,
+        report: CellReport | None,
+        before: LedgerSums | None,
+        after: LedgerSums | None,
+        title: str,
+    ) -> None:
+        """Ends the wait after a loss of data if the hub has raised anything."""
+        if not is_known(self.binding.hub.waits) or report is None or after is None:
+            return
+        had = before.entries.get(title) if before is not None else None
+        has = after.entries.get(title, LedgerEntry())
+        entry = name.any_scene.entry
+        least = (report.allowance, report.base, report.overdraft)
+        if had is not None and is_known(entry.known):
+            kept = (int(value_of(entry.allowance)), int(value_of(entry.base)), int(value_of(entry.overdraft)))
+            least = kept
+        elif report.epoch < after.window and self._window:
+            least = (report.base, report.base, report.overdraft)
+        if has.allowance > least[0] or (self._window and has.base > least[1]) or has.overdraft > least[2]:
+            self.binding.ends_wait()
+
+    def loses_data(self) -> None:
+        """The hub has lost its data."""
+        fresh = {name: not (syncer._generation or self._is_answered(name)) for syncer, name in self._names.items()}
+        knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
+        self.binding.loses_data(knows)
+
+    @staticmethod
+    def _is_answered(name: BoundName) -> bool:
+        return is_known(name.any_scene.answer.there) or is_known(name.any_scene.errand.answered)
