@@ -53,7 +53,6 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
-from reconverge.kernel import Shadowed, Unlimited
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.doubt import within_s
@@ -62,6 +61,7 @@ from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.reservation import Reservation
+from reconverge.limiter.switches import ON
 from reconverge.runtime.threads import Total
 from reconverge.usage.meter import Meter
 
@@ -624,7 +624,7 @@ class Guard:
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
         # A client that heeds a limit which refuses nothing would wait in vain.
-        rulings = [ruling for ruling in rulings if not isinstance(ruling.decision, Unlimited | Shadowed)]
+        rulings = [ruling for ruling in rulings if ruling.decision.switch == ON]
         if not self.headers_enabled or not rulings:
             return []
         try:
