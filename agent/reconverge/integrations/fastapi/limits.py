@@ -11,10 +11,8 @@ async def items(): ...
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import date
-from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
@@ -33,7 +31,7 @@ from reconverge.integrations.web.limits_of_app import LimitsOfApp
 from reconverge.integrations.web.options import OF_LIMITS, SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.pipeline import Admitted
-from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
+from reconverge.integrations.web.request.keys import KeyFunction, by_ip, name_of_function
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules
@@ -41,10 +39,11 @@ from reconverge.limit.limit import Limit
 from reconverge.limiter.faces.limiter import Limiter
 
 try:
-    from fastapi import params
     from starlette.exceptions import HTTPException, WebSocketException
     from starlette.requests import HTTPConnection, Request
     from starlette.responses import Response
+
+    from reconverge.integrations.fastapi.dependency_keys import KEYS, FromDependency, key_function_of
 except ModuleNotFoundError as error:
     raise MissingExtra("the dependency for FastAPI", error.name or "fastapi", "fastapi") from error
 
@@ -54,34 +53,12 @@ DECIDED: Final = "reconverge.decided"
 """The scope's key for the outcomes, if a middleware adds their fields to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
 """The scope's key for the outcomes so far, if no middleware adds fields."""
-KEYS: Final = "reconverge.keys"
-"""The scope's key for the keys that dependencies have returned, by key function."""
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
     " or write limits('5/minute', exempt_when=...)",
 }
 """Names of the extension for Flask, each with the code to write in FastAPI instead."""
-
-
-class FromDependency:
-    """A key function that uses the value of a FastAPI dependency: a key, or a user as `by_user` accepts it."""
-
-    def __init__(self, depends: params.Depends) -> None:
-        if depends.dependency is None:
-            raise InvalidSetting("key_func", depends, "has no dependency; write for example Depends(current_user)")
-        self.depends = depends
-        self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
-
-    def __call__(self, request: Any) -> object:
-        return self.in_scope(request.raw)
-
-    def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """Returns the dependency's value, which is in the scope, as a key."""
-        found = scope[KEYS][self]
-        if isinstance(found, tuple | list | date | Decimal | float):
-            return found
-        return identity_of(found)
 
 
 class TooManyRequests(PortableError, HTTPException):
@@ -126,7 +103,7 @@ class Limits(LimitsOfApp):
         guard: Guard | None = None,
         **settings: Unpack[CommonSettings],
     ) -> None:
-        key_func = _key_function(key_func)
+        key_func = key_function_of(key_func)
         guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
@@ -158,7 +135,7 @@ class Limits(LimitsOfApp):
             settings.setdefault("per_route", True)
         key = settings.get("key_func")
         if key is not None:
-            key = settings["key_func"] = _key_function(key)
+            key = settings["key_func"] = key_function_of(key)
         rule = rule_of(limits, settings)
         if rule.name is None:
             settings["name"] = self._name_of(rule)
@@ -232,7 +209,7 @@ class Limits(LimitsOfApp):
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
-        key = _key_function(settings.get("key_func") or self._key)
+        key = key_function_of(settings.get("key_func") or self._key)
         if isinstance(key, FromDependency):
             problem = "is a dependency, which FastAPI calls for connections and not for messages; pass a function"
             raise InvalidSetting("key_func", key.__name__, problem)
@@ -315,13 +292,6 @@ def _depends(dependant: Any, on: object) -> bool:
     """
     below = getattr(dependant, "dependencies", None) or ()
     return any(each.call is on or _depends(each, on) for each in below)
-
-
-def _key_function(given: Any) -> Any:
-    """Returns the given key function; for a given dependency, a key function that uses its value."""
-    if get_origin(given) is Annotated:
-        given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
-    return FromDependency(given) if isinstance(given, params.Depends) else given
 
 
 def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key: FromDependency) -> Any:
