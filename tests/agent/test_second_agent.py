@@ -46,8 +46,10 @@ async def test_agents_that_were_stopped_are_not_told_of(
             agent.limit("login", "2/minute").allow("ada")
         async with Agent(redis_server.url, namespace="one-by-one") as agent:
             agent.limit("login", "2/minute").allow("ada")
-    agent.start()
-    agent.stop()
+    begun_anew = Agent(redis_server.url, namespace="one-by-one")
+    for _ in range(2):
+        begun_anew.start()
+        begun_anew.stop()
     with Agent(redis_server.url, namespace="here"), Agent(redis_server.url, namespace="there"):
         pass
 

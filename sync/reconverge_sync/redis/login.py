@@ -37,6 +37,8 @@ class ChangingLogin(CredentialProvider):
                 case (str(),) | (str(), str()):
                     self.last = tuple(said)
                     return self.last
+                case _:
+                    pass
             failure = (
                 "the function given as credentials has returned neither (USER, PASSWORD) nor (PASSWORD,);"
                 " return a tuple of texts"

@@ -84,7 +84,7 @@ class Search:
         self._first: dict[bytes, Path] = {}
         """The first path to some of the states, which are drawn by their digests."""
         self.frontier: list[Path] = [b""]
-        """From which states the search goes on; who takes some out has a part of the next depth left out."""
+        """From which states the search goes on; of those that are taken out, nothing that follows is tried."""
 
     def deepen(self, until: Callable[[Found], bool] = lambda _: False) -> bool:
         """Tries every event in every state of the present depth. Returns whether there is anything left to do.
