@@ -68,7 +68,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
 """Limits that must all admit a request, each in a form of `Rule.limits`."""
 
-ORDER: Final = dict.fromkeys(
+ORDER: Final[dict[str, str]] = dict.fromkeys(
     (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
 )
 """Advice for an application or a function in the wrong place."""
