@@ -77,7 +77,7 @@ def test_all_short_paths_are_steps_of_the_model(policy: str) -> None:
 
 @in_python
 def test_walks_go_through_all_classes_and_nearly_all_actions() -> None:
-    """What is accepted is not accepted of nothing: together the walks take most actions, each class among them."""
+    """So it is not nothing that is accepted: together the walks take most actions, each class among them."""
     cases = [exploration_of(seed) for seed in range(WALKS)]
     accepted = {action for seed in range(WALKS) for action in tried(BoundTask(seed, WALK))[1].accepted}
     actions = {action for law in laws() for action in actions_of(law)} - set(NEVER)

@@ -268,7 +268,7 @@ class Entry:
     def uncovered(self) -> int:
         """Returns the use beyond both the allowance and the overdraft, which counts as neither.
 
-        A node that is told of less than it has in use reports that little, and so does one that leaves.
+        A node that hears of less than it has in use reports that little, and so does one that leaves.
         """
         return max(0, self.debt - self.overdraft)
 

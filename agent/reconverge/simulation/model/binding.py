@@ -57,7 +57,7 @@ class OutsideAssumption(Exception):  # likewise
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same in all states of one key."""
+    """The numbers that are the same in all states of one key."""
 
     meter: MeterClass
     strict: bool
@@ -80,7 +80,7 @@ class BoundName:
     """The batches that were given up, by number; None for those that did not report the key."""
 
     sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
-    """What others count of this name in a window, with what that was worked out from."""
+    """The use of this name that others count in a window, with the numbers from which that was worked out."""
 
     @property
     def any_scene(self) -> ModelState:
@@ -131,8 +131,8 @@ class Binding:
         self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
         """The last window that has states; it is later than all that anything is in, and stands for those behind it."""
         self._taken: list[tuple[int, Number, Number]] = []
-        """What the hub has taken over of names that forgot the key: the window, how much, and until when that counts;
-        NEVER_NS if it is as long as the window is open."""
+        """The use that the hub has taken over of names that forgot the key: the window, how much, and until when that
+        counts; NEVER_NS if it is as long as the window is open."""
         self._taken_and_lost: list[tuple[int, Number, Number]] = []
 
     # ------------------------------------------------------------ names, windows and sums

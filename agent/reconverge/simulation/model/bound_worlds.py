@@ -32,7 +32,7 @@ KEYS_MAX: Final = 2
 
 @dataclass
 class BoundRun:
-    """What came of a run: the accepted steps by action, and why the following ended early, if it did."""
+    """The outcome of a run: the accepted steps by action, and why the following ended early, if it did."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     rejected: str = ""
@@ -41,7 +41,7 @@ class BoundRun:
 
 
 class Watching:
-    """The watches of one run, and the seams that they are told of."""
+    """The watches of one run, and the seams that report to them."""
 
     def __init__(self) -> None:
         self.run = BoundRun()

@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # A node that has nothing to report of a key goes on exchanging. Its batches renew its lease at both sides, so they
-# matter to every key: after a loss of data, a lease may go on only if the hub has been told of all keys.
+# matter to every key: after a loss of data, a lease may go on only if all keys have been reported to the hub.
 
 from __future__ import annotations
 

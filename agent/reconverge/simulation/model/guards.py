@@ -153,7 +153,7 @@ class Law:
         self.assumed: set[Assumption] = set()
         self._after = after
         self._chosen = chosen or {}
-        """What a recorded step has chosen, as far as the state after it does not show that."""
+        """The choices of a recorded step, as far as the state after it does not show that."""
         self._assuming = assuming
 
     def keeps(self, guard: ProofGuard) -> bool:

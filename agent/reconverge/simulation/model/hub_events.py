@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """What the last report of a name has dated counts no more."""
+    """The use that the last report of a name has dated counts no more."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -130,7 +130,7 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     needs = hub.waits & by_hubs_clock(scene, law)
     mattering = implies(matters & counts(scene, law), equal(scene.node.spent, 0))
     if law.strict:
-        # A hub that no node knows by other data does not wait for so long: nobody holds anything then.
+        # A hub that no node knows by other data does not wait for so long: no node holds anything then.
         idle = holds_nothing(scene.node) & equal(scene.node.spent, 0)
         none = implies(unheard, (~live(scene) | idle) & mattering) & _only_present(scene)
         needs &= (hub.now > until) | none

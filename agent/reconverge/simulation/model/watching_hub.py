@@ -44,7 +44,7 @@ def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, reques
 
 
 class LedgerEntry(NamedTuple):
-    """What the hub has of a name, in its cell's present window."""
+    """The hub's part of a name, in its cell's present window."""
 
     allowance: int = 0
     base: int = 0
@@ -88,19 +88,21 @@ class Watch(NodeWatch):
             return
         late = name.late.get(batch.sequence, Ellipsis)
         report = self._report(batch)
-        told = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
-        if after is None and told is not None:  # nothing is left in the cell, and it is forgotten
-            window = told.epoch if self._window else 0
+        answered = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
+        if after is None and answered is not None:  # nothing is left in the cell, and it is forgotten
+            window = answered.epoch if self._window else 0
             after = LedgerSums(window, int(value_of(self.binding.hub.capacity)), {}, LedgerEntry(), 0)
         self._look_at_others(batch.node, before, after)
         self._wait_is_over(name, report, before, after, batch.node)
         if late is not Ellipsis:
-            self._merge_late(name, late, report, told, after)
-        elif report is None or told is None:
+            self._merge_late(name, late, report, answered, after)
+        elif report is None or answered is None:
             self.binding.step(name, "a batch of other keys is merged")
         else:
-            seen = {**self._there(name, after), **self._told(told)}
-            self.binding.step(name, "a batch is merged", {**seen, "late.there": False}, self._sums(name, after, told))
+            seen = {**self._there(name, after), **self._answered(answered)}
+            self.binding.step(
+                name, "a batch is merged", {**seen, "late.there": False}, self._sums(name, after, answered)
+            )
         name.sequence = batch.sequence
         name.late = {number: kept for number, kept in name.late.items() if number > batch.sequence}
 
@@ -109,15 +111,15 @@ class Watch(NodeWatch):
         name: BoundName,
         late: ReportState | Any | None,
         report: CellReport | None,
-        told: CellAnswer | None,
+        answered: CellAnswer | None,
         after: LedgerSums | None,
     ) -> None:
-        if late is None or report is None or told is None:
+        if late is None or report is None or answered is None:
             self.binding.step(name, "a late batch of other keys is merged")
             return
         ready = late._replace(there=TRUE, fresh=TRUE)
         name.scenes = {looked: scene._replace(late=ready) for looked, scene in name.scenes.items()}
-        sums = self._sums(name, after, told, "late")
+        sums = self._sums(name, after, answered, "late")
         self.binding.step(name, "a late batch is merged", self._there(name, after), sums)
         gone = ready._replace(there=FALSE, fresh=FALSE)
         name.scenes = {looked: scene._replace(late=gone) for looked, scene in name.scenes.items()}
@@ -126,16 +128,16 @@ class Watch(NodeWatch):
         entry = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
         return {f"entry.{of}": value for of, value in entry._asdict().items()}
 
-    def _told(self, told: CellAnswer) -> Values:
+    def _answered(self, answered: CellAnswer) -> Values:
         return {
-            "answer.window": told.epoch if self._window else 0,
-            "answer.allowance": told.allowance,
-            "answer.base": told.base if self._window else 0,
-            "answer.overdraft": told.overdraft,
+            "answer.window": answered.epoch if self._window else 0,
+            "answer.allowance": answered.allowance,
+            "answer.base": answered.base if self._window else 0,
+            "answer.overdraft": answered.overdraft,
         }
 
     def _sums(
-        self, name: BoundName, after: LedgerSums | None, told: CellAnswer, named: str = "in time"
+        self, name: BoundName, after: LedgerSums | None, answered: CellAnswer, named: str = "in time"
     ) -> dict[str, Number]:
         own = LedgerEntry() if after is None else after.entries.get(name.title, LedgerEntry())
         sums = LedgerEntry() if after is None else after.sums
@@ -147,7 +149,7 @@ class Watch(NodeWatch):
             f"debts of others {named}": sums.debt - own.debt,
             f"uncovered of others {named}": uncovered,
         }
-        for of, value in self._told(told).items():
+        for of, value in self._answered(answered).items():
             found[f"answered {of.removeprefix('answer.')} {named}"] = value
         return found
 
