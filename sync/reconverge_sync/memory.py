@@ -28,9 +28,8 @@ from reconverge.hub.usage import (
 )
 from reconverge.runtime.locks import new_lock
 from reconverge_sync.merge.addresses import AddressShard
-from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.board import Board
-from reconverge_sync.merge.erasing import Orders, drop_keys, erase_keys
+from reconverge_sync.merge.orders import Orders, adopt, data_of, drop_keys, erase_keys
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, LedgerShard
 from reconverge_sync.merge.usage import UsageShard

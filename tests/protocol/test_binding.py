@@ -19,10 +19,10 @@ from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
 from reconverge.policies import BALANCED, STRICT
 from reconverge.simulation.explore.events import FINE, Exploration, limit_of
-from reconverge.simulation.model.bound_runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
-from reconverge.simulation.model.bound_worlds import BoundRun, bound_path
+from reconverge.simulation.model.bound.runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
+from reconverge.simulation.model.bound.watching_hub import class_of, is_bound
+from reconverge.simulation.model.bound.worlds import BoundRun, bound_path
 from reconverge.simulation.model.proving import actions_of, laws
-from reconverge.simulation.model.watching_hub import class_of, is_bound
 from reconverge_sync.merge import hearing, rule, windows
 from reconverge_sync.merge.ledger import Entry, LedgerCell
 

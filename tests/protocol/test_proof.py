@@ -20,7 +20,7 @@ from reconverge.simulation.model.guards import NOT_ALONE, Law, MeterClass, Proof
 from reconverge.simulation.model.invariants import frame_holds, state_holds
 from reconverge.simulation.model.lemmas import IN_LEMMAS, lemmas
 from reconverge.simulation.model.state import TIMES, fields, of_numbers, symbols
-from reconverge.simulation.model.terms import Amount, Fact, Number, Numbers
+from reconverge.simulation.model.terms import Amount, Fact, Number, Valuation
 
 if importlib.util.find_spec("z3") is None and not os.environ.get("CI"):
     pytest.skip("z3 is missing: pip install 'reconverge[prove]'", allow_module_level=True)
@@ -90,7 +90,7 @@ def test_a_counterexample_is_one(guard: ProofGuard) -> None:
     assert found is not None
     law, outcome = found
     before, after = ({name: values[place] for name, values in outcome.counterexample.items()} for place in (0, 1))
-    numbers = Numbers({})
+    numbers = Valuation({})
     assert numbers.holds(frame_holds(of_numbers(before), law))
     assert all(numbers.holds(fact) for fact in state_holds(of_numbers(before), law).values())
     assert not numbers.holds(state_holds(of_numbers(after), law)[outcome.invariant])
@@ -142,7 +142,7 @@ def test_numbers_and_z3_read_the_relations_alike(data: st.DataObject) -> None:
     for name, symbol in translated.symbols.items():
         if name not in values:
             values[name] = data.draw(st.booleans() if proving.is_flag(symbol) else st.integers(-3, 6))
-    numbers = Numbers(values)
+    numbers = Valuation(values)
     expected = [numbers.holds(move.needs), *(_number(numbers, value) for _, value in fields(move.after))]
 
     assert expected == [translated.value_of(term, values) for term in terms]
@@ -152,7 +152,7 @@ def _term(translated: proving.Translator, value: Amount | Fact) -> object:
     return translated.fact(value) if isinstance(value, Fact) else translated.amount(value)
 
 
-def _number(numbers: Numbers, value: Amount | Fact) -> Number | bool:
+def _number(numbers: Valuation, value: Amount | Fact) -> Number | bool:
     return numbers.holds(value) if isinstance(value, Fact) else numbers.value(value)
 
 

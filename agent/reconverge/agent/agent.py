@@ -40,8 +40,8 @@ from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import check_rate, quotas_of, slots_of
+from reconverge.limiter.asking import ASK, within_s
 from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
-from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.kinds import AnyLimiter, checked_kind, limiter_of
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter

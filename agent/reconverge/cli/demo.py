@@ -29,7 +29,7 @@ from reconverge.cli.shared import picture
 from reconverge.cli.shared.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.limit.limit import Limit
-from reconverge.limiter.doubt import REFUSE
+from reconverge.limiter.asking import REFUSE
 from reconverge.policies import POLICIES
 
 NODES: Final = 4

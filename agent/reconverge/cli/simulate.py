@@ -34,7 +34,7 @@ from reconverge.cli.shared.terminal import progress_shown, round_trip_ns
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
-from reconverge.limiter.doubt import REFUSE
+from reconverge.limiter.asking import REFUSE
 from reconverge.policies import BALANCED, Policy, choose
 from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN
 from reconverge.simulation import (

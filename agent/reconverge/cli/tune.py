@@ -26,7 +26,7 @@ from reconverge.cli.shared.picture import COLOURS, INK, dress
 from reconverge.cli.shared.terminal import percent, round_trip_ns
 from reconverge.cli.simulate import joined, progress_bar
 from reconverge.limit.limit import Limit
-from reconverge.limiter.doubt import REFUSE
+from reconverge.limiter.asking import REFUSE
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
 from reconverge.simulation.studies.experiment import PROCESSES

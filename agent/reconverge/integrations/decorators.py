@@ -25,7 +25,7 @@ from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request.keys import plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
-from reconverge.limiter.doubt import ASK, within_s
+from reconverge.limiter.asking import ASK, within_s
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter

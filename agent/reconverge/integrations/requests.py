@@ -13,7 +13,7 @@ from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.integrations.servers import ANY_SERVER, Server
-from reconverge.limiter.doubt import ASK
+from reconverge.limiter.asking import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:

@@ -26,7 +26,7 @@ class NumberFields(NamedTuple):
     """Whether the quota fills up gradually: `reset` is when it is full again, and some of it is there earlier."""
 
 
-class Mark(NamedTuple):
+class RefusalMark(NamedTuple):
     """A field whose value begins so, in any case, in a refusal of certain calls."""
 
     field: str
@@ -53,8 +53,8 @@ class Server:
     refuses: frozenset[int] = frozenset({429})
     may_refuse: frozenset[int] = frozenset({403, 503, 529})
     pause_s: float = 1.0
-    stops_all: tuple[Mark, ...] = ()
-    stops_operation: tuple[Mark, ...] = ()
+    stops_all: tuple[RefusalMark, ...] = ()
+    stops_operation: tuple[RefusalMark, ...] = ()
     operation_parts: int | None = None
 
     def __repr__(self) -> str:
@@ -117,8 +117,8 @@ DISCORD: Final = Server(
     "Discord",
     numbers=(_x_ratelimit("X-RateLimit-Bucket", "X-RateLimit-Reset-After"),),
     may_refuse=frozenset({503}),
-    stops_all=(Mark("X-RateLimit-Global", "true"), Mark("X-RateLimit-Scope", "global")),
-    stops_operation=(Mark("X-RateLimit-Scope", ""), Mark("X-RateLimit-Bucket", "")),
+    stops_all=(RefusalMark("X-RateLimit-Global", "true"), RefusalMark("X-RateLimit-Scope", "global")),
+    stops_operation=(RefusalMark("X-RateLimit-Scope", ""), RefusalMark("X-RateLimit-Bucket", "")),
     operation_parts=5,  # api/v10/channels/ID/messages
 )
 """A refusal stops the route, with its channel, guild or webhook; a global one stops the calls with every key."""
@@ -126,8 +126,8 @@ STRIPE: Final = Server(
     "Stripe",
     may_refuse=frozenset({503}),
     stops_operation=(
-        Mark("Stripe-Rate-Limited-Reason", "endpoint-"),
-        Mark("Stripe-Rate-Limited-Reason", "resource-"),
+        RefusalMark("Stripe-Rate-Limited-Reason", "endpoint-"),
+        RefusalMark("Stripe-Rate-Limited-Reason", "resource-"),
     ),
     operation_parts=2,  # v1/charges
 )

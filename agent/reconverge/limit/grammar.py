@@ -42,7 +42,7 @@ _ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
 """A text that is meant as an ISO 8601 duration; no unit begins with a P."""
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
 """The words of a limit string. A number may have signs that no quota has, so that the error can correct it whole."""
-_THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+(?![0-9])")
+_THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
 """The groups of digits after the first, in a number that is written like 10,000."""
 _MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
 """Letters that people write for thousands, millions and thousands of millions."""
@@ -231,7 +231,7 @@ class _TextReader:
         rest = self._text[token.position + len(token.text) :]
         thousands = _THOUSANDS.match(self._text, token.position)
         multiple = _multiple(token.text) if token.kind == "word" else None
-        if thousands is not None:
+        if thousands is not None and not self._text[thousands.end() :][:1].isdigit():
             advice = f"write the number without a comma, as {amount}{thousands[0].replace(',', '')}"
         elif token.kind == "number":
             advice = f"write the number without a blank, as {self._text[position : token.position].strip()}{token.text}"

@@ -29,6 +29,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -57,6 +58,10 @@ too little, did not answer in time, has not answered before, was asked too much,
 RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 WITHIN_S: Final = 0.025
 WITHIN_MAX_S: Final = 10.0
+REFUSE: Final = "refuse"
+"""The setting `in_doubt` by which requests do not ask: in doubt, memory decides by the policy."""
+ASK: Final = "ask:25ms"
+_TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 RETRY_MAX: Final = 7
 """The longest pause in sync intervals, less one."""
 PAUSES_MAX: Final = 1024
@@ -64,6 +69,24 @@ PAUSES_MAX: Final = 1024
 
 Steps: TypeAlias = Generator[int, None, Settled]
 """A generator that yields nanoseconds to sleep; the waker may end that sleep early."""
+
+
+def within_s(in_doubt: object) -> float:
+    """Returns the seconds for which a request in doubt asks the hub: 0.0 for "refuse", 0.025 for "ask:25ms".
+
+    Raises InvalidSetting for anything else, for a time of zero, and for more than ten seconds.
+    """
+    if in_doubt == REFUSE:
+        return 0.0
+    match = _TIME.fullmatch(in_doubt) if isinstance(in_doubt, str) else None
+    if match is None:
+        raise InvalidSetting("in_doubt", in_doubt, f"is neither {REFUSE!r} nor a time to ask within, such as {ASK!r}")
+    asked_s = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
+    if not 0 < asked_s <= WITHIN_MAX_S:
+        raise InvalidSetting(
+            "in_doubt", in_doubt, f"is not between 0 and {WITHIN_MAX_S:g} s, the longest that a request may wait"
+        )
+    return asked_s
 
 
 @dataclass(frozen=True, slots=True)

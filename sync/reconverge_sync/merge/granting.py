@@ -68,7 +68,7 @@ def grant(
     The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance: in a
     base it would outlast the loan. `small_allowances` are for windows that outlast the node's lease.
     """
-    capacity, own = cell.capacity + lent, cell.capacity
+    capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         # A bucket drains by its allowances, so one in debt may hold what is free up to its debt: no other node loses.
@@ -95,14 +95,7 @@ def grant(
             entry.debt = max(0, ceil(used) - entry.allowance)
     raise_base(cell, entry, report, rule, small_allowances=small_allowances)
     if rule.overshoot_milli > 0:
-        overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
-        held = cell.allowances + entry.allowance + cell.uncovered + entry.uncovered
-        overdrafts -= max(0, held - capacity)
-        part = max(0, floor(overdrafts / (cell.active + 1)))
-        if small_allowances:
-            part = min(part, overdraft_max(own))
-        free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
-        entry.overdraft += max(0, min(part - entry.overdraft, free))
+        _raise_overdraft(cell, entry, rule, capacity, small_allowances=small_allowances)
 
 
 def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_allowances: bool) -> None:
@@ -118,6 +111,19 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
         if small_allowances:
             start = min(start, ceil(headroom_max(need, own)))
         entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
+
+
+def _raise_overdraft(cell: LedgerCell, entry: Entry, rule: LimitRule, capacity: int, *, small_allowances: bool) -> None:
+    """Raises the node's overdraft towards its part of the fleet's; `capacity` includes what is lent to the hub."""
+    own = cell.capacity
+    overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
+    held = cell.allowances + entry.allowance + cell.uncovered + entry.uncovered
+    overdrafts -= max(0, held - capacity)
+    part = max(0, floor(overdrafts / (cell.active + 1)))
+    if small_allowances:
+        part = min(part, overdraft_max(own))
+    free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
+    entry.overdraft += max(0, min(part - entry.overdraft, free))
 
 
 def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:

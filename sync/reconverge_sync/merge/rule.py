@@ -89,7 +89,7 @@ SPEAK_UP_US = 1_000_000
 """The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
 interval and this."""
 ADOPTED_US = 1
-"""When data began whose loss an operator has adopted: so long ago that no wait is left; see `merge/adopting.py`."""
+"""When data began whose loss an operator has adopted: so long ago that no wait is left; see `merge/orders.py`."""
 CALM_INTERVALS = 8
 """After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
 SCANNED_MAX = 3000

@@ -1,4 +1,4 @@
--- The loss of one shard's data is adopted: they go on as if they had begun long ago. `merge/adopting.py` is the
+-- The loss of one shard's data is adopted: they go on as if they had begun long ago. `merge/orders.py` is the
 -- definition, and has looked before whether that may be. Returns whether the data are still those.
 -- KEYS 1 meta  ARGV 1 the generation 2 when adopted data count as begun, in microseconds
 local call = redis.call

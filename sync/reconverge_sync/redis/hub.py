@@ -36,7 +36,6 @@ from reconverge.hub.report import (
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
-from reconverge_sync.redis.adopting import adopt_loss, read_data
 from reconverge_sync.redis.board import RedisBoard
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.contracts import (
@@ -51,10 +50,10 @@ from reconverge_sync.redis.contracts import (
     was_swapped,
 )
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
-from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, read_orders
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
+from reconverge_sync.redis.orders import adopt_loss, drop_cells, erase_step, give_orders, read_data, read_orders
 from reconverge_sync.redis.scripts import run, script, script_of
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard

@@ -638,7 +638,7 @@ async def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) 
             lambda: RateLimitMiddleware(print, guard=Guard("memory://"), status=503),  # type: ignore[arg-type]
             "give these to the guard, too: status",
         ),
-        (lambda: RateLimitMiddleware(print, agent="memory://", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
+        (lambda: RateLimitMiddleware(print, "1/minute", close_code=1000), "close_code=1000"),  # type: ignore[arg-type]
         (lambda: Guard("memory://").declare([]), "limits=\\[\\]"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", paths=["items"])), "begin with a slash"),
         (lambda: Guard("memory://").declare(Rule(limits="1/minute", key_func=pow)), "requires more arguments than"),  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ from reconverge.limit.limit import (
     WINDOW_MIN_NS,
     Limit,
 )
-from reconverge.limiter.doubt import REFUSE
+from reconverge.limiter.asking import REFUSE
 from reconverge.policies import POLICIES
 from reconverge.settings import SYNC_INTERVAL_MAX
 

@@ -10,7 +10,7 @@ import typer
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALGORITHMS, REFILLS
-from reconverge.limiter.doubt import within_s
+from reconverge.limiter.asking import within_s
 from reconverge.policies import Policy
 
 AlgorithmOption: TypeAlias = Annotated[

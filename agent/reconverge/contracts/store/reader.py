@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -28,11 +29,10 @@ from reconverge.contracts.store.fetching import MissingPage, Pages, put_pages
 from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index
 from reconverge.contracts.store.kept_file import Kept, KeptFile
 from reconverge.contracts.store.pages import DamagedPage, Outline, divided
-from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.published.envelope import Rejection, Verifier
-from reconverge.published.reader import Reader, kind_of
+from reconverge.published.reader import Reader, ReaderStats, kind_of
 
 if TYPE_CHECKING:
     from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
@@ -46,6 +46,27 @@ KEPT_AGAIN_S: Final = 60.0
 """The least seconds between two writes of the file that are made because further pages have come."""
 ON_DEMAND_FROM: Final = 64
 """The number of pages of customers from which on pages are fetched on demand. Fewer pages have at most 2 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractsStats(ReaderStats):
+    """The counters of the contracts on one node."""
+
+    pages_fetched: int = 0
+    pages_held: int | None = None
+    """The number of pages of customers that are held, if they are fetched on demand; None if all are held."""
+    page_bytes: int = 0
+    """About how many bytes of memory the held pages take."""
+    pages_dropped: int = 0
+    """The number of pages that were dropped because they were not used, or to make room for others."""
+    met_without_page: int = 0
+    """How often a customer was looked up whose page was not there yet."""
+    hinted: int = 0
+    """How often the hub has sent a hint that the contracts may have changed."""
+    hints_lost: int = 0
+    """How often a change was found without a hint, while the node was listening for hints."""
+    hint_floods: int = 0
+    """How often so many hints came within a second that the node stopped listening for some seconds."""
 
 
 class ContractsReader(Reader[Index, ContractStore]):

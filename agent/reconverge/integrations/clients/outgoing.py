@@ -18,7 +18,7 @@ from reconverge.integrations.clients.turns import wait_for_turn
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
-from reconverge.limiter.doubt import ASK, within_s
+from reconverge.limiter.asking import ASK, within_s
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.long_keys import OURS, fitting

@@ -32,7 +32,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
 from reconverge.errors import MissingExtra
-from reconverge.integrations.servers import ANY_SERVER, Mark, NumberFields, Server
+from reconverge.integrations.servers import ANY_SERVER, NumberFields, RefusalMark, Server
 from reconverge.limiter.pauses import LONGEST_S
 
 try:
@@ -116,7 +116,7 @@ def _reach(fields: Mapping[str, str], server: Server) -> Reach:
     return "operation" if any(_has(fields, mark) for mark in server.stops_operation) else "quota"
 
 
-def _has(fields: Mapping[str, str], mark: Mark) -> bool:
+def _has(fields: Mapping[str, str], mark: RefusalMark) -> bool:
     text = _field(fields, mark.field).casefold()
     return text != "" and text.startswith(mark.begins)
 

@@ -30,7 +30,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.explaining import Explainer, Explanation, FleetExplainer, MissingFact, table_of_explanation
 from reconverge.contracts.model import Document, InvalidContracts
 from reconverge.contracts.store.book import Book
-from reconverge.contracts.store.stats import ContractsStats
+from reconverge.contracts.store.reader import ContractsStats
 from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import InvalidKey, InvalidSetting, MissingExtra, NeedsSlot
 from reconverge.integrations.contracts import parts

@@ -23,8 +23,8 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.decision import Decision
+from reconverge.limiter.asking import within_s
 from reconverge.limiter.certainty import is_alone, leave_spare_at_hub, leaves_spare_at_hub, others_hold
-from reconverge.limiter.doubt import within_s
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.log_throttle import LoggedOnce

@@ -34,8 +34,8 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
+from reconverge.limiter.asking import ASK, within_s
 from reconverge.limiter.certainty import for_any_node, is_known, known_keys, left_in_doubt
-from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.runtime.log_throttle import LoggedOnce
 

@@ -45,7 +45,7 @@ from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
 from reconverge.limit.grammar import admits_nothing
 from reconverge.limit.limit import Limit
-from reconverge.limiter.doubt import within_s
+from reconverge.limiter.asking import within_s
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter

@@ -53,9 +53,9 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
+from reconverge.limiter.asking import within_s
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
-from reconverge.limiter.doubt import within_s
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.model.bound_runs import BOUND_MODES, bind
+from reconverge.simulation.model.bound.runs import BOUND_MODES, bind
 from reconverge.simulation.model.guards import NOT_ALONE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number

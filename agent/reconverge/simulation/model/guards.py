@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from reconverge.simulation.model.state import ModelState, fields, of_numbers
-from reconverge.simulation.model.terms import TRUE, Amount, Constant, Fact, Flag, Number, Numbers, Symbol
+from reconverge.simulation.model.terms import TRUE, Amount, Constant, Fact, Flag, Number, Symbol, Valuation
 from reconverge.simulation.model.terms import amount as as_amount
 
 
@@ -202,7 +202,7 @@ def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after
     `law` has been made with the state after the step. Fields that `after` lacks are not compared.
     """
     move = action(of_numbers(before), law)
-    numbers = Numbers({})
+    numbers = Valuation({})
     if not numbers.holds(move.needs):
         return False
     for name, value in fields(move.after):

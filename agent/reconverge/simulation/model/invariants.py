@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reconverge.simulation.model.at_hub import held, held_beyond
 from reconverge.simulation.model.at_node import counts, holds_nothing, live, may_go_on
 from reconverge.simulation.model.guards import Law, MeterClass
-from reconverge.simulation.model.state import AnswerState, ModelState, ReportState
+from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, ReportState
 from reconverge.simulation.model.terms import (
     FALSE,
     TRUE,
@@ -226,21 +226,15 @@ def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
                 )
             ),
         ),
-        "no amount at the hub is negative": every(
-            amount >= 0
-            for amount in (
-                entry.allowance,
-                entry.base,
-                entry.overdraft,
-                entry.debt,
-                entry.part,
-                entry.extra,
-            )
-        ),
+        "no amount at the hub is negative": every(amount >= 0 for amount in _amounts(entry)),
         "what no hub knows does not count after the wait": implies(
             ~entry.known & ~hub.waits & (hub.window <= looked), equal(entry.part, 0) & equal(entry.extra, 0)
         ),
     }
+
+
+def _amounts(entry: EntryState) -> tuple[Amount, ...]:
+    return entry.allowance, entry.base, entry.overdraft, entry.debt, entry.part, entry.extra
 
 
 def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:

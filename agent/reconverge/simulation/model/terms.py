@@ -4,8 +4,8 @@
 #
 # An action of the protocol has two readers. The prover asks whether some state breaks an invariant, so it needs
 # symbols; a check of a recorded step has numbers. Were the action written twice, nothing would say that both are the
-# same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Numbers` walks
-# the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
+# same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Valuation`
+# walks the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
 #
 # What is known already is worked out at once, so that a step of plain numbers builds no tree at all.
 #
@@ -230,7 +230,7 @@ def larger(one: Amount, other: Amount | int) -> Amount:
     return choose(one >= other, one, other)
 
 
-class Numbers:
+class Valuation:
     """Evaluates amounts and facts, with a value for each symbol."""
 
     def __init__(self, values: Mapping[str, Number | bool]) -> None:

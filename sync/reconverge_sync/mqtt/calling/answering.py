@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from reconverge.hub.usage import KINDS
-from reconverge_sync.merge.adopting import adopt, data_of
+from reconverge_sync.merge.orders import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.mqtt.calling.calls import (
     Call,

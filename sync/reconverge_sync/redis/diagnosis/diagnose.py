@@ -13,7 +13,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.checking.probe import try_exchanges
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level, Trip
 from reconverge.hub.report import Answer, Batch
-from reconverge_sync.merge.adopting import data_of
+from reconverge_sync.merge.orders import data_of
 from reconverge_sync.redis.diagnosis.advice import (
     EXCHANGE,
     LOGIN,

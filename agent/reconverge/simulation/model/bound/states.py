@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# A `Binding` follows one key of one limit. For each name that a node ever had, and for each window that matters, it
+# A `BoundKey` follows one key of one limit. For each name that a node ever had, and for each window that matters, it
 # keeps a state of the model, made of plain numbers. What the code does is a *step*: an action of the model, and the
 # fields that were seen in the code's objects after it. The action is evaluated on the state before; if what it needs
 # does not hold, or if it leaves other values than were seen, the step is rejected. All that cannot be seen, the ghosts,
@@ -39,9 +39,9 @@ from reconverge.simulation.model.state import (
     fields,
     nothing,
 )
-from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fact, Known, Number, Numbers
+from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fact, Known, Number, Valuation
 
-NUMBERS: Final = Numbers({})
+NUMBERS: Final = Valuation({})
 LONG_AGO: Final = -(10**18)
 WINDOWS_BEHIND: Final = 2
 """A node charges to no window that is further behind the hub's, as no clock is wrong by a whole window."""
@@ -56,7 +56,7 @@ class OutsideAssumption(Exception):  # likewise
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class KeyTerms:
     """The numbers that are the same in all states of one key."""
 
     meter: MeterClass
@@ -109,10 +109,10 @@ def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> Model
     return scene
 
 
-class Binding:
+class BoundKey:
     """The states of the model for one key, and the counts of steps that were accepted."""
 
-    def __init__(self, terms: Terms, now_ns: int, accepted: Counter[str] | None = None) -> None:
+    def __init__(self, terms: KeyTerms, now_ns: int, accepted: Counter[str] | None = None) -> None:
         self.terms = terms
         self.accepted = Counter[str]() if accepted is None else accepted
         self.names: dict[str, BoundName] = {}

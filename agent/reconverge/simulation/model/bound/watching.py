@@ -18,9 +18,9 @@ from reconverge.clock import NEVER_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Answer, Batch, CellReport, Status
 from reconverge.kernel.cell import lease_until_ns
-from reconverge.simulation.model.binding import (
+from reconverge.simulation.model.bound.states import (
     LONG_AGO,
-    Binding,
+    BoundKey,
     BoundName,
     OutsideAssumption,
     is_known,
@@ -36,7 +36,7 @@ LOWERS: Final = "a node lowers what it holds"
 class NodeWatch:
     """Follows one key of one limit at all nodes."""
 
-    def __init__(self, binding: Binding, limit: str, key: str, base_ns: int) -> None:
+    def __init__(self, binding: BoundKey, limit: str, key: str, base_ns: int) -> None:
         self.binding = binding
         self._limit = limit
         self.key = key

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
 from reconverge.simulation.explore.events import COARSE, FINE, Exploration
-from reconverge.simulation.model.bound_worlds import BoundRun, bound_seed, bound_walk
+from reconverge.simulation.model.bound.worlds import BoundRun, bound_seed, bound_walk
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 KINDS: Final = ("fixed", "log", "slices", "slots")

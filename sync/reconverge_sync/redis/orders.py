@@ -1,4 +1,8 @@
-"""Erases one identity from a Redis: finds its keys with SCAN, and drops them by scripts."""
+"""Operators' orders at a Redis: to end the wait of a hub that has lost its data, and to erase an identity.
+
+To end the wait, the order is stored first, and then the wait of each cell is ended. The keys of an identity are found
+with SCAN, and dropped by scripts.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
-from reconverge_sync.merge.erasing import KEPT_US
-from reconverge_sync.redis.adopting import CELLS_AT_ONCE, SCANNED_AT_ONCE
+from reconverge_sync.merge.orders import KEPT_US, data_of, refusal
+from reconverge_sync.merge.rule import ADOPTED_US
 from reconverge_sync.redis.scripts import Call, script
+from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
+ADOPT: Final = script("adopt")
+END_WAITS: Final = script("end_waits")
+SCANNED_AT_ONCE: Final = 1000
+CELLS_AT_ONCE: Final = 256
+"""The most cells of one script, as of one batch, so that no node waits for longer than these take."""
+CALLS_MAX: Final = 1_000_000
+"""The most calls of SCAN; more would mean a thousand million keys on the server, and so a fault."""
 ORDER: Final = script("now", "order_erasure")
 READ_ORDERS: Final = script("now", "read_erasures")
 DROP_KEYS: Final = script("now", "drop_keys")
@@ -19,6 +32,36 @@ ERASE_USAGE: Final = script("usage_erase")
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
 """The pattern of a cell's name without the shard's prefix: schema, limit, algorithm, window, key."""
 _USAGE: Final = re.compile(r"u1:([tipoa]):")
+
+
+async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
+    """Returns the state of a shard's data. Raises HubUnavailable.
+
+    `call` runs a command on the shard's server; the shard's keys begin with `prefix`.
+    """
+    reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", given_time)
+    return data_of(*read_shard(reply, ()))
+
+
+async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) -> Adoption:
+    """Ends the wait of a shard after a loss of its data. It can be repeated after a failure. Raises HubUnavailable."""
+    problem = refusal(await read_data(call, prefix, given_time), generation)
+    if problem:
+        return Adoption(problem, 0)
+    # A user without the right to scan is refused before anything changes.
+    await call("SCAN", 0, "MATCH", f"{prefix}c*", "COUNT", 1)
+    if await call("EVAL", ADOPT, 1, f"{prefix}meta", generation, ADOPTED_US) != 1:
+        return Adoption("the hub has lost its data once more meanwhile: look again at what was lost", 0)
+    cursor, ended = 0, 0
+    for _ in range(CALLS_MAX):
+        cursor, names = await call("SCAN", cursor, "MATCH", f"{prefix}c*", "COUNT", SCANNED_AT_ONCE)
+        for first in range(0, len(names), CELLS_AT_ONCE):
+            some = names[first : first + CELLS_AT_ONCE]
+            ended += int(await call("EVAL", END_WAITS, len(some), *some))
+        if int(cursor) == 0:
+            return Adoption("", ended)
+    problem = f"the search of the server's keys under {prefix!r} did not end after {CALLS_MAX} calls of SCAN; try again"
+    raise HubUnavailable("protocol", problem)
 
 
 async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:

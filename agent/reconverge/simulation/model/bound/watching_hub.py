@@ -10,11 +10,11 @@ from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
 from reconverge.limit.limit import CONCURRENCY, DATED, FIRST_HIT, FIXED_WINDOW, Limit
 from reconverge.policies import Policy
-from reconverge.simulation.model.binding import BoundName, OutsideAssumption, Terms, is_known, value_of
+from reconverge.simulation.model.bound.states import BoundName, KeyTerms, OutsideAssumption, is_known, value_of
+from reconverge.simulation.model.bound.watching import NodeWatch, Values
 from reconverge.simulation.model.guards import MeterClass
 from reconverge.simulation.model.state import ReportState
 from reconverge.simulation.model.terms import FALSE, TRUE, Number
-from reconverge.simulation.model.watching import NodeWatch, Values
 
 
 def class_of(limit: Limit) -> MeterClass | None:
@@ -32,7 +32,7 @@ def is_bound(limit: Limit, policy: Policy) -> bool:
     return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
 
 
-def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> Terms:
+def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> KeyTerms:
     """Returns what is the same in all states of a key of this limit."""
     meter = class_of(limit)
     if meter is None:
@@ -40,7 +40,7 @@ def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, reques
     strict = policy.max_overshoot == 0
     overdrafts = capacity * policy.overshoot_milli // 1000
     lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
-    return Terms(meter, strict, limit.window_ns, lease_ns, capacity, overdrafts, 0 if strict else request)
+    return KeyTerms(meter, strict, limit.window_ns, lease_ns, capacity, overdrafts, 0 if strict else request)
 
 
 class LedgerEntry(NamedTuple):

@@ -19,8 +19,8 @@ from reconverge.simulation.explore.events import POLICIES, Exploration
 from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
 from reconverge.simulation.fleet import FleetMember
-from reconverge.simulation.model.binding import Binding, OutsideAssumption, UnboundStep
-from reconverge.simulation.model.watching_hub import Watch, is_bound, terms_of
+from reconverge.simulation.model.bound.states import BoundKey, OutsideAssumption, UnboundStep
+from reconverge.simulation.model.bound.watching_hub import Watch, is_bound, terms_of
 from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.world import World
 
@@ -123,7 +123,7 @@ class BoundSmallWorld(SmallWorld):
         request = min(DEAR, limit.cost_max) * table.unit
         terms = terms_of(limit, policy, self.nodes[0].kernel, table.capacity, request)
         base_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
-        binding = Binding(terms, self.clock.wall_ns(), self.watching.run.accepted)
+        binding = BoundKey(terms, self.clock.wall_ns(), self.watching.run.accepted)
         self.watching.watches.append(Watch(binding, SMALL_LIMIT, KEY, base_ns))
         for node in self.nodes:
             self.watching.note("starts", node.syncer)
@@ -175,7 +175,7 @@ class BoundWorld(World):
         capacity = max(table.capacity, largest.capacity)
         terms = terms_of(fleet.limit, self.policy, node.kernel, capacity, self._dearest * table.unit)
         for key, _ in self._asked_about.most_common(KEYS_MAX):
-            binding = Binding(terms, self.begin_ns + self.now_ns, self.watching.run.accepted)
+            binding = BoundKey(terms, self.begin_ns + self.now_ns, self.watching.run.accepted)
             self.watching.watches.append(Watch(binding, LIMIT_NAME, key, self.begin_ns))
 
     def _start(self, node: FleetMember) -> None:
