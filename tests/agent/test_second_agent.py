@@ -56,6 +56,15 @@ async def test_agents_that_were_stopped_are_not_told_of(
     assert SECOND not in caplog.text
 
 
+async def test_agents_of_blocks_are_not_told_of(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Several nodes in one process are meant, as in an example: each is stopped with its block."""
+    with Agent(redis_server.url, namespace="blocks"), Agent(redis_server.url, namespace="blocks"):
+        async with Agent(redis_server.url, namespace="blocks") as agent:
+            agent.limit("login", "2/minute").allow("ada")
+
+    assert SECOND not in caplog.text
+
+
 def test_agents_without_a_hub_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """Each counts alone on purpose, as in tests."""
     for _ in range(3):

@@ -738,6 +738,7 @@ class Agent:
         self._lifecycle.stop(self._settings.stop_timeout if timeout is None else in_seconds(timeout))
 
     def __enter__(self) -> Self:
+        self._lifecycle.in_a_block()
         self.start()
         return self
 
@@ -749,6 +750,7 @@ class Agent:
     async def __aenter__(self) -> Self:
         if self._kernel.alone or self._lifecycle.ended:
             return self
+        self._lifecycle.in_a_block()
         self._lifecycle.hand_over_to_task()
         if self._required.required:
             try:

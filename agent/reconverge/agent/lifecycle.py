@@ -73,7 +73,7 @@ class Lifecycle:
         self.ended = False
         """Whether the process ends, so that decisions do not start exchanges any more."""
         self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
-        """None for a hub that is an object, as tests make several agents of."""
+        """None for a hub that is an object, as tests make several agents of, and once a `with` block holds the agent."""
         self.begin()
 
     def begin(self) -> None:
@@ -95,6 +95,12 @@ class Lifecycle:
         )
         if not self._kernel.alone:
             self._kernel.wake = self.wake
+
+    def in_a_block(self) -> None:
+        """Notes that a `with` block holds the agent: it is stopped with the block, and others beside it are meant."""
+        if self._in_use is not None:
+            self._in_use.ends()
+            self._in_use = None
 
     def start(self) -> None:
         """Starts the exchanges on a thread of their own, unless they run already."""
