@@ -141,10 +141,9 @@ def test_a_key_function_may_say_that_nobody_is_logged_in(agent: Agent) -> None:
 
 
 def test_the_outcome_is_the_value_of_the_dependency(app: FastAPI, limits: Limits, agent: Agent) -> None:
-    """An endpoint says by it what it has used; it is settled before background tasks, and after a stream has ended."""
+    """An endpoint spends by it, also in a stream and in a background task; what is left is given back after both."""
     model = limits("100/minute", name="tokens", cost=50, settle=SPENT, per_route=False)
     given = Depends(model)
-    charged: list[int] = []
 
     @app.get("/")
     async def generate(tasks: BackgroundTasks, outcome: Outcome = given) -> StreamingResponse:
@@ -153,12 +152,12 @@ def test_the_outcome_is_the_value_of_the_dependency(app: FastAPI, limits: Limits
                 outcome.spend(2)
                 yield word
 
-        tasks.add_task(lambda: charged.append(tokens(agent)))
+        tasks.add_task(lambda: outcome.spend(77))
         return StreamingResponse(words(), background=tasks)
 
     ask_asgi(app)
 
-    assert [6] == charged
+    assert 83 == tokens(agent)
 
 
 def test_a_handler_of_the_application_may_answer_refusals(app: FastAPI, limits: Limits) -> None:

@@ -412,7 +412,7 @@ def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest
 
 
 def test_what_is_spent_after_the_end_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """As in a background task: the cost is settled by then. It is counted each time, and nothing more is charged."""
+    """As in a thread of its own: the cost is settled by then. It is counted each time, and nothing more is charged."""
     agent = Agent()
     guard = Guard(agent)
     spent = guard.declare(Rule(limits="9/minute", name="spent", cost=2, settle="spent"))

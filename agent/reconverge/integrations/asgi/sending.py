@@ -95,10 +95,13 @@ class Decided(list[Outcome]):
             return [*headers]
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
-    def settle(self, response: Response) -> None:
-        """Settles the costs of all outcomes by the response. Costs that are settled already stay as they are."""
+    def settle(self, response: Response, *, spent: bool = True) -> None:
+        """Settles the costs of all outcomes by the response; without `spent` those with `settle="spent"` stay open.
+
+        Costs that are settled already stay as they are.
+        """
         for outcome in self:
-            outcome.finish(response)
+            outcome.finish(response, spent=spent)
 
 
 def decided_once(outcome: Outcome) -> Decided:
@@ -111,7 +114,7 @@ def decided_once(outcome: Outcome) -> Decided:
 class Sending:
     """Wraps `send`: sends the application's messages, adds the outcomes' fields to them, and settles the costs."""
 
-    __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
+    __slots__ = ("_bytes", "_closed", "_complete", "_decided", "_headers", "_send", "_status")
 
     def __init__(
         self, send: Send, decided: Decided, status: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()
@@ -123,6 +126,7 @@ class Sending:
         self._headers = headers
         self._bytes = 0
         self._closed = False
+        self._complete = False
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
         """Runs the application, and settles the outcomes' costs afterwards, even if the application fails."""
@@ -141,7 +145,7 @@ class Sending:
         `status` counts as the status of the response if no response had begun.
         """
         if self._decided.unsettled:
-            self._settle(self._status or status, complete=False)
+            self._decided.settle(self._response(self._status or status))
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Sends one ASGI message on. The caller awaits the result."""
@@ -158,15 +162,16 @@ class Sending:
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Sends a message. If it ends the response, settles the costs, before background tasks begin."""
+        """Sends a message. If it ends the response, settles the costs that background tasks cannot spend."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
             self._bytes += len(message.get("body", b""))
-            if not message.get("more_body", False):
-                self._settle(self._status, complete=True)
+            self._complete = not message.get("more_body", False)
         elif kind == "http.response.pathsend":
-            self._settle(self._status, complete=True)
+            self._complete = True
+        if self._complete:
+            self._decided.settle(self._response(self._status), spent=False)
 
     async def close(self, code: int) -> None:
         """Closes a websocket, though its connection may be lost; later messages of the application are dropped."""
@@ -174,9 +179,9 @@ class Sending:
         with suppress(OSError):
             await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
 
-    def _settle(self, status: int, *, complete: bool) -> None:
+    def _response(self, status: int) -> Response:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
-        self._decided.settle(Response(status, headers, self._bytes, complete))
+        return Response(status, headers, self._bytes, self._complete)
 
 
 async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:

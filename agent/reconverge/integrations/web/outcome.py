@@ -229,9 +229,15 @@ class Outcome(Unique):
         if self.metered is not None:
             self.metered.take_back()
 
-    def finish(self, response: Response) -> None:
-        """Settles all costs by the response. Only the first call has an effect; never raises an error."""
+    def finish(self, response: Response, *, spent: bool = True) -> None:
+        """Settles all costs by the response, without `spent` only those that `spend` cannot change any more.
+
+        Each cost is settled once; never raises an error.
+        """
         unsettled, self._unsettled = self._unsettled, ()
+        if not spent:
+            self._unsettled = [ruling for ruling in unsettled if ruling.declared.rule.settle == SPENT]
+            unsettled = [ruling for ruling in unsettled if ruling.declared.rule.settle != SPENT]
         for ruling in unsettled:
             assert ruling.reservation is not None
             rule = ruling.declared.rule
