@@ -67,6 +67,22 @@ def test_preflights_that_flask_answers_use_up_nothing(agent: Agent) -> None:
     assert [200, 200, 429] == statuses(ask_wsgi(app, "/own", method="OPTIONS", times=3))
 
 
+def test_errors_of_flask_are_settled_though_a_test_client_reads_no_body(agent: Agent) -> None:
+    """Flask passes on the body of an HTTPException as an iterator."""
+    app = flask.Flask(__name__)
+    limits = Limits(lambda: "ada", app=app, agent=agent)
+
+    def login() -> str:
+        if "boom" in flask.request.args:
+            raise RuntimeError
+        return flask.abort(403)
+
+    app.add_url_rule("/", "login", limits.limit("2/minute", deduct_when=lambda it: it.status_code == 401)(login))
+    client = app.test_client()
+
+    assert [403, 403, 403, 500, 500, 500] == [client.get(path).status_code for path in ("/", "/?boom") for _ in "abc"]
+
+
 def test_fastapi_counts_each_method_of_a_path_apart_if_another_function_serves_it(agent: Agent) -> None:
     """One function for several methods has one count; so has a route of an included or mounted application."""
     app, inner, below = FastAPI(), APIRouter(prefix="/included"), FastAPI()
