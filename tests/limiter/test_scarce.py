@@ -143,3 +143,16 @@ def test_of_several_quotas_each_knows_that_what_was_granted_has_been_used() -> N
 
     assert ask.allowed
     assert ["ada"] == called
+
+
+def test_a_bucket_that_the_hub_keeps_shows_what_its_node_has_used() -> None:
+    """It drains at the hub, which has heard of it; what another node has used is in the total alone."""
+    scene = AskingNodes(Limit(10, 3600, algorithm="token-bucket"), policy=STRICT)
+    for node, cost in ((1, 3), (0, 4)):
+        assert scene.settles(node, "ada", cost)
+        scene.clock.advance_ns(INTERVAL_NS)
+        scene.exchanges(node)
+
+    usage = scene.limits[0].usage("ada")
+
+    assert (4, 7) == (usage.own, usage.total)

@@ -48,7 +48,7 @@ class Usage:
     """How much of a limit one key has used."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up."""
+    """Cost charged by this node that still counts, rounded up; of a bucket that the hub keeps, at most so much."""
     total: int
     """Cost charged by all nodes that still counts, as last merged, with this node's own share up to now."""
     limit: int

@@ -94,13 +94,7 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
     """Returns how much a key has used, rounded up, and this node's allowance, rounded down."""
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
-    return Usage(
-        own=-(-table.meter.used(cell, now_ns) // table.unit),
-        total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
-        limit=min(table.nominal, cell.capacity) // table.unit,
-        allowance=usable_allowance(cell, now_ns) // table.unit,
-        staleness=_staleness_s(cell, now_ns),
-    )
+    return _usage_of(table, cell, now_ns)
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
@@ -109,9 +103,17 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
     if cell is None:
         return None
     table.edges.advance(cell, now_ns)
+    return _usage_of(table, cell, now_ns)
+
+
+def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
+    total = table.meter.fleet_used(cell, now_ns)
+    own = table.meter.used(cell, now_ns)
+    if table.meter.bucket and cell.at_hub:  # charges that the hub has heard of drain there, for all nodes together
+        own = max(own, min(total, cell.charged + cell.used - cell.counted))
     return Usage(
-        own=-(-table.meter.used(cell, now_ns) // table.unit),
-        total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
+        own=-(-own // table.unit),
+        total=-(-total // table.unit),
         limit=min(table.nominal, cell.capacity) // table.unit,
         allowance=usable_allowance(cell, now_ns) // table.unit,
         staleness=_staleness_s(cell, now_ns),
