@@ -170,7 +170,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 class NeedsSlot(ReconvergeError, TypeError):
     """Raised when a contract limits work in progress, and the called method can neither release nor reset slots."""
 
-    def __init__(self, limit: str, method: str, problem: str) -> None:
+    def __init__(self, limit: str, method: str, problem: str = "needs a slot; write: with limiter.slot(key)") -> None:
         self.limit = limit
         self.method = method
         super().__init__(f"{method}() of {limit!r} {problem}")

@@ -219,6 +219,7 @@ def test_what_would_take_a_slot_for_ever_is_refused(contracts: Contracts) -> Non
             method("ada")
     with pytest.raises(NeedsSlot, match="'jobs'"):
         asyncio.run(contracts.ask("ada"))
+    assert "with limiter.slot(key)" in str(NeedsSlot("jobs", "hit"))
 
     assert contracts.test("ada").allowed
     assert [0, 0] == [each.own for each in contracts.usages("ada").values()]

@@ -150,7 +150,7 @@ def test_a_file_says_who_may_publish_settings_and_how_far_they_go(
         eventually(lambda: known_by(agent).version, "what is published")
         configuration.reload()
 
-    assert 30 == configuration.agent.limiter("login").limit.quota
+    assert 30 == configuration.limiter("login").limit.quota
     assert SECRET not in f"{configuration._settings!r} {agent!r}"
 
 
@@ -200,9 +200,9 @@ def test_the_environment_may_name_the_file(shop: Path, monkeypatch: pytest.Monke
 
 
 def test_every_setting_has_a_variable() -> None:
-    """Of that name, and every variable has a setting; all settings of `Agent` are there but its clock."""
+    """Of that name, and every variable has a setting; all settings of `Agent` are there but a clock and a login."""
     assert {name: f"RECONVERGE_{name.upper()}" for name in Settings.model_fields} == VARIABLES
-    parameters = set(Agent.__init__.__annotations__) - {"return", "clock"}
+    parameters = set(Agent.__init__.__annotations__) - {"return", "clock", "credentials"}
     assert parameters | {"limits"} == set(VARIABLES)
 
 

@@ -150,6 +150,10 @@ class Configuration:
         self.agent: Agent = _made(self._settings, finding)
         """The agent, with all limits declared."""
 
+    def limiter(self, name: str) -> Limiter:
+        """Returns the limiter of a limit. Raises UnknownLimit."""
+        return self.agent.limiter(name)
+
     def reload(self) -> None:
         """Applies the present contents of the file and the environment: all changes, or none if one is impossible.
 
