@@ -310,12 +310,14 @@ async def test_an_application_that_is_installed_twice_is_limited_once() -> None:
         assert [200] * 4 + [429] == [(await client.get("/")).status for _ in range(5)]
 
 
-async def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """`@routes.get` has registered the bare handler then; one that is below it, or one of several routes, is none."""
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_limit_above_the_route_is_an_error(*, whole: bool) -> None:
+    """At startup; in an application without the middleware, at each request to a limited handler.
+
+    `@routes.get` has registered the bare handler then. A limit below it is none.
+    """
     app, limits, routes = web.Application(), Limits(agent="memory://"), web.RouteTableDef()
 
-    @limits.limit("2/minute")
-    @routes.get("/above")
     async def above(_request: web.Request) -> web.Response:
         return web.Response(text="above")
 
@@ -324,11 +326,12 @@ async def test_a_limit_above_the_route_is_told_of(caplog: pytest.LogCaptureFixtu
     async def below(_request: web.Request) -> web.Response:
         return web.Response(text="below")
 
+    limits.limit("2/minute")(routes.get("/above")(above))
     app.add_routes(routes)
-    limits.install(app)
-    async with TestClient(TestServer(app)):
-        pass
-    told = [each.getMessage() for each in caplog.records if "is never applied" in each.getMessage()]
-
-    assert 1 == len(told)
-    assert "the limit of test_a_limit_above_the_route_is_told_of.<locals>.above is never applied" in told[0]
+    if whole:
+        limits.install(app)
+        with pytest.raises(InvalidSetting, match="above.*is never applied.*below @routes.get"):
+            await TestServer(app).start_server()
+    else:
+        async with TestClient(TestServer(app)) as client:
+            assert [500, 500] == [(await client.get("/below")).status for _ in range(2)]

@@ -31,7 +31,7 @@ try:
 
     from reconverge.integrations.aiohttp.request import AiohttpRequest
     from reconverge.integrations.aiohttp.request_keys import in_request
-    from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, warn_of_unmatched
+    from reconverge.integrations.aiohttp.routes import check_handlers, handled_in, mount_of, routes_of
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -103,9 +103,9 @@ class Limits(LimitsOfApp):
         self._look_at_handlers(app)
 
     def _look_at_handlers(self, app: web.Application) -> None:
-        self._looked = True
         routes = list(handled_in(app))
-        warn_of_unmatched(app, [handler for handler, _ in self._handlers])
+        check_handlers(app, [handler for handler, _ in self._handlers])
+        self._looked = True
         for handler, declared in self._handlers:
             led = [route for each, route in routes if each is handler]
             if led:

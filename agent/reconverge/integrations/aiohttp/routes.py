@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 
+from reconverge.errors import InvalidSetting
 from reconverge.integrations.web.request.paths import BELOW
 from reconverge.integrations.web.unmatched import Route, methods_in, wrapped_in
-
-logger = logging.getLogger("reconverge")
 
 DEPTH_MAX: Final = 32
 """The most levels of nested sub-applications that are searched."""
@@ -76,8 +74,8 @@ def handled_in(app: web.Application) -> Iterator[tuple[object, Route]]:
             yield handler, Route(path, _methods_of(route))
 
 
-def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
-    """Logs a warning for each limited handler that no route leads to, if a route leads to its unlimited original.
+def check_handlers(app: web.Application, limited: Iterable[Any]) -> None:
+    """Raises InvalidSetting for a limited handler that no route leads to, if a route leads to its unlimited original.
 
     This happens if `@limits.limit` is above `@routes.get`, which has registered the handler by then.
     """
@@ -86,8 +84,7 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
     for handler in limited:
         bare = handler.__wrapped__
         if id(handler) not in reached and id(bare) in reached:
-            logger.warning(
-                "reconverge: the limit of %s is never applied, because a route leads to the handler without its limit;"
-                " put @limits.limit below @routes.get, or add the limited handler to the router",
-                getattr(bare, "__qualname__", bare),
+            problem = "is never applied, as a route leads to the handler without its limit; put @limits.limit below"
+            raise InvalidSetting(
+                "limit", getattr(bare, "__qualname__", bare), f"{problem} @routes.get, or add the limited handler"
             )
