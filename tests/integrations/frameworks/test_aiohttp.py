@@ -330,7 +330,7 @@ async def test_a_limit_above_the_route_is_an_error(*, whole: bool) -> None:
     app.add_routes(routes)
     if whole:
         limits.install(app)
-        with pytest.raises(InvalidSetting, match="above.*is never applied.*below @routes.get"):
+        with pytest.raises(InvalidSetting, match=r"above.*is never applied.*below @routes.get"):
             await TestServer(app).start_server()
     else:
         async with TestClient(TestServer(app)) as client:
