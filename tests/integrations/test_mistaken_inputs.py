@@ -131,7 +131,7 @@ FILES: dict[str, tuple[str, str, Words]] = {
     "hub": ("a.toml", "hub = 'localhost'\n", ("line 1", "hub", "'localhost'", "redis://localhost:6379/0")),
     "number": ("a.yaml", "limits:\n  login: 10_000/minute\n", ("line 2", "10_000", "write 10000")),
     "suffix": ("a.json", '{"limits": {"login": "10k/minute"}}', ("login", "'k'", "as 10000")),
-    "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "must be a number")),
+    "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "write 0.1")),
     "ending": ("a.ini", "[limits]\nlogin = 5/minute\n", ("a.ini", ".toml")),
 }
 PLANS = "plans:\n  free:\n    limits:\n      {}\nunknown: free\n"
@@ -145,6 +145,10 @@ CONTRACTS: dict[str, tuple[str, Words]] = {
 }
 COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "view": (("top", "--by", "user", "--hub", "redis://localhost"), ("--by='user'", "limit, node, key")),
+    "no file": (
+        ("contracts", "validate", "nowhere.yaml"),
+        ("nowhere.yaml", "there is no such file", "give the path"),
+    ),
     "memory": (("top", "--hub", "memory://"), ("memory://", "name")),
     "limit": (
         ("inspect", "ada", "--limit", "login", "--hub", "redis://localhost"),

@@ -120,7 +120,7 @@ def test_the_kill_switch_is_flipped_and_taken_back(page: Page, address: str, fle
     expect(button).to_have_attribute("aria-pressed", "false")
 
     button.click()
-    page.get_by_role("button", name="Switch off").click()
+    page.get_by_role("button", name="Turn off").click()
 
     expect(button).to_have_attribute("aria-pressed", "true")
     eventually(lambda: {"off"} == {each.stats().limits["login"].switch for each in fleet}, "all nodes to obey")

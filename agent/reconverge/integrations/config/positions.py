@@ -286,7 +286,10 @@ def bytes_of(path: Path, bytes_max: int) -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidConfiguration):
             raise
-        raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        if isinstance(error, FileNotFoundError):
+            problem = "cannot be read: there is no such file; give the path of one"
+        raise InvalidConfiguration(str(path), problem) from error
 
 
 def _text_of(path: Path, characters_max: int) -> str:

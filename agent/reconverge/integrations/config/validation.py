@@ -5,6 +5,7 @@ Values are shown for limits only: any other value may be a secret that was writt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -49,6 +50,8 @@ KINDS: Final = {
     "model": "a table",
 }
 """The required kind of value, by the first word of pydantic's error type."""
+DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
+UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -83,6 +86,9 @@ def problem_of(
     wanted = KINDS.get(kind.partition("_")[0])
     if wanted is None:
         return str(mistake["msg"])
+    duration = DURATION.fullmatch(value) if wanted == KINDS["float"] and isinstance(value, str) else None
+    if duration is not None:
+        return f"{said}must be a number of seconds; write {float(duration[1]) * UNITS_S[duration[2]]:g}"
     if isinstance(value, bool) and wanted == KINDS["string"]:
         return f"{said}must be a string; write it in quotes: YAML reads on, off, yes and no as truth values"
     return f"{said}must be {wanted}"

@@ -338,10 +338,10 @@ function sayImpact() {
   const touched = fleet.limits.filter((each) => one.limit === null || each.limit === one.limit);
   const nodes = fleet.nodes.length;
   const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
-  byId("confirm-title").textContent = `Switch ${one.name} ${to || "back to what each node says"}?`;
+  byId("confirm-title").textContent = to === "shadow" ? `Put ${one.name} into shadow mode?` : to ? `Turn ${one.name} ${to}?` : `Let each node decide about ${one.name}?`;
   const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more; now that is ${number(refused)} requests a second.` : "";
   byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
-  byId("confirm-yes").textContent = to ? `Switch ${to}` : "Take it back";
+  byId("confirm-yes").textContent = to === "shadow" ? "Put into shadow mode" : to ? `Turn ${to}` : "Let nodes decide";
 }
 
 function turn(one, to) {
