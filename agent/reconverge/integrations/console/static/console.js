@@ -95,7 +95,7 @@ function sayIdle(id, limits) {
 }
 
 const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
-const exposureOf = (each) => (each.exposure === null ? "no bound" : `${number(each.exposure)} of ${number(each.bound)}`);
+const exposureOf = (each) => (each.exposure === null ? "no bound" : `${number(each.exposure)}\u00a0of\u00a0${number(each.bound)}`);
 
 function showLimits() {
   fill("rows-limits", asksOf(fleet.limits).map((each) => {
@@ -165,7 +165,7 @@ async function showKey(asked) {
 
 // ---------------------------------------------------------------- shedding
 
-const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)} %` : "–");
+const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)}\u00a0%` : "–");
 const range = ([least, most], written) => (written(least) === written(most) ? written(least) : `${written(least)} to ${written(most)}`);
 const READINGS = {
   limit: (values) => `may have ${range(values, number)} at once in a process`,

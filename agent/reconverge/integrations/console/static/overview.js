@@ -86,25 +86,27 @@ function noticeChanges(view) {
   const nodes = new Map(view.nodes.map((each) => [each.name, each]));
   const limits = new Map(view.limits.map((each) => [each.name, each]));
   const note = (text) => kept.changes.unshift([view.at, text]);
+  const noteAll = (names, word, one, several) => { if (names.length) note(names.length === 1 ? `${word} ${names[0]} ${one}.` : `${number(names.length)} ${word.toLowerCase()}s ${several}: ${names.join(", ")}.`); };
   if (nodesBefore && !view.problem) {
     const calls = (each) => `${each.host}:${each.pid} (${each.name})`;
     for (const [name, each] of nodes) {
       const before = nodesBefore.get(name);
-      if (!before) note(`Node ${calls(each)} has come, ${each.state}.`);
-      else if (before.state !== each.state) note(`Node ${calls(each)} was ${before.state} and is ${each.state}${each.grounds.length ? `: ${each.grounds[0]}` : ""}.`);
+      if (before && before.state !== each.state) note(`Node ${calls(each)} was ${before.state} and is ${each.state}${each.grounds.length ? `: ${each.grounds[0]}` : ""}.`);
     }
-    for (const [name, each] of nodesBefore) if (!nodes.has(name)) note(`Node ${calls(each)} is gone.`);
+    const newcomers = (now, before) => [...now].filter(([name]) => !before.has(name)).map(([, each]) => each);
+    noteAll(newcomers(nodes, nodesBefore).map(calls), "Node", "has come", "have come");
+    noteAll(newcomers(nodesBefore, nodes).map(calls), "Node", "is gone", "are gone");
+    noteAll(newcomers(limits, limitsBefore).map((each) => each.name), "Limit", "has come", "have come");
+    noteAll(newcomers(limitsBefore, limits).map((each) => each.name), "Limit", "is gone", "are gone");
+    noteAll([...limits.keys()].filter((name) => limits.get(name).refused && !(limitsBefore.get(name) || limits.get(name)).refused), "Limit", "refuses for the first time", "refuse for the first time");
     for (const [name, each] of limits) {
       const before = limitsBefore.get(name);
-      if (!before) note(`Limit ${name} has come: ${readable(each.said)}.`);
-      else {
+      if (before) {
         if (before.said !== each.said) note(`Limit ${name} was ${readable(before.said)} and is ${readable(each.said)}.`);
         if (before.switch !== each.switch) note(`Limit ${name} is ${each.switch}; it was ${before.switch}.`);
         if (before.overadmitted < each.overadmitted) note(`Limit ${name} was exceeded, by ${number(each.overadmitted)} so far.`);
-        if (!before.refused && each.refused) note(`Limit ${name} refuses for the first time.`);
       }
     }
-    for (const name of limitsBefore.keys()) if (!limits.has(name)) note(`Limit ${name} is gone.`);
   }
   if (!view.problem) [nodesBefore, limitsBefore] = [nodes, limits];
   kept.changes.length = Math.min(kept.changes.length, CHANGES);
@@ -168,6 +170,9 @@ function plot(name, span) {
   const { made, most } = chart(name, span, "plot");
   const figure = element("figure", null, "plot");
   const title = element("figcaption", SPANS[span].title);
+  const { minutes } = chartOf(name);
+  const followed = span === "hour" && minutes.length < MINUTES ? ` (${number(minutes.length)} of ${MINUTES} minutes followed in this tab)` : "";
+  if (followed) title.append(element("span", followed));
   title.append(element("span", "admitted", "legend admitted"), element("span", "refused", "legend refused"));
   const scale = element("p", null, "scale");
   scale.append(element("span", SPANS[span].begin), element("span", "now"));
@@ -222,7 +227,7 @@ function stateOfHub() {
   const times = heard.length ? `staleness up to ${seconds(worst("staleness"))}, exchanges up to ${seconds(worst("round_trip"))}` : "no node has had an answer";
   const [state, className] = fleet.problem ? ["not seen", "partitioned"] : cut ? [`${number(cut)} of ${number(fleet.nodes.length)} cut off`, "partitioned"] : heard.length ? ["answers", "ready"] : ["silent", "degraded"];
   const names = [...new Set(fleet.nodes.map((each) => each.hub))];
-  return figure("Hub", state, "", `${names.join(", ")}${names.length ? "; " : ""}${times}`, className);
+  return figure("Hub", state, "", [times, ...names].join("; "), className);
 }
 
 function showFigures() {
@@ -248,7 +253,7 @@ function showExposed() {
     const key = fullest.get(each.name);
     const exposed = [element("span", exposureOf(each))];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
-    return row([nameOf(each), "name"], [key ? [named(key)] : "–", "key"], [key ? useOf(key.used, key.capacity, each.name) : "no key is among the fullest", "use"],
+    return row([nameOf(each), "name"], [key ? [named(key)] : "–", "key"], [key ? useOf(key.used, key.capacity, each.name) : element("span", "no key is among the fullest", "quiet"), "use"],
       [some(each.refused_per_s), "number"], [spark(ofLimit(each), "hour"), "chart"], [exposed, "number"]);
   }), 6, "No limit was asked yet.");
   sayIdle("exposed-idle", fleet.limits);
