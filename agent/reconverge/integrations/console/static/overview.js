@@ -108,7 +108,7 @@ function noticeChanges(view) {
       }
     }
   }
-  if (!view.problem) [nodesBefore, limitsBefore] = [nodes, limits];
+  if (!view.problem && (nodesBefore || nodes.size)) [nodesBefore, limitsBefore] = [nodes, limits]; // nodes that come to an empty page were there
   kept.changes.length = Math.min(kept.changes.length, CHANGES);
 }
 
@@ -254,7 +254,7 @@ function showExposed() {
     const exposed = [element("span", exposureOf(each))];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
     return row([nameOf(each), "name"], [key ? [named(key)] : "–", "key"], [key ? useOf(key.used, key.capacity, each.name) : element("span", "no key is among the fullest", "quiet"), "use"],
-      [some(each.refused_per_s), "number"], [spark(ofLimit(each), "hour"), "chart"], [exposed, "number"]);
+      [some(each.refused_per_s), "number"], [spark(ofLimit(each), "minute"), "chart"], [exposed, "number"]);
   }), 6, "No limit was asked yet.");
   sayIdle("exposed-idle", fleet.limits);
 }
