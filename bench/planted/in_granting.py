@@ -19,8 +19,8 @@ _UNBOUNDED_RAISE: Final = Patch(
 _UNBOUNDED_ANSWER: Final = Patch(LEDGER, "    return max(0, amount - max(0, total - room))\n", "    return amount\n")
 _UNBOUNDED_OVERDRAFT: Final = Patch(
     GRANTING,
-    "        entry.overdraft += max(0, min(part - entry.overdraft, free))\n",
-    "        entry.overdraft = part\n",
+    "    entry.overdraft += max(0, min(part - entry.overdraft, free))\n",
+    "    entry.overdraft = part\n",
 )
 
 IN_GRANTING: Final = (
@@ -92,7 +92,7 @@ IN_GRANTING: Final = (
         (
             Patch(
                 GRANTING,
-                "        overdrafts -= max(0, held - capacity)\n",
+                "    overdrafts -= max(0, held - capacity)\n",
                 "",
             ),
         ),

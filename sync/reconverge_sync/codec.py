@@ -17,6 +17,10 @@ answer 72 or 128 bytes.
 # msgpack again, and a checking call for each number. A row is read at once, a field of 32 bits without a sign needs no
 # check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one is wide as a whole instead of
 # having a width for each cell.
+#
+# Ways that lost: doubles in the stored cell take twice the memory, and narrow integers are slower with Redis 6.2. To
+# pack the command here takes 82 us instead of 195 to 211 for 256 keys, but depends on the inside of redis-py; hiredis
+# saves most of that. Larger batches hold Redis up for longer than 1.8 ms.
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
     "a namespace without a name": (
         lambda: AGENT("memory://", "shop"),
         InvalidSetting,
-        ("namespace='shop'", "without a name", "Agent(namespace=...)"),
+        ("namespace='shop'", "without a name", "settings by name after it"),
     ),
     "a hub twice": (lambda: AGENT("memory://", hub="memory://"), InvalidSetting, ("hub='memory://'", "twice")),
     "a burst beside a limit string": (
@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
     "a limit without its quota": (
         lambda: wrong(Agent("memory://")).limit("login"),
         InvalidSetting,
-        ("limit=None", "is missing", "Agent.limit(limit=...)"),
+        ("limit=None", "is missing", "agent.limit('login', '100/minute')"),
     ),
     "a misspelt setting of a limit": (
         lambda: wrong(Limit)(5, 60, algoritm="gcra"),

@@ -245,7 +245,7 @@ def test_every_promise_is_linked_to_a_test() -> None:
     """Of the table of promises each row but the headings of its groups, and each row about memory."""
     path = ROOT / "docs" / "reference" / "promises.md"
     text = path.read_text()
-    rows = [row for row in table_after(text, "# What is promised") if row[1]] + table_after(text, "## Memory")
+    rows = [row for row in table_after(text, "# Promises") if row[1]] + table_after(text, "## Memory")
     shown = r"\]\((\.\./\.\./(?:tests|agent/reconverge/testing|chaos/scenarios)/[\w/]+\.py)\)"
 
     assert len(rows) >= 20

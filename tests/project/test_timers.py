@@ -15,7 +15,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "reference" / "promises.md").read_text()
-SECTION: Final = PAGE.split("## What pauses or locks out by a timer")[1].split("\n## ")[0]
+SECTION: Final = PAGE.split("## Timers that pause or lock out")[1].split("\n## ")[0]
 ROWS: Final = re.findall(r"^\| ([^|*]+) \| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", SECTION, re.MULTILINE)
 UNITS: Final = {"NS": 1e-9, "US": 1e-6}
 FIGURE: Final = re.compile(r"(\d+(?:\.\d+)?) (s|intervals|times)\b")

@@ -55,10 +55,10 @@ def picture(page: Page, name: str) -> None:
 
 
 def check_fits(page: Page) -> None:
-    """Nothing is cut: the page is no wider than the screen, and no text stands outside of its box."""
+    """Nothing is cut: neither page nor table is wider than the screen, and no text stands outside of its box."""
     wider: Any = page.evaluate(
         """() => [document.documentElement.scrollWidth - innerWidth,
-            ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a")]
+            ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a,.wide")]
                 .filter((each) => each.offsetParent && each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
                 .map((each) => each.textContent)]"""
     )

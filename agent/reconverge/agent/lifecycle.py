@@ -73,7 +73,7 @@ class Lifecycle:
         self.ended = False
         """Whether the process ends, so that decisions do not start exchanges any more."""
         self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
-        """None for a hub that is an object, which tests share, and once a `with` block holds the agent."""
+        """None for a hub that is an object, as tests make several agents of, and for an agent of a `with` block."""
         self.begin()
 
     def begin(self) -> None:

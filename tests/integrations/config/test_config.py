@@ -200,7 +200,7 @@ def test_the_environment_may_name_the_file(shop: Path, monkeypatch: pytest.Monke
 
 
 def test_every_setting_has_a_variable() -> None:
-    """Of that name, and every variable has a setting; all settings of `Agent` are there but a clock and a login."""
+    """Of that name, and every variable has a setting; all settings of `Agent` are there but clock and credentials."""
     assert {name: f"RECONVERGE_{name.upper()}" for name in Settings.model_fields} == VARIABLES
     parameters = set(Agent.__init__.__annotations__) - {"return", "clock", "credentials"}
     assert parameters | {"limits"} == set(VARIABLES)

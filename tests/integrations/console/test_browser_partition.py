@@ -55,6 +55,7 @@ def test_live_charts_go_on_while_a_node_is_cut_off(
             each.limit("search", "100/minute")
         with served(console(agents[0], tokens=TOKENS)) as address, asking(agents):
             sign_in(page, address, READER)
+            page.get_by_role("link", name="Nodes").click()
             nodes, limits = page.locator("#rows-nodes"), page.locator("#rows-limits")
             expect(nodes.locator("span.ready")).to_have_count(3)
             page.goto(f"{address}#limits")
@@ -63,11 +64,11 @@ def test_live_charts_go_on_while_a_node_is_cut_off(
             relay.lose_requests = 1.0
 
             expect(limits).to_contain_text("12 of 13")
-            line = "#rows-limits polyline.refused"
-            before = page.locator(line).get_attribute("points")
+            line = "#rows-limits path.refused"
+            before = page.locator(line).first.get_attribute("d")
             page.wait_for_function(
-                "([line, before]) => document.querySelector(line).getAttribute('points').split(' ').length"
-                " > before.split(' ').length",
+                "([line, before]) => document.querySelector(line).getAttribute('d').split('L').length"
+                " > before.split('L').length",
                 arg=[line, before],
             )
             expect(page.locator("#live")).to_have_text("live")
@@ -77,6 +78,13 @@ def test_live_charts_go_on_while_a_node_is_cut_off(
             expect(nodes).to_contain_text("it is cut off from the hub, or has ended")
             expect(nodes.locator("span.ready")).to_have_count(2)
             picture(page, "nodes-partitioned")
+            page.goto(f"{address}#overview")
+            expect(page.locator("#figures")).to_contain_text("1 of 3 cut off")
+            expect(page.locator("#rows-changes")).to_contain_text(
+                "was ready and is silent: the node has left no snapshot"
+            )
+            picture(page, "overview-partitioned")
+            page.goto(f"{address}#nodes")
 
             relay.heal()
 

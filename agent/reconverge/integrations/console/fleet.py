@@ -84,6 +84,7 @@ def _table_of_node(node: Node) -> dict[str, Any]:
         "name": node.name,
         "host": newest.host,
         "pid": newest.pid,
+        "hub": newest.hub,
         "state": SILENT if node.silent_s else newest.state,
         "grounds": [_silence(node.silent_s), *newest.grounds] if node.silent_s else list(newest.grounds),
         "staleness": None if newest.staleness is None else newest.staleness + node.silent_s,

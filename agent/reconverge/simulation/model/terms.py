@@ -7,7 +7,8 @@
 # same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Valuation`
 # walks the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
 #
-# What is known already is worked out at once, so that a step of plain numbers builds no tree at all.
+# What is known already is worked out at once, so that a step of plain numbers builds no tree at all. Checks of recorded
+# steps spend their time with that, so `Constant` and `Known` answer for themselves.
 #
 # Trees are compared by identity: `==` of two amounts would have to be a fact, and Python's `==` is for Python. What an
 # action has to say is `equal(one, other)`.
@@ -29,16 +30,10 @@ class Amount:
     __slots__ = ()
 
     def __add__(self, other: Amount | int) -> Amount:
-        second = amount(other)
-        if isinstance(self, Constant) and isinstance(second, Constant):
-            return Constant(self.value + second.value)
-        return Sum(self, second)
+        return Sum(self, amount(other))
 
     def __sub__(self, other: Amount | int) -> Amount:
-        second = amount(other)
-        if isinstance(self, Constant) and isinstance(second, Constant):
-            return Constant(self.value - second.value)
-        return Less(self, second)
+        return Less(self, amount(other))
 
     def __le__(self, other: Amount | int) -> Fact:
         return at_most(self, amount(other))
@@ -65,7 +60,7 @@ class Fact:
         return either_of((self, other))
 
     def __invert__(self) -> Fact:
-        return Known(not self.value) if isinstance(self, Known) else Not(self)
+        return Not(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +76,16 @@ class Constant(Amount):
     """A number."""
 
     value: Number
+
+    def __add__(self, other: Amount | int) -> Amount:
+        if type(other) is Constant:
+            return Constant(self.value + other.value)
+        return Constant(self.value + other) if isinstance(other, int) else Sum(self, amount(other))
+
+    def __sub__(self, other: Amount | int) -> Amount:
+        if type(other) is Constant:
+            return Constant(self.value - other.value)
+        return Constant(self.value - other) if isinstance(other, int) else Less(self, amount(other))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +126,15 @@ class Known(Fact):
     """A fact that is known."""
 
     value: bool
+
+    def __and__(self, other: Fact) -> Fact:
+        return other if self.value else FALSE
+
+    def __or__(self, other: Fact) -> Fact:
+        return TRUE if self.value else other
+
+    def __invert__(self) -> Fact:
+        return FALSE if self.value else TRUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,24 +185,30 @@ def amount(value: Amount | int) -> Amount:
 
 def at_most(one: Amount, other: Amount) -> Fact:
     """Returns the fact that one amount is no larger than another."""
-    if isinstance(one, Constant) and isinstance(other, Constant):
+    if type(one) is Constant and type(other) is Constant:
         return TRUE if one.value <= other.value else FALSE
     return AtMost(one, other)
 
 
 def every(facts: Iterable[Fact]) -> Fact:
     """Returns the fact that all of these are true."""
-    left = [fact for fact in facts if not (isinstance(fact, Known) and fact.value)]
-    if any(isinstance(fact, Known) for fact in left):
-        return FALSE
+    left = []
+    for fact in facts:
+        if type(fact) is not Known:
+            left.append(fact)
+        elif not fact.value:
+            return FALSE
     return Both(tuple(left)) if left else TRUE
 
 
 def either_of(facts: Iterable[Fact]) -> Fact:
     """Returns the fact that at least one of these is true."""
-    left = [fact for fact in facts if not (isinstance(fact, Known) and not fact.value)]
-    if any(isinstance(fact, Known) for fact in left):
-        return TRUE
+    left = []
+    for fact in facts:
+        if type(fact) is not Known:
+            left.append(fact)
+        elif fact.value:
+            return TRUE
     return Either(tuple(left)) if left else FALSE
 
 
@@ -200,6 +220,8 @@ def implies(fact: Fact, other: Fact) -> Fact:
 def equal(one: Amount, other: Amount | int) -> Fact:
     """Returns the fact that two amounts are equal."""
     second = amount(other)
+    if type(one) is Constant and type(second) is Constant:
+        return TRUE if one.value == second.value else FALSE
     return at_most(one, second) & at_most(second, one)
 
 

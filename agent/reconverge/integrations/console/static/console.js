@@ -1,9 +1,7 @@
 // The console's page. Names and keys come from nodes, so they are only ever set as text; the policy lets nothing else run.
 "use strict";
 
-const HISTORY = 60; // seconds of charts that are kept, for at most LINES limits
-const LINES = 500;
-const PAGES = ["nodes", "limits", "keys", "key", "shedding", "usage", "contracts", "contract", "plan", "switches", "audit"];
+const PAGES = ["overview", "nodes", "limits", "keys", "key", "shedding", "usage", "contracts", "contract", "plan", "switches", "audit"];
 const SECTIONS = { plan: "contract" }; // pages that are in the section of another one
 const STANDING_MS = 3000; // how often it is asked how a customer stands
 const STALE_MS = 5000;
@@ -14,8 +12,6 @@ let fleet = null;
 let published = null;
 let stream = null;
 let heardAt = 0;
-const charts = new Map();
-const shed = new Map(); // the same of stacks
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -34,6 +30,13 @@ function row(...cells) {
   return made;
 }
 
+// On a narrow screen a row is a block, in which each cell has the heading of its column before it.
+function label(body, rows) {
+  const headings = [...body.parentElement.querySelectorAll("th")].map((each) => each.textContent);
+  for (const each of rows) [...each.cells].forEach((cell, place) => { if (cell.colSpan === 1) cell.dataset.label = headings[place]; });
+  return rows;
+}
+
 // Rows are replaced in place, so that the focus stays where it is and nothing jumps.
 function fill(id, rows, columns, nothing) {
   const body = byId(id);
@@ -45,7 +48,7 @@ function fill(id, rows, columns, nothing) {
     empty.append(cell);
     rows = [empty];
   }
-  body.replaceChildren(...rows);
+  body.replaceChildren(...label(body, rows));
   if (focused) for (const each of body.querySelectorAll("[data-focus]")) if (each.dataset.focus === focused) each.focus();
 }
 
@@ -66,68 +69,49 @@ function seconds(value) {
 }
 const WINDOWS = { 1: "second", 60: "minute", 3600: "hour", 86400: "day" };
 const readable = (text) => text.replace(/\/(1|60|3600|86400)s(?![0-9])/g, (_, window) => `/${WINDOWS[window]}`);
+const some = (value) => (value ? number(value) : "–"); // nothing is no figure that has to be read
 const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
 // ---------------------------------------------------------------- pages
 
 function showNodes() {
-  const states = {};
-  for (const each of fleet.nodes) states[each.state] = (states[each.state] || 0) + 1;
-  const sum = (name) => fleet.nodes.reduce((total, each) => total + each[name], 0);
-  const figures = [
-    ["Nodes", fleet.nodes.length],
-    ["Ready", states.ready || 0],
-    ["Admitted/s", number(sum("admitted_per_s"))],
-    ["Refused/s", number(sum("refused_per_s"))],
-  ];
-  byId("figures").replaceChildren(...figures.map(([name, value]) => {
-    const made = document.createElement("div");
-    made.append(element("dt", name), element("dd", value));
-    return made;
-  }));
   fill("rows-nodes", fleet.nodes.map((each) => {
     const health = [element("span", each.state, each.state)];
     for (const ground of each.grounds) health.push(element("small", ground));
     const name = [element("span", `${each.host}:${each.pid}`), element("small", each.name)];
     return row([name, "name"], [health], [seconds(each.staleness), "number"], [seconds(each.round_trip), "number"],
-      [number(each.keys), "number"], [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"],
+      [number(each.keys), "number"], [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"],
       [each.policies.join(", ")]);
   }), 8, "No node has reported itself yet. Nodes without keys take up to ten seconds.");
 }
 
-function chart(points) {
-  const space = "http://www.w3.org/2000/svg";
-  const made = document.createElementNS(space, "svg");
-  made.setAttribute("class", "spark");
-  made.setAttribute("viewBox", "0 0 100 20");
-  made.setAttribute("preserveAspectRatio", "none");
-  made.setAttribute("role", "img");
-  const last = points[points.length - 1] || [0, 0];
-  made.setAttribute("aria-label", `admitted ${number(last[0])} and refused ${number(last[1])} per second`);
-  const most = Math.max(1, ...points.flat());
-  ["admitted", "refused"].forEach((name, place) => {
-    const line = document.createElementNS(space, "polyline");
-    line.setAttribute("class", name);
-    const at = points.map((each, index) => `${(100 * (index + HISTORY - points.length)) / (HISTORY - 1)},${19 - (18 * each[place]) / most}`);
-    line.setAttribute("points", at.join(" "));
-    made.append(line);
-  });
-  return made;
+// Limits that were never asked have no rows, which would be rows of zeros; a sentence names them.
+const idle = (each) => !each.admitted && !each.refused && !each.would_refuse && !each.in_use;
+const asksOf = (limits) => limits.filter((each) => !idle(each));
+
+function sayIdle(id, limits) {
+  const names = limits.filter(idle).map((each) => `${each.name} (${readable(each.said)})`);
+  byId(id).textContent = names.length ? `Never asked: ${names.join(", ")}.` : "";
 }
 
+const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
+const exposureOf = (each) => (each.exposure === null ? "no bound" : `${number(each.exposure)}\u00a0of\u00a0${number(each.bound)}`);
+
 function showLimits() {
-  fill("rows-limits", fleet.limits.map((each) => {
-    const name = [element("strong", each.name), element("small", each.said)];
+  fill("rows-limits", asksOf(fleet.limits).map((each) => {
+    const name = nameOf(each);
     if (!each.declared_alike) name.push(element("small", "nodes declare it differently", "problem"));
+    if (each.nodes < fleet.nodes.length) name.push(element("small", `on ${number(each.nodes)} of ${plural(fleet.nodes.length, "node")}`));
     if (each.in_use !== null) name.push(element("small", `${number(each.in_use)} in progress on all nodes`));
-    const live = each.exposure === null ? "no bound" : `${number(each.exposure)} of ${number(each.bound)}`;
-    const exposed = [element("span", live)];
+    const exposed = [element("span", exposureOf(each))];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
-    const refused = [element("span", number(each.refused))];
+    const refused = [element("span", some(each.refused_per_s)), element("small", each.refused ? `${number(each.refused)} in all` : "")];
     if (each.would_refuse) refused.push(element("small", `${number(each.would_refuse)} in shadow`));
-    return row([name, "name"], [each.policy], [each.switch], [each.nodes, "number"], [number(each.admitted_per_s), "number"],
-      [number(each.refused_per_s), "number"], [refused, "number"], [chart(charts.get(each.name) || [])], [exposed, "number"]);
-  }), 9, "No node has reported a limit yet.");
+    const admitted = [element("span", some(each.admitted_per_s)), element("small", each.admitted ? `${number(each.admitted)} in all` : "")];
+    return row([name, "name"], [each.switch], [admitted, "number"], [refused, "number"],
+      [spark(ofLimit(each), "minute"), "chart"], [spark(ofLimit(each), "hour"), "chart"], [exposed, "number"]);
+  }), 7, "No limit was asked yet.");
+  sayIdle("limits-idle", fleet.limits);
 }
 
 function bar(used, most, text) {
@@ -139,6 +123,8 @@ function bar(used, most, text) {
   return made;
 }
 
+const named = ({ limit, key }) => (fleet.hashed ? element("span", key) : link(key, limit, key));
+
 function showKeys() {
   byId("hashed").hidden = !fleet.hashed;
   const chosen = byId("find-limit");
@@ -148,14 +134,12 @@ function showKeys() {
     chosen.replaceChildren(...names.map((each) => element("option", each)));
     if (names.includes(before)) chosen.value = before;
   }
-  const named = (limit, key) => (fleet.hashed ? element("span", key) : link(key, limit, key));
   fill("rows-keys", fleet.keys.map((each) => {
-    const text = `${number(each.used)} of ${number(each.capacity)}`;
-    return row([named(each.limit, each.key), "key"], [each.limit, "name"], [[element("span", text), bar(each.used, each.capacity, text)]]);
+    return row([named(each), "key"], [each.limit, "name"], [useOf(each.used, each.capacity, each.limit), "use"]);
   }), 3, "No key has used anything of a limit just now.");
   fill("rows-denials", fleet.denials.map((each) => {
-    const keys = each.keys.flatMap((key, place) => (place ? [", ", named(each.limit, key)] : [named(each.limit, key)]));
-    return row([new Date(each.at * 1000).toLocaleTimeString(), "number"], [each.limit, "name"], [number(each.count), "number"],
+    const keys = each.keys.flatMap((key, place) => [...(place ? [", "] : []), named({ limit: each.limit, key })]);
+    return row([new Date(each.at * 1000).toLocaleTimeString(), "when"], [each.limit, "name"], [number(each.count), "number"],
       [keys.length ? keys : element("span", "not known", "quiet"), "key"]);
   }), 4, "Nothing was refused since the console was opened.");
 }
@@ -170,8 +154,7 @@ async function showKey(asked) {
     byId("key-problem").textContent = answer.problem;
     byId("quotas").replaceChildren(...answer.quotas.map((each) => {
       const made = element("div", null, "quota");
-      const text = `${number(each.used)} of ${number(each.limit)} used`;
-      made.append(element("h3", each.said), bar(each.used, each.limit, text), element("p", text), element("p", each.sentence));
+      made.append(element("h3", readable(each.said)), ...useOf(each.used, each.limit, each.name), element("p", each.sentence));
       return made;
     }));
   } catch (problem) {
@@ -182,7 +165,7 @@ async function showKey(asked) {
 
 // ---------------------------------------------------------------- shedding
 
-const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)} %` : "–");
+const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)}\u00a0%` : "–");
 const range = ([least, most], written) => (written(least) === written(most) ? written(least) : `${written(least)} to ${written(most)}`);
 const READINGS = {
   limit: (values) => `may have ${range(values, number)} at once in a process`,
@@ -192,19 +175,13 @@ const READINGS = {
   partitioned: (values) => (values[1] ? "some processes are cut off from the hub" : "hears of the hub"),
 };
 
-// On a narrow screen a row is a block, in which each cell has the heading of its column before it.
-function rowOf(headings, ...cells) {
-  const made = row(...cells);
-  headings.forEach((heading, place) => { made.cells[place].dataset.label = heading; });
-  return made;
-}
-
 function tableOf(id, caption, headings) {
-  const made = element("table", null, "stacked");
+  const made = element("table");
   const head = document.createElement("tr");
-  headings.forEach(([text, className]) => {
+  headings.forEach(([text, className, term]) => {
     const cell = element("th", text, className);
     cell.scope = "col";
+    if (term) cell.title = TERMS[term];
     head.append(cell);
   });
   const top = document.createElement("thead");
@@ -222,28 +199,29 @@ function tableOf(id, caption, headings) {
 
 const CLASSES = [["Class"], ["Admitted/s", "number"], ["Refused/s", "number"], ["Part that is refused"]];
 const LAYERS = [["Layer"], ["Switch"], ["Refused/s", "number"], ["Measures, and has set"]];
-const PROCESSES = [["Process"], ["Slots in use"], ["Pressure", "number"], ["Rejected", "number"], ["Admitted/s", "number"], ["Refused/s", "number"]];
-const texts = (headings) => headings.map(([text]) => text);
+const PROCESSES = [["Process"], ["Slots in use"], ["Pressure", "number", "pressure"], ["Rejected", "number"], ["Admitted/s", "number"], ["Refused/s", "number"]];
 
 function showClasses(place, stack) {
-  fill(`stack-${place}-classes`, stack.classes.map((each) => {
+  const come = stack.classes.filter((each) => each.admitted + each.refused);
+  fill(`stack-${place}-classes`, come.map((each) => {
     const came = each.admitted_per_s + each.refused_per_s;
-    const so = each.admitted + each.refused ? `${percent(each.refused, each.admitted + each.refused)} so far` : "none has come";
-    const text = came ? `${percent(each.refused_per_s, came)} just now` : so;
+    const text = came ? `${percent(each.refused_per_s, came)} just now` : `${percent(each.refused, each.admitted + each.refused)} so far`;
     const part = bar(each.refused_per_s, Math.max(came, 1e-9), `${each.name}: ${text}`);
     if (each.refused_per_s) part.className = "full";
-    return rowOf(texts(CLASSES), [each.name, "name"], [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"],
-      [[element("span", text), part]]);
-  }), 4, "");
+    return row([each.name, "name"], [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"],
+      [[element("span", text), part], "use"]);
+  }), 4, "No request has come.");
+  const none = stack.classes.filter((each) => !come.includes(each)).map((each) => each.name);
+  byId(`stack-${place}-idle`).textContent = come.length && none.length ? `No request has come of the class ${none.join(", ")}.` : "";
 }
 
 function showLayers(place, stack) {
   fill(`stack-${place}-layers`, stack.layers.map((each) => {
-    const refused = [element("span", number(each.refused_per_s))];
+    const refused = [element("span", some(each.refused_per_s))];
     for (const [name, rate] of Object.entries(each.by_class)) if (rate) refused.push(element("small", `${name} ${number(rate)}`));
     if (each.would_refuse_per_s) refused.push(element("small", `${number(each.would_refuse_per_s)} in shadow`));
     const says = Object.entries(each.readings).map(([name, values]) => (READINGS[name] || ((found) => `${name} ${range(found, number)}`))(values));
-    return rowOf(texts(LAYERS), [each.name, "name"], [each.switches.join(", ")], [refused, "number"], [says.join("; ") || "–"]);
+    return row([each.name, "name"], [each.switches.join(", ")], [refused, "number"], [says.join("; ") || "–"]);
   }), 4, "");
 }
 
@@ -252,9 +230,9 @@ function showProcesses(place, stack) {
     const name = [element("span", `${each.host}:${each.pid}`)];
     if (each.silent) name.push(element("small", "silent", "silent"));
     const slots = each.limit === null ? "–" : `${number(each.in_flight)} of ${number(each.limit)}`;
-    return rowOf(texts(PROCESSES), [name, "name"], [each.limit === null ? slots : [element("span", slots), bar(each.in_flight, each.limit, `${slots} slots in use`)]],
-      [each.pressure === null ? "–" : each.pressure.toFixed(2), "number"], [each.rejected_fraction === null ? "–" : percent(each.rejected_fraction, 1), "number"],
-      [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"]);
+    return row([name, "name"], [each.limit === null ? slots : [element("span", slots), bar(each.in_flight, each.limit, `${slots} slots in use`)]],
+      [each.pressure === null ? "–" : each.pressure.toFixed(2), "number"], [each.rejected_fraction ? percent(each.rejected_fraction, 1) : "–", "number"],
+      [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"]);
   }), 6, "");
 }
 
@@ -265,21 +243,23 @@ function partOf(stack, place) {
   made.setAttribute("aria-labelledby", title.id);
   const said = element("p", null, "said");
   said.id = `stack-${place}-said`;
-  const line = document.createElement("div");
+  const line = element("div", null, "plots");
   line.id = `stack-${place}-chart`;
   const columns = element("div", null, "columns");
-  columns.append(tableOf(`stack-${place}-classes`, `Classes of ${stack.name}`, CLASSES), tableOf(`stack-${place}-layers`, `Layers of ${stack.name}`, LAYERS));
+  const idle = element("p", null, "quiet");
+  idle.id = `stack-${place}-idle`;
+  const classes = document.createElement("div");
+  classes.append(tableOf(`stack-${place}-classes`, `Classes of ${stack.name}`, CLASSES), idle);
+  columns.append(classes, tableOf(`stack-${place}-layers`, `Layers of ${stack.name}`, LAYERS));
   made.append(title, said, line, columns, tableOf(`stack-${place}-processes`, `Processes of ${stack.name}`, PROCESSES));
   return made;
 }
-
-const nameOfStack = (stack) => JSON.stringify([stack.name, ...stack.classes.map((each) => each.name), null, ...stack.layers.map((each) => each.name)]);
 
 const processes = (count) => (count === 1 ? "1 process" : `${number(count)} processes`);
 
 function showShedding() {
   const found = fleet.stacks;
-  const names = found.map(nameOfStack).join();
+  const names = found.map(ofStack).join();
   if (byId("stacks").dataset.names !== names) {
     byId("stacks").dataset.names = names;
     byId("stacks").replaceChildren(...found.map(partOf));
@@ -291,16 +271,15 @@ function showShedding() {
     const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
     const silent = stack.silent ? ` Silent: ${processes(stack.silent)} more.` : "";
     byId(`stack-${place}-said`).textContent = `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
-    byId(`stack-${place}-chart`).replaceChildren(chart(shed.get(nameOfStack(stack)) || []));
+    byId(`stack-${place}-chart`).replaceChildren(...plots(ofStack(stack)));
     showClasses(place, stack);
     showLayers(place, stack);
     showProcesses(place, stack);
   });
-  const headings = ["Limit", "Policy", "In use on all nodes", "Waiting", "Admitted/s", "Refused/s"];
-  const held = fleet.limits.filter((each) => each.in_use !== null || fleet.waiting[each.name]);
-  fill("rows-slots", held.map((each) => rowOf(headings, [[element("strong", each.name), element("small", each.said)], "name"], [each.policy],
-    [each.in_use === null ? "–" : number(each.in_use), "number"], [number(fleet.waiting[each.name] || 0), "number"],
-    [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"])), 6, "No limit on what is in progress is declared, and nothing waits.");
+  const held = fleet.limits.filter((each) => (each.in_use !== null && !idle(each)) || fleet.waiting[each.name]);
+  fill("rows-slots", held.map((each) => row([nameOf(each), "name"],
+    [some(each.in_use), "number"], [some(fleet.waiting[each.name]), "number"],
+    [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"])), 5, "Nothing is in progress under a limit, and nothing waits.");
 }
 
 function showSwitches() {
@@ -374,13 +353,6 @@ function shorter(name, kind) {
   return kind === "hour" ? `${name.slice(5, 10)} ${name.slice(11, 13)}:00` : name;
 }
 
-function drawing(tag, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
 // Bars, with what was refused on top; the table beside says the same in numbers.
 function bars(points, what) {
   const refusedOf = (each) => (what === "requests" ? each.refused : 0);
@@ -427,14 +399,17 @@ async function showUsage(asked) {
     const sum = (name) => points.reduce((total, each) => total + each[name], 0);
     byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${plural(points.length, answer.period)}.`;
     byId("usage-chart").replaceChildren(...bars(points, what));
-    const cells = (each) => ["cost", "requests", "refused"].map((name) => [number(each[name]), "number"]);
-    fill("rows-usage", [...points].reverse().map((each) => row([each.name], ...cells(each))), 4, "");
+    const cells = (each) => ["cost", "requests", "refused"].map((name) => [some(each[name]), "number"]);
+    const used = [...points].reverse().filter((each) => each.cost || each.requests || each.refused);
+    fill("rows-usage", used.map((each) => row([each.name, "when"], ...cells(each))), 4, "Nothing was used.");
+    byId("usage-idle").textContent = used.length && used.length < points.length ? `Nothing was used in the other ${plural(points.length - used.length, answer.period)}.` : "";
     byId("usage-top-title").textContent = `Largest customers in ${shorter(answer.present, answer.period)}`;
     fill("rows-usage-top", answer.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was used in it yet, as far as nodes have answer.");
   } catch (problem) {
     if (usageShown !== mine) return;
     byId("usage-said").textContent = problem.message;
     byId("usage-chart").replaceChildren();
+    byId("usage-idle").textContent = "";
     for (const id of ["rows-usage", "rows-usage-top"]) fill(id, [], 4, "Nothing to show.");
   }
 }
@@ -649,7 +624,7 @@ async function showAudit() {
 
 function current() {
   const [page, asked] = location.hash.replace(/^#/, "").split("?");
-  return { page: PAGES.includes(page) ? page : "nodes", asked: new URLSearchParams(asked || "") };
+  return { page: PAGES.includes(page) ? page : "overview", asked: new URLSearchParams(asked || "") };
 }
 
 function say(problem) {
@@ -669,6 +644,7 @@ function show() {
     if (here) each.setAttribute("aria-current", "page"); else each.removeAttribute("aria-current");
   }
   if (!fleet) return;
+  if (page === "overview") showOverview();
   if (page === "nodes") showNodes();
   if (page === "limits") showLimits();
   if (page === "keys") showKeys();
@@ -693,19 +669,7 @@ async function ask(path, change) {
 function take(view) {
   fleet = view;
   heardAt = Date.now();
-  for (const each of view.limits.slice(0, LINES)) {
-    const points = charts.get(each.name) || [];
-    points.push([each.admitted_per_s, each.refused_per_s]);
-    charts.set(each.name, points.slice(-HISTORY));
-  }
-  const stacks = view.stacks.slice(0, LINES);
-  for (const each of stacks) {
-    const points = shed.get(nameOfStack(each)) || [];
-    points.push([each.admitted_per_s, each.refused_per_s]);
-    shed.set(nameOfStack(each), points.slice(-HISTORY));
-  }
-  for (const name of shed.keys()) if (!stacks.some((each) => nameOfStack(each) === name)) shed.delete(name);
-  for (const name of charts.keys()) if (!view.limits.some((each) => each.name === name)) charts.delete(name);
+  recordAll(view);
   say(view.problem);
   show();
   if (pending) sayImpact();
@@ -734,6 +698,8 @@ async function begin() {
   try {
     session = await ask("session");
     byId("namespace").textContent = session.namespace;
+    recall(session.namespace);
+    explain();
     byId("sign-out").hidden = !session.signs_out;
     for (const name of ["switches", "contracts", "audit"]) byId(`${name}-link`).hidden = !session.switches;
     if (session.switches) published = await ask("switches").catch((problem) => { say(problem.message); return null; });
@@ -743,6 +709,9 @@ async function begin() {
   }
   addEventListener("hashchange", () => { show(); byId("main").focus(); });
   document.addEventListener("visibilitychange", tick);
+  const leave = () => remember(session.namespace);
+  addEventListener("pagehide", leave);
+  byId("sign-out").addEventListener("submit", () => { removeEventListener("pagehide", leave); forget(); });
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     location.hash = `key?${new URLSearchParams({ limit: byId("find-limit").value, key: byId("find-key").value })}`;

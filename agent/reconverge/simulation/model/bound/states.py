@@ -102,11 +102,11 @@ def _plain(what: object) -> Amount | Fact:
 
 def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> ModelState:
     """Returns the state with other values of these fields."""
+    groups: dict[str, dict[str, Amount | Fact]] = {}
     for name, value in values.items():
         group, _, one = name.partition(".")
-        inner = getattr(scene, group)._replace(**{one: _plain(value)})
-        scene = scene._replace(**{group: inner})
-    return scene
+        groups.setdefault(group, {})[one] = _plain(value)
+    return scene._replace(**{group: getattr(scene, group)._replace(**inner) for group, inner in groups.items()})
 
 
 class BoundKey:
