@@ -90,7 +90,7 @@ class _Settles(Outcome):
     def unsettled(self) -> bool:
         return True
 
-    def finish(self, response: Any) -> None:
+    def finish(self, response: Any, *, spent: bool = True) -> None:
         self.seen.append(response)
 
 
