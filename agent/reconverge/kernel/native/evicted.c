@@ -3,7 +3,7 @@
 #include "native.h"
 
 #define BITS_PER_KEY 32
-#define BITS_MIN ((i64)1 << 10)
+#define BITS_MIN ((i64)1 << 16)
 #define BITS_MAX ((i64)1 << 32)
 #define PROBES 6
 #define HASH_KEY_BYTES 16
