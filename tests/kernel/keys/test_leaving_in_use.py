@@ -71,8 +71,8 @@ def test_newcomers_are_admitted_at_the_room_of_the_default(spec: str) -> None:
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_a_newcomer_has_half_of_its_quota_though_the_memory_is_full(algorithm: str) -> None:
-    """A hundred times as many keys have come as there is room for: each newcomer is mistaken for one that has used little."""
-    node = full_of("100/minute", 100, made_up=10_000, algorithm=algorithm)
+    """Many more keys have come than there is room for: newcomers are mistaken for others that have used little."""
+    node = full_of("100/minute", 100, made_up=3000, algorithm=algorithm)
 
     left = [node.admitted_of(101, key=f"newcomer {number}") for number in range(20)]
 
