@@ -35,6 +35,7 @@ def exceeded(fleet: list[Agent]) -> None:
 
 
 def test_the_first_page_shows_fleet_hub_refusals_and_exposed_limits(page: Page, address: str) -> None:
+    """Each in its place, before any other page is opened."""
     sign_in(page, address, READER)
 
     figures = page.locator("#figures")
@@ -66,6 +67,7 @@ def test_what_has_changed_is_told_with_the_author(page: Page, address: str, flee
 
 
 def test_history_is_as_wide_as_the_page_and_survives_a_reload_until_sign_out(page: Page, address: str) -> None:
+    """It is kept in the tab, and ends with the session."""
     sign_in(page, address, READER)
     page.wait_for_function("() => chartOf(FLEET).seconds.length > 2")
     for chart in page.locator("figure.plot").all():
@@ -132,6 +134,7 @@ def test_a_key_that_shows_more_than_its_limit_has_the_reason_beside_it(
 def test_words_are_explained_on_the_page_and_at_the_column(
     page: Page, address: str, name: str, words: tuple[str, ...]
 ) -> None:
+    """In one sentence each."""
     sign_in(page, address, READER)
     page.goto(f"{address}#{name}")
     section = page.locator(f"#page-{name}")
