@@ -69,7 +69,7 @@ def test_what_has_changed_is_told_with_the_author(page: Page, address: str, flee
 def test_history_is_as_wide_as_the_page_and_survives_a_reload_until_sign_out(page: Page, address: str) -> None:
     """It is kept in the tab, and ends with the session."""
     sign_in(page, address, READER)
-    page.wait_for_function("() => chartOf(FLEET).seconds.length > 2")
+    page.wait_for_function("() => typeof chartOf === 'function' && chartOf(FLEET).seconds.length > 2")
     for chart in page.locator("figure.plot").all():
         assert page.locator("#figures").bounding_box()["width"] == chart.bounding_box()["width"]  # type: ignore[index]
     expect(page.locator("figure.plot")).to_have_count(2)
@@ -79,6 +79,7 @@ def test_history_is_as_wide_as_the_page_and_survives_a_reload_until_sign_out(pag
     page.reload()
 
     page.wait_for_function("() => fleet !== null")
+    page.wait_for_function("() => typeof chartOf === 'function'")
     assert first == page.evaluate("chartOf(FLEET).seconds[0][0]")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Token")).to_be_visible()
