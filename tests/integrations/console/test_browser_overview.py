@@ -55,7 +55,7 @@ def test_what_has_changed_is_told_with_the_author(page: Page, address: str, flee
     expect(page.locator("#figures")).to_contain_text("3 nodes")
     page.get_by_role("link", name="Switches").click()
     page.get_by_role("button", name="switch search shadow").click()
-    page.get_by_role("button", name="Switch shadow").click()
+    page.get_by_role("button", name="Put into shadow mode").click()
     page.get_by_role("link", name="Overview").click()
 
     changes = page.locator("#rows-changes")
