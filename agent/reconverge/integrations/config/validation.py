@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from reconverge.clock import in_seconds
 from reconverge.errors import asked, shown
+from reconverge.limit.grammar import UNITS_S
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
@@ -51,7 +52,6 @@ KINDS: Final = {
 }
 """The required kind of value, by the first word of pydantic's error type."""
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
-UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
