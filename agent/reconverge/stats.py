@@ -100,12 +100,14 @@ def stats_of_limits(
     `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """
     by_table: dict[str, tuple[int, int, int, str, AskStats]] = {}
+    refused_all: dict[str, int] = {}
     dropped: dict[str, int] = {}
     for board in boards:
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
             asks = AskStats() if number else board.on.asking.stats
             dropped[table.name] = board.slots_dropped
+            refused_all[table.name] = board.refused_all(table)
             by_table[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state, asks)
     stats: dict[str, LimitStats] = {}
     for name, table in tables.items():
@@ -113,7 +115,7 @@ def stats_of_limits(
         in_use, past_lease = table.slots_in_use() if table.limit.slots else (None, 0)
         stats[name] = LimitStats(
             admitted=table.admitted,
-            refused=by_ban[name] if name in by_ban else max(0, table.refused - disregarded),
+            refused=by_ban[name] if name in by_ban else max(0, table.refused - disregarded) + refused_all.get(name, 0),
             overflowed=table.overflowed,
             keys=len(table.cells),
             would_refuse=would_refuse,

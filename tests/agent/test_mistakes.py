@@ -62,7 +62,6 @@ LIMITS: dict[str, Mistake] = {
     "no number": (lambda: _login("many/minute"), InvalidLimit, ("'many/minute'", "number of requests", "character 1")),
     "no unit": (lambda: _login("5/"), InvalidLimit, ("'5/'", "second, minute, hour", "the text ends")),
     "unknown unit": (lambda: _login("5/fortnight"), InvalidLimit, ("'fortnight'", "use ms, s, m, h, d", "character 3")),
-    "zero quota": (lambda: _login("0/minute"), InvalidLimit, ("quota 0", "refuse without a limit")),
     "zero window": (lambda: _login("5/0 minutes"), InvalidLimit, ("length 0",)),
     "too short a window": (lambda: Limit(5, 0.0001), InvalidLimit, ("0.0001 s", "between 1 ms and ten years")),
     "too much": (lambda: _login("5/minute and more"), InvalidLimit, ("'burst', 'warmup', 'as'", "'and'")),

@@ -15,7 +15,7 @@ from reconverge import Agent, InvalidSetting, Limit
 from reconverge.contracts.model import Customer, Plan, PlanLimit, Switching
 from reconverge.contracts.terms import terms_of
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
-from reconverge.integrations.contracts.importing.envoy import EVERYTHING, NOTHING, imported_from_envoy
+from reconverge.integrations.contracts.importing.envoy import EVERYTHING, imported_from_envoy
 from reconverge.integrations.contracts.importing.envoy_file import DESCRIPTOR_FIELDS, RATE_FIELDS, UNITS
 from reconverge.integrations.contracts.importing.imported import Imported
 
@@ -95,11 +95,9 @@ descriptors:
 def test_a_value_beside_its_key_is_a_customer_with_its_own_limit(tmp_path: Path) -> None:
     """Envoy's example 3: ten a second for each address, and none for one of them."""
     made = imported(tmp_path, ADDRESSES)
-    nothing = Limit.parse(str(NOTHING["limit"]), algorithm="token-bucket", initial=0)
 
     assert {"default": Plan({"remote_address": per(10, SECOND_S)})} == made.document.plans
-    assert {"50.0.0.5": Customer("default", {"remote_address": nothing})} == made.document.customers
-    assert any("descriptors.1.rate_limit.requests_per_unit: 0 is a bucket" in each for each in made.remarks)
+    assert {"50.0.0.5": Customer("default", {"remote_address": "0/second"})} == made.document.customers
 
 
 def test_no_request_per_unit_admits_no_request(tmp_path: Path) -> None:
@@ -284,7 +282,7 @@ def test_the_example_that_envoy_comes_with_is_imported(tmp_path: Path) -> None:
             ]
         )
     )
-    for field in ("domain", "detailed_metric", "quota_mode", "metadata", "replaces", "requests_per_unit"):
+    for field in ("domain", "detailed_metric", "quota_mode", "metadata", "replaces"):
         assert any(f"{field}: " in each and each.startswith("envoy.yaml, line ") for each in made.remarks), field
 
 

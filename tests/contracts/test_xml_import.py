@@ -116,7 +116,6 @@ MISTAKES = {
         "exactly one <Capacity>, and has 0",
     ),
     "a capacity of words": (HOURLY.replace("20", "many"), 2, "Capacity", "must be a whole number, not 'many'"),
-    "a capacity of nothing": (HOURLY.replace("20", "0"), 2, "Capacity", "the quota 0 refuses everything"),
     "a capacity beyond all": (HOURLY.replace("20", "9" * 5000), 2, "Capacity", "too large"),
     "a capacity below nothing": (HOURLY.replace("20", "-5"), 2, "Capacity", "must be a whole number"),
     "a period that is none": (HOURLY.replace("HOUR", "HOURS AND A HALF"), 3, "SamplingPeriod", "is not a period"),

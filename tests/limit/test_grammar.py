@@ -145,7 +145,7 @@ def test_several_quotas_are_not_one_limit() -> None:
         ("100/p", 4, "'p' is an ISO 8601 duration without a number; write one like PT10S"),
         ("100/PT10Mx", 4, f"'PT10Mx' {ISO}; a month is P30D or P31D"),
         ("100/0 s", 4, "a window cannot be of length 0"),
-        ("-1/minute", 0, "unexpected '-'; a quota is at least 1, as in 100/minute"),
+        ("-1/minute", 0, "unexpected '-'; a quota is 0 or more, as in 100/minute"),
         ("1.5/minute", 0, "'1.5' is no whole number; write 3/2 minute, which is the same rate"),
         ("1_000/minute", 0, "'1_000' is not written in digits alone; write 1000"),
         ("1/\u0664s", 2, "unexpected '\u0664'; write digits and words with / , ; or | between them, as in 100/minute"),

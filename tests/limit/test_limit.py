@@ -29,8 +29,8 @@ from tests.support.kernel.odd import HUGE, named
 TEN_YEARS_S = 3660 * 86_400
 
 
-@pytest.mark.parametrize("quota", [1, 2, QUOTA_MAX])
-def test_a_quota_is_a_whole_number_from_one_to_a_million_millions(quota: int) -> None:
+@pytest.mark.parametrize("quota", [0, 1, 2, QUOTA_MAX])
+def test_a_quota_is_a_whole_number_from_zero_to_a_million_millions(quota: int) -> None:
     """Both ends are included."""
     assert quota == Limit(quota, 60).capacity
 

@@ -23,7 +23,7 @@ FIXED: dict[str, Any] = {"window": DAY_S, "algorithm": "fixed-window"}
 CALENDAR: dict[str, Any] = {**FIXED, "align": "calendar"}
 
 REFUSED: list[tuple[str, dict[str, Any], list[Any], str]] = [
-    ("quota", {}, [*NO_NUMBERS, None, 0, -1, QUOTA_MAX + 1, HUGE, -HUGE], "the quota"),
+    ("quota", {}, [*NO_NUMBERS, None, -1, QUOTA_MAX + 1, HUGE, -HUGE], "the quota"),
     ("window", {}, [0, -1, 0.000_999, TEN_YEARS_S + 1, NAN, INFINITE, -INFINITE, HUGE, -HUGE], "1 ms and ten years"),
     ("window", {}, [True, "60", b"60", [60], 60j], "not a number of seconds"),
     ("burst", {"algorithm": "token-bucket"}, [*NO_NUMBERS, 0, -1, QUOTA_MAX + 1, HUGE], "the burst"),

@@ -27,7 +27,9 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from reconverge import __version__
+from reconverge.errors import shown
 
+INPUT = "Input should"
 SUMMARY = "Rate limits shared by a whole fleet, decided in each process from its own memory."
 
 
@@ -93,6 +95,16 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002  # Click's signature
         """Returns the names of all commands, in the order in which help shows them."""
         return list(self.deferred)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Runs a command; an error about the value of an option names the value, as well as the values allowed."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            mistakes = getattr(error.__cause__, "errors", None)  # newer versions of Typer check values with pydantic
+            if mistakes is not None and error.message.startswith(INPUT):
+                error.message = f"must{error.message.removeprefix(INPUT)}, not {shown(mistakes()[0]['input'])}"
+            raise
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
         """Returns a stand-in with the name and summary of a command, for listings; None if no command has that name."""

@@ -28,6 +28,7 @@ from reconverge.cli.shared.options import (
     RefillOption,
     SlicesOption,
     asks_within_ns,
+    limits_as_said,
 )
 from reconverge.cli.shared.picture import Chart, Series
 from reconverge.cli.shared.terminal import progress_shown, round_trip_ns
@@ -151,7 +152,7 @@ def simulate(
     Ends with status 1 if a declared bound was broken, which is a defect of reconverge.
     """
     policies = _policies(policy or list(COMPARED), max_overshoot)
-    quotas = Limit.parse_all(
+    quotas = limits_as_said(
         limit, algorithm=algorithm, slices=slices, align=align, timezone=timezone, initial=initial, refill=refill
     )
     fleet = _asking(_fleet(nodes, quotas, sync_interval, rtt, lease_ttl), in_doubt, policies)

@@ -21,11 +21,11 @@ from reconverge.cli.shared.options import (
     ProcessesOption,
     SlicesOption,
     asks_within_ns,
+    limit_as_said,
 )
 from reconverge.cli.shared.picture import COLOURS, INK, dress
 from reconverge.cli.shared.terminal import percent, round_trip_ns
 from reconverge.cli.simulate import joined, progress_bar
-from reconverge.limit.limit import Limit
 from reconverge.limiter.asking import REFUSE
 from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX
@@ -104,7 +104,7 @@ def tune(
     rtt_ns = round_trip_ns("rtt", rtt)
     deployment = Deployment(
         nodes=nodes,
-        limit=Limit.parse(limit, algorithm=algorithm, slices=slices),
+        limit=limit_as_said(limit, algorithm=algorithm, slices=slices),
         demand=demand,
         round_trip_ns=rtt_ns,
         hot_keys=hot_keys,

@@ -77,7 +77,7 @@ from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
-from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
+from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, is_closed, member_of
 from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.locks import new_lock
@@ -225,10 +225,12 @@ class Contracts:
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = _without_slots(self.asked(customer, standing, facts), "ask")
         joined = _joined(asked)
-        jointly = self._jointly(joined, cost, kind, within_ns) if joined else None
-        answers = None if jointly is None else jointly.at_once(blocking=False)
-        if jointly is not None and answers is None:
-            answers = await jointly.ask()
+        answers = _closed_to(joined, cost, kind)
+        jointly = self._jointly(joined, cost, kind, within_ns) if joined and answers is None else None
+        if jointly is not None:
+            answers = jointly.at_once(blocking=False)
+            if answers is None:
+                answers = await jointly.ask()
         return self._decided(customer, standing, asked, joined, answers or (), cost, kind)
 
     def ask_blocking(
@@ -397,6 +399,9 @@ class Contracts:
     ) -> Sequence[tuple[Decision, Reservation | None]]:
         if not joined:
             return ()
+        closed = _closed_to(joined, cost, kind)
+        if closed is not None:
+            return closed
         if len(joined) > 1 and kind is None:
             claims = [(each.limiter, each.key, each.price(cost, None)[0]) for each in joined]
             at_once = hit_together(claims, certain=within_ns > 0)
@@ -644,7 +649,14 @@ class Contracts:
 
 def _joined(asked: Sequence[Asked]) -> list[Asked]:
     """Returns the limits that are decided and charged together: those that are on and have neither slots nor bans."""
-    return [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
+    return [each for each in asked if not each.shadow and (can_be_joined(each.limiter) or is_closed(each.limiter))]
+
+
+def _closed_to(joined: Sequence[Asked], cost: int, kind: str | None) -> list[tuple[Decision, None]] | None:
+    """Returns the decisions of limits of which one has a quota of 0, so that none is charged; None if none has."""
+    if not any(is_closed(each.limiter) for each in joined):
+        return None
+    return [(_decision_of(each, each.limiter.test, cost, kind), None) for each in joined]
 
 
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:

@@ -235,11 +235,11 @@ def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def refill_s(limit: Limit) -> float:
-    """Returns the seconds between two moments at which a part of the quota becomes free again; 0 for slots.
+    """Returns the seconds between two moments at which a part of the quota is free again; 0 for slots and a quota of 0.
 
     For a sliding log, which frees single requests, this is the average.
     """
-    if limit.slots:
+    if limit.slots or limit.refuses_all:
         return 0.0
     window_s = limit.window_ns / SECOND_NS
     if limit.counts_as == FIXED_WINDOW or limit.refill == INTERVAL:
@@ -247,7 +247,7 @@ def refill_s(limit: Limit) -> float:
     if limit.counts_as == SLIDING_SLICES:
         assert limit.slices is not None  # a limit of slices always says how many
         return window_s / limit.slices
-    return window_s / limit.quota
+    return window_s / limit.counted.quota
 
 
 def printable(customer: str) -> str:
@@ -293,7 +293,8 @@ def _clause(standing: LimitStanding, subject: str) -> str:
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
     if limit.slots:
         verb = "have"
-    amount = f"{limit.quota} {unit}{'' if limit.quota == 1 else 's'} {_window(limit)}"
+    many = "no" if limit.refuses_all else limit.quota
+    amount = f"{many} {unit}{'' if limit.quota == 1 else 's'} {_window(limit)}"
     if limit.nominal != limit.quota and limit.algorithm in DRAINED:
         amount += f", {limit.nominal} of them at once,"
     if term.former:
@@ -324,7 +325,8 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
         if any(each.would_refuse for each in in_force):
             return "the limit is only tried out (in shadow), so it can go on now"
         return "it can go on now"
-    wait_s = max((each.decision.retry_after for each in refusing if not each.term.limit.slots), default=0.0)
+    dated = [each for each in refusing if not each.term.limit.slots or each.term.limit.refuses_all]
+    wait_s = max((each.decision.retry_after for each in dated), default=0.0)
     if not isfinite(wait_s):
         when = "cannot go on until its contract changes"
     elif any(each.term.limit.slots for each in refusing):

@@ -146,7 +146,7 @@ def counts_for_s(limit: Limit) -> float:
     """Returns the number of seconds for which a charge to the limit may still count."""
     window_s = limit.window_ns / SECOND_NS
     if limit.counts_as in DRAINED:
-        return window_s * max(1.0, limit.capacity / limit.quota)
+        return window_s * max(1.0, limit.counted.capacity / limit.counted.quota)
     return 2 * window_s if limit.algorithm == SLIDING_WINDOW else window_s
 
 

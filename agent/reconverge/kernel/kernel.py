@@ -189,7 +189,8 @@ class Kernel(Node):
             return NODES_LEASE_NS
         lasts_ns = limit.window_ns
         if limit.counts_as in DRAINED:
-            lasts_ns = max(lasts_ns, limit.window_ns * limit.capacity // limit.quota)
+            counted = limit.counted
+            lasts_ns = max(lasts_ns, limit.window_ns * counted.capacity // counted.quota)
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def _lengthen_lease(self, lease_ns: int) -> None:
@@ -500,7 +501,7 @@ class Kernel(Node):
             charged,
             refunded,
             limit.variant,
-            limit.withheld,
+            table.withheld,
             window,
             opens_us,
             closes_us,

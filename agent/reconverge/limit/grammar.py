@@ -11,7 +11,6 @@ after their node has fallen silent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -47,7 +46,7 @@ _THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
 _MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
 """Letters that people write for thousands, millions and thousands of millions."""
 _SIGNS: Final = {
-    "-": "a quota is at least 1, as in 100/minute",
+    "-": "a quota is 0 or more, as in 100/minute",
     "=": "leave it out, as in 10/s burst 20",
     ":": "write '/' or 'per', as in 100/minute",
     "\\": "write '/', as in 100/minute",
@@ -104,13 +103,6 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         quotas.append(reader.quota())
     reader.expect_end()
     return tuple(quotas)
-
-
-def admits_nothing(limits: object) -> bool:
-    """Whether a limit string, or one in a list of quotas, has a quota of 0. Raises InvalidLimit."""
-    if isinstance(limits, str):
-        return any(quota.amount == 0 for quota in parse_quotas(limits))
-    return isinstance(limits, Sequence) and any(admits_nothing(each) for each in limits if isinstance(each, str))
 
 
 class _TextReader:

@@ -100,13 +100,13 @@ LOG_QUOTA_MAX: Final = 100_000
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
-    `quota` is a whole number of cost; `window` is in seconds, as a number or a `timedelta`, and so is `warmup`. `burst`
-    is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`, `gcra`, `leaky-bucket`) have
-    one; for `smooth-bursty` it is the most permits that are stored while there are no requests, by default one second's
-    worth. `name` is the NAME of "as NAME" in a limit string, or None. `slices` is the number of parts into which
-    `sliding-slices` divides the window, by default 10. With `count_refused`, `sliding-log` also counts requests that
-    were refused, by this quota or by another of the same limit, so that a client that goes on asking stays out.
-    `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
+    `quota` is a whole number of cost, and 0 refuses everything; `window` is in seconds, as a number or a `timedelta`,
+    and so is `warmup`. `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`,
+    `gcra`, `leaky-bucket`) have one; for `smooth-bursty` it is the most permits that are stored while there are no
+    requests, by default one second's worth. `name` is the NAME of "as NAME" in a limit string, or None. `slices` is the
+    number of parts into which `sliding-slices` divides the window, by default 10. With `count_refused`, `sliding-log`
+    also counts requests that were refused, by this quota or by another of the same limit, so that a client that goes on
+    asking stays out. `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
 
     `align` is when fixed windows begin: "clock", at multiples of the window; "first-hit", with the first charge after
     the window before; "calendar", with the day, week, month or year of `timezone` (an IANA name). With "calendar", a
@@ -209,7 +209,8 @@ class Limit:
             )
         self._check_log(text)
         if self.costs is not None:
-            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
+            most = QUOTA_MAX if self.refuses_all else self.cost_max
+            object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=most))
 
     def _check_slots(self) -> None:
         """Puts the lease of a limit on work in progress in place of its window.
@@ -294,7 +295,7 @@ class Limit:
                 text,
                 f"initial={shown(self.initial)} goes with {' and '.join(FILLED)}, not {self.algorithm}; leave it out",
             )
-        if not 0 <= self.initial <= self.nominal:
+        if self.initial < 0 or (self.initial > self.nominal and not self.refuses_all):
             raise InvalidLimit(text, f"initial={shown(self.initial)} is not between 0 and {self.nominal}")
 
     @property
@@ -311,6 +312,8 @@ class Limit:
     @property
     def nominal(self) -> int:
         """Returns the most cost admitted at once: the quota, a bucket's burst, or a smooth limit's stored permits."""
+        if self.refuses_all:
+            return 0
         if self.burst is not None:
             return self.burst
         if self.algorithm == SMOOTH_BURSTY:
@@ -328,6 +331,21 @@ class Limit:
         if not self.smooth:
             return self.capacity
         return min(self.capacity + CREDIT_WINDOWS_MAX * self.quota, QUOTA_MAX // self.unit)
+
+    @property
+    def refuses_all(self) -> bool:
+        """Whether the quota is 0, so that every request is refused: of a closed account, or in an emergency."""
+        return self.quota == 0
+
+    @property
+    def counted(self) -> Limit:
+        """Returns the limit by whose numbers keys are counted: this one, or the least that has some if the quota is 0.
+
+        Rates and shares are divided by the quota, here and at the hub.
+        """
+        if not self.refuses_all:
+            return self
+        return replace(self, quota=max(1, self.initial or 0, *(self.costs or {}).values()), burst=None)
 
     @property
     def warmup_ns(self) -> int:
@@ -495,11 +513,9 @@ def _check_numbers(quota: object, window: object, algorithm: str) -> None:
 def _check_quota(text: str, field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number; write one, such as 100")
-    if value == 0 and field == "quota":
-        problem = "the quota 0 refuses everything, and nothing is left to count; refuse without a limit, or write it"
-        raise InvalidLimit(text, f"{problem} in a rule of a web framework, which refuses its requests then")
-    if not 1 <= value <= QUOTA_MAX:
-        raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
+    least = 0 if field == "quota" else 1
+    if not least <= value <= QUOTA_MAX:
+        raise InvalidLimit(text, f"the {field} {shown(value)} is not between {least} and {QUOTA_MAX}")
 
 
 def _check_warmup(text: str, limit: Limit) -> None:

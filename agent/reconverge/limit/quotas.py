@@ -53,7 +53,7 @@ def quotas_of(
     if soft is not None:
         settings["soft"] = fraction_of(soft)
     limits = [_with(each, settings) for each in limits]
-    if soft is not None and settings["soft"] and all(each.capacity == each.nominal for each in limits):
+    if soft is not None and settings["soft"] and all(0 < each.capacity == each.nominal for each in limits):
         most = max(each.nominal for each in limits)
         problem = f"adds less than one request to {most}, so it has no effect; give at least {ceil(1000 / most) / 1000}"
         raise InvalidSetting("soft", soft, f"{problem}, or leave it out")

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.errors import InvalidSetting
-from reconverge.limiter.modes import Marked, On
+from reconverge.limiter.modes import Marked, On, checked_pairs
 from reconverge.limiter.waiting.waiters import waiting_at
 
 if TYPE_CHECKING:
@@ -68,14 +67,10 @@ class OnWithBans(On):
         return hit
 
     def _allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        if costs is None:
-            costs = [1] * len(keys)
-        elif len(costs) != len(keys):
-            problem = f"has {len(costs)} numbers for {len(keys)} keys; give one for each"
-            raise InvalidSetting("costs", costs, problem)
-        for key, cost in zip(keys, costs, strict=True):
+        pairs = checked_pairs(keys, costs)
+        for key, cost in pairs:
             self._check(key, cost, None)
-        return [self.allow(key, cost) for key, cost in zip(keys, costs, strict=True)]
+        return [self.allow(key, cost) for key, cost in pairs]
 
     def _settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         return self._bans.is_banned(key) or self._table.settles(key, cost, kind)

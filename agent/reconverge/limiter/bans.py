@@ -128,7 +128,7 @@ def _refusals(block_after: object) -> Limit:
     except (InvalidLimit, InvalidSetting) as error:
         raise InvalidSetting("block_after", block_after, problem) from error
     plain = Limit(limit.quota, limit.window, algorithm=FIXED_WINDOW)
-    if limit != plain:
+    if limit != plain or limit.refuses_all:
         raise InvalidSetting("block_after", block_after, f"{problem}, without any other option")
     return replace(plain, align=FIRST_HIT)
 

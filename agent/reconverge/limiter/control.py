@@ -167,14 +167,17 @@ class LimitControl:
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
-                if self.bans is not None:
-                    self.bans.in_force = False
-                self.enforcement.turn(switch.in_force)
-                if self.on_turn is not None:
-                    self.on_turn()
-                if self.bans is not None:  # last: what is under way is of the former mode
-                    self.bans.in_force = switch.in_force == ON
+                self._turn(switch.in_force)
             return switch.capped
+
+    def _turn(self, state: Switch) -> None:
+        if self.bans is not None:
+            self.bans.in_force = False
+        self.enforcement.turn(state)
+        if self.on_turn is not None:
+            self.on_turn()
+        if self.bans is not None:  # last: what is under way is of the former mode
+            self.bans.in_force = state == ON
 
     @property
     def own_quotas(self) -> dict[str, Limit]:
@@ -223,13 +226,24 @@ class LimitControl:
         layered, problem = self._layered_quotas()
         self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
         quotas = layered.in_force
+        refuses_all = any(limit.refuses_all for limit in quotas.values())
+        if refuses_all:
+            self._close(refuses_all=True)
         for each in self.enforcement.tables:
             if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
                 each.change(quotas[each.name])
         self._table.take_note()
+        if not refuses_all:
+            self._close(refuses_all=False)
         if not layered.overridden:
             self._quotas = None
         return layered.capped, problem
+
+    def _close(self, *, refuses_all: bool) -> None:
+        """Lets another mode decide if the limit has a quota of 0 now, and had none before, or the reverse."""
+        if self.enforcement.refuses_all != refuses_all:
+            self.enforcement.refuses_all = refuses_all
+            self._turn(self.enforcement.state)
 
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
         """Returns the node's own and the published quotas, and the problem with the published ones, or "".

@@ -119,6 +119,12 @@ def can_be_joined(limiter: Limiter) -> bool:
     return board.answers is board.on and isinstance(limiter, RateLimiter) and limiter.control.bans is None
 
 
+def is_closed(limiter: Limiter) -> bool:
+    """Whether a rate limit is on and has a quota of 0, so that it refuses everything."""
+    board = limiter.control.enforcement
+    return board.refuses_all and board.answers is board.deciding and isinstance(limiter, RateLimiter)
+
+
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:
     """Whether the limits belong to one agent, and no quota occurs twice."""
     tables = [table for limiter in limiters for table in limiter.control.tables]

@@ -1,4 +1,4 @@
-"""Answers for a limit that is on, in shadow or off."""
+"""Answers for a limit that is on, in shadow or off, and for one whose quota is 0."""
 
 # A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and one look at a
 # flag before it would cost as much as the decision. So a switch assigns another function to the attribute. The
@@ -6,6 +6,11 @@
 # variable while the limit is on is therefore not reached by a switch, which errs on the safe side; the other way round,
 # a kept function that admits everything for ever, cannot happen. Decisions of a limit that is not on are of a subclass,
 # so that no plain decision became larger.
+#
+# A quota of 0 refuses everything, and there is nothing to count: rates and shares are divided by the quota, here, in
+# the compiled kernel and at the hub. So such a limit is `Closed`, in the place of `On`, and no request reaches its
+# table. In shadow and off it is as any other. The table stays beside it, with the least numbers that can be counted
+# by, so that the quota can rise and fall again while the keys keep what they have used.
 
 from __future__ import annotations
 
@@ -14,8 +19,8 @@ from dataclasses import fields
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconverge.errors import CostExceedsQuota
-from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
+from reconverge.errors import CostExceedsQuota, InvalidSetting
+from reconverge.kernel import Decision, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.asking import Asking
 from reconverge.limiter.switches import ON, SHADOW, Switch
 from reconverge.limiter.waiting.waiters import checked_timeout_ns, waiting_at
@@ -23,13 +28,22 @@ from reconverge.runtime.locks import new_lock
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
-    from reconverge.decision import Decision
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """The names of all fields of a decision."""
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
+
+
+def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, int]]:
+    """Returns each key with its cost, by default 1. Raises InvalidSetting unless there are as many costs as keys."""
+    if costs is None:
+        return [(key, 1) for key in keys]
+    if len(costs) != len(keys):
+        problem = f"has {len(costs)} numbers for {len(keys)} keys; give one for each"
+        raise InvalidSetting("costs", costs, problem)
+    return list(zip(keys, costs, strict=True))
 
 
 class AsksNothing:
@@ -105,6 +119,81 @@ class On:
         return self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
 
+class Closed(AsksNothing):
+    """The answers of a limit with a quota of 0: refuses all requests, certainly and without an end to the wait.
+
+    Wrong arguments raise the same errors as usual.
+    """
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._board = enforcement
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Returns False. If the quota has changed since this function was kept, the new one decides."""
+        board = self._board
+        if board.deciding is not self:
+            return board.answers.allow(key, cost, kind)
+        self._check(key, cost, kind)
+        board.note(closed=1)
+        return False
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """Returns a refusal. If the quota has changed since this function was kept, the new one decides."""
+        board = self._board
+        if board.deciding is not self:
+            return board.answers.hit(key, cost, kind)
+        self._check(key, cost, kind)
+        board.note(closed=1)
+        return self._refusal()
+
+    def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
+        for key, cost in checked_pairs(keys, costs):
+            self._check(key, cost, None)
+        self._board.note(closed=len(keys))
+        return [False] * len(keys)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """Returns a refusal. A test is no request, and is not counted."""
+        self._check(key, cost, kind)
+        return self._refusal()
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """Returns a refusal without charges."""
+        return self.hit(key, estimate, kind), ()
+
+    def wait_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,
+        max_queue: int | None,  # noqa: ARG002  # nothing waits
+    ) -> Decision:
+        checked_timeout_ns(timeout)
+        return self.hit(key, cost, kind)
+
+    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
+        """Returns the refusal of a request that was waiting when the quota fell to 0."""
+        self._board.note(closed=1)
+        return self._refusal()
+
+    def _check(self, key: str, cost: int, kind: str | None) -> None:
+        """Raises InvalidKey, InvalidCost or UnknownKind, as a decision would."""
+        self._board.tables[0].check_key(key)
+        self._board.table.costs_of(cost, kind)
+
+    def _refusal(self) -> Decision:
+        return Decision(
+            allowed=False,
+            limit=0,
+            remaining=0,
+            retry_after=inf,
+            reset_after=0.0,
+            staleness=0.0,
+            binding=self._board.closed_by,
+        )
+
+
 class InShadow(AsksNothing):
     """The answers of a limit in shadow: it decides and charges as usual, and admits the requests that it would refuse.
 
@@ -124,7 +213,7 @@ class InShadow(AsksNothing):
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
         try:
-            allowed = board.on.allow(key, cost, kind)
+            allowed = board.deciding.allow(key, cost, kind)
         except CostExceedsQuota:
             allowed = False
         if not allowed:
@@ -136,7 +225,7 @@ class InShadow(AsksNothing):
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
-        return self._shadowed(lambda: board.on.hit(key, cost, kind))
+        return self._shadowed(lambda: board.deciding.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
         """Decides and charges for each key, and returns True for each.
@@ -144,7 +233,7 @@ class InShadow(AsksNothing):
         If a cost exceeds the quota, decides about one key after the other.
         """
         try:
-            answers = self._board.on.allow_many(keys, costs)
+            answers = self._board.deciding.allow_many(keys, costs)
         except CostExceedsQuota:
             return [self.allow(key, cost) for key, cost in zip(keys, costs or (), strict=True)]
         self._board.note(would_refuse=answers.count(False))
@@ -152,7 +241,7 @@ class InShadow(AsksNothing):
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
         """Returns the decision without charging anything. A test is no request, and is not counted."""
-        return self._shadowed(lambda: self._board.on.test(key, cost, kind), count=0)
+        return self._shadowed(lambda: self._board.deciding.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
         """Returns the decision and its charges. A request that would have been refused has none."""
@@ -160,7 +249,7 @@ class InShadow(AsksNothing):
 
         def marked() -> Decision:
             nonlocal charges
-            decision, made = self._board.on.hit_and_mark(key, estimate, kind)
+            decision, made = self._board.deciding.hit_and_mark(key, estimate, kind)
             charges = made if decision.allowed else ()
             return decision
 
@@ -170,7 +259,7 @@ class InShadow(AsksNothing):
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
         checked_timeout_ns(timeout)  # a wrong timeout is an error here, too, although there is no wait
-        return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
+        return self._shadowed(lambda: self._board.deciding.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
         """Returns the decision for a request that was waiting when the limit was switched into shadow."""
@@ -264,15 +353,19 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and counts of requests that shadow or off admitted."""
+    """The mode of a limit (on, shadow or off), its answers, and counts of requests that no table has counted."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
         self.on = On(table) if on is None else on
+        """Decides by the table, unless the limit is closed; by it requests also ask the hub."""
+        self._closed = Closed(self)
+        self.refuses_all = any(table.limit.refuses_all for table in self.tables)
+        """Whether a quota is 0. It is set before the tables have that quota, and unset after."""
         self._shadow = InShadow(self)
         self._off = Off(self)
-        self.answers: On | InShadow | Off = self.on
         self.state: Switch = ON
+        self.answers: On | Closed | InShadow | Off = self.deciding
         self.turning = new_lock()
         """Held while the mode in force is changed."""
         self.start_over()
@@ -280,27 +373,43 @@ class Enforcement:
     def start_over(self) -> None:
         """Sets the counts to zero, as they belong to the parent. Called in a forked child."""
         self._unlimited, self._would_refuse = Total(), Total()
+        self._refused_all = {table.name: Total() for table in self.tables}
         self.slots_dropped = 0
         """Slots whose last reference went while they were held; see `limiter/slots.py`."""
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()
 
+    @property
+    def deciding(self) -> On | Closed:
+        """Returns what decides while the limit is on, and in shadow is only noted."""
+        return self._closed if self.refuses_all else self.on
+
     def turn(self, state: Switch) -> None:
-        """Switches to another mode; unless that is "on", all requests that wait return."""
+        """Switches to another mode; unless that is "on" with a quota above 0, all requests that wait return."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
             self._began[table.name] = table.refused
         self.state = state
-        self.answers = self.on if state == ON else self._shadow if state == SHADOW else self._off
-        waiting = waiting_at(self.table)
-        waiting.let_out(None if state == ON else self._shadow.let_out if state == SHADOW else self._off.let_out)
+        answers = self.answers = self.deciding if state == ON else self._shadow if state == SHADOW else self._off
+        waiting_at(self.table).let_out(None if isinstance(answers, On) else answers.let_out)
 
-    def note(self, *, unlimited: int = 0, would_refuse: int = 0) -> None:
-        """Counts requests that were admitted without a decision, or against it."""
+    def note(self, *, unlimited: int = 0, would_refuse: int = 0, closed: int = 0) -> None:
+        """Counts requests that were admitted without a decision, or against it, or refused by a quota of 0."""
         self._unlimited.add(unlimited)
         self._would_refuse.add(would_refuse)
+        if self.state == ON:
+            self._refused_all[self.closed_by].add(closed)
+
+    @property
+    def closed_by(self) -> str:
+        """Returns the name of the quota that is 0; of the first quota if it is about to be."""
+        return next((table.name for table in self.tables if table.limit.refuses_all), self.tables[0].name)
+
+    def refused_all(self, table: Table) -> int:
+        """Returns the number of requests that were refused because a quota was 0."""
+        return self._refused_all[table.name].value
 
     @property
     def unlimited(self) -> int:

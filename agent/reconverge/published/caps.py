@@ -69,7 +69,7 @@ def capped(limit: Limit, cap: Limit) -> Limit:
         lowered = replace(limit, quota=quota)
         if lowered.nominal <= cap.nominal:
             return lowered
-    return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal))
+    return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal) or None)
 
 
 def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:

@@ -32,6 +32,7 @@ from reconverge.cli.shared.options import (
     RefillOption,
     SlicesOption,
     asks_within_ns,
+    limit_as_said,
 )
 from reconverge.cli.shared.terminal import progress_shown
 from reconverge.errors import InvalidSetting
@@ -140,7 +141,7 @@ def replay(
     setup = Setup(
         requests=_requests(trace, Columns(key, cost, settle), max_gap),
         limit=compressed(
-            Limit.parse(limit, algorithm=algorithm, slices=slices, align=align, initial=initial, refill=refill), speed
+            limit_as_said(limit, algorithm=algorithm, slices=slices, align=align, initial=initial, refill=refill), speed
         ),
         policies=policies,
         nodes=nodes,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from reconverge.clock import SECOND_NS
-from reconverge.errors import InvalidSetting
-from reconverge.limit.limit import ALGORITHMS, REFILLS
+from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.limit.limit import ALGORITHMS, REFILLS, Limit
 from reconverge.limiter.asking import within_s
 from reconverge.policies import Policy
 
@@ -70,3 +70,19 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
             "in_doubt", in_doubt, "has an effect only with a policy that grants allowances; add one with --policy"
         )
     return within_ns
+
+
+def limit_as_said(text: str, **fields: Any) -> Limit:
+    """Returns the only quota of a limit string for a run that counts what is admitted. Raises InvalidLimit."""
+    return _admitting(text, (Limit.parse(text, **fields),))[0]
+
+
+def limits_as_said(text: str, **fields: Any) -> tuple[Limit, ...]:
+    """Returns all quotas of a limit string for such a run. Raises InvalidLimit."""
+    return _admitting(text, Limit.parse_all(text, **fields))
+
+
+def _admitting(text: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    if any(each.refuses_all for each in limits):
+        raise InvalidLimit(text, "a quota of 0 refuses everything, so a run shows nothing; give at least 1")
+    return limits

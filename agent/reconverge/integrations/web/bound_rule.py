@@ -43,7 +43,6 @@ from reconverge.integrations.web.request.keys import (
 from reconverge.integrations.web.request.paths import Places
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
-from reconverge.limit.grammar import admits_nothing
 from reconverge.limit.limit import Limit
 from reconverge.limiter.asking import within_s
 from reconverge.limiter.faces.limiter import Limiter
@@ -110,14 +109,6 @@ class TooManyTiers(ReconvergeError):
             f"rule {name!r} has returned more than {TIERS_MAX} different limits, the most that are counted exactly; "
             "return one of fewer tiers"
         )
-
-
-class ZeroQuota(ReconvergeError):
-    """Raised for a request whose limit has a quota of 0, such as that of a plan that may do nothing."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        super().__init__(f"rule {name!r} has a quota of 0, which refuses every request; name another to admit some")
 
 
 class NoTier(ReconvergeError):
@@ -205,15 +196,13 @@ class Declared:
         """The limiters that the application's function has returned itself, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
-        self._refuses = not callable(rule.limits) and admits_nothing(rule.limits)
-        """Whether the rule has a quota of 0, and so refuses every request that is not exempt."""
         self._contracts: Contracts | None = None
         self._facts = {name: asks(function, name) for name, function in (rule.facts or {}).items()}
         if isinstance(rule.limits, Contracts):
             self._contracts = rule.limits
         elif callable(rule.limits) and not isinstance(rule.limits, Limiter):
             self._by_request = asks(rule.limits, "limits")
-        elif not self._refuses:
+        else:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
             check_held(self._limiter, rule)
@@ -296,8 +285,6 @@ class Declared:
         """
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
-        if self._refuses:
-            raise ZeroQuota(self.name)
         limiter = self._limiter
         if limiter is None:
             limiter = yield from self._limiter_by_request(request, mend)
@@ -425,8 +412,6 @@ class Declared:
         try:
             limits = yield from _come(self._by_request(request))
             return None if limits is None else self._tier(limits, mend)
-        except ZeroQuota:
-            raise
         except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
             return self._strictest()
@@ -523,7 +508,7 @@ class Declared:
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object, mend: Mend) -> Limiter:
-        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers, ZeroQuota."""
+        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers."""
         if isinstance(limits, Limiter):
             if len(self._given) < TIERS_MAX:
                 self._given[limits.name] = limits
@@ -532,8 +517,6 @@ class Declared:
         limiter = self._tiers.get(known)
         if limiter is None:
             # No lock: if several threads declare the same tier at once, all get the same limiter.
-            if admits_nothing(known):
-                raise ZeroQuota(self.name)
             quotas = quotas_of_fixed(cast("Fixed", known))
             if len(self._tiers) >= TIERS_MAX:
                 quotas = [_coarser(each) for each in quotas]
@@ -605,7 +588,7 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
 
 def _coarser(limit: Limit) -> Limit:
     """Returns a limit of which there are few: it admits no more than `limit`, and more than half as much."""
-    quota = 1 << limit.quota.bit_length() - 1
+    quota = 0 if limit.refuses_all else 1 << limit.quota.bit_length() - 1
     return replace(limit, quota=quota, initial=None if limit.initial is None else min(limit.initial, quota), name=None)
 
 

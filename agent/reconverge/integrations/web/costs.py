@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from reconverge.errors import InvalidCost, InvalidSetting, UnknownKind
 from reconverge.limit.checks import ANY_KIND
+from reconverge.limit.limit import QUOTA_MAX
 from reconverge.limiter.faces.limiter import Limiter
 
 _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
@@ -114,8 +115,8 @@ def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
 
 
 def most_of(limiter: Limiter) -> int:
-    """Returns the largest cost that the limit can ever admit."""
-    own = min(limit.cost_max for limit in limiter.control.own_limits)
+    """Returns the largest cost that the limit can ever admit, or could if its quota were not 0."""
+    own = min(QUOTA_MAX if limit.refuses_all else limit.cost_max for limit in limiter.control.own_limits)
     return max(own, *(limit.cost_max for limit in limiter.quotas.values())) if limiter.control.borrows else own
 
 

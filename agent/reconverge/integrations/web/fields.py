@@ -239,7 +239,7 @@ def _window_s(limit: Limit) -> int:
 
     For a bucket, the fields show the burst as the quota, so the window is the time in which the bucket drains.
     """
-    share = limit.nominal / limit.quota
+    share = limit.counted.nominal / limit.counted.quota
     return max(1, _whole(limit.window * share))
 
 

@@ -24,7 +24,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps, ZeroQuota
+from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.holding import HeldSlot, slot_for
@@ -316,7 +316,7 @@ class Guard:
                 if declared.concerns(request, self._mend):
                     asked = next((each for each in found if each.declared is declared), None)
                     claims += yield from declared.claims(request, self._mend, asked, blocking=blocking)
-            except (NoKey, NoTier, ZeroQuota) as error:
+            except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), None if isinstance(error, NoTier) else declared))
             except _ReportedFailure:

@@ -129,16 +129,19 @@ class LimitState:
     def take_terms(self, limit: Limit) -> None:
         """Takes over the parts of a limit that may change while it is in use, except the quota; see `count_by`."""
         self.limit = limit
-        self.soft = self.capacity > self.nominal
+        self.soft = self.capacity > self.pool.counted.nominal * self.unit
         self.costs = None if limit.costs is None else dict(limit.costs)
-        self.withheld = limit.withheld
+        self.withheld = limit.counted.withheld
         """How much of the capacity a new key begins without."""
 
     def count_by(self, pool: Limit) -> None:
         """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
+        # What refuses everything is asked only by requests that something else refuses, as they cost more than its
+        # `cost_max` of 0; see `Closed` in `limiter/modes.py`.
+        counted = pool.counted
         self.pool = pool
         """The part of the limit that is for all requests: all of it, unless shares were set aside."""
-        self.meter = meter_for(pool, merged_only=self.policy.merged_only)
+        self.meter = meter_for(counted, merged_only=self.policy.merged_only)
         """The arithmetic of its algorithm."""
         self.dated = self.meter if isinstance(self.meter, Dated) else None
         """The same meter, if every charge has a date for it."""
@@ -146,9 +149,10 @@ class LimitState:
         """The same meter, if requests are let out of a queue one by one."""
         self.additive = self.dated is None or self.dated.additive
         """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
-        self.capacity = pool.capacity * self.unit
+        self.capacity = counted.capacity * self.unit
         self.nominal = pool.nominal * self.unit
-        self.quota = pool.quota * self.unit
+        """What is shown as the quota; nothing is divided by it."""
+        self.quota = counted.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
         """The largest need that may be reported, if that is more than the capacity."""

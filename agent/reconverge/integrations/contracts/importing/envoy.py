@@ -14,7 +14,7 @@
 #   rate_limit       a limit of a fixed window by the clock, as Envoy counts
 #   unlimited, or a  a limit that is switched off
 #   leaf without it
-#   0 per unit       a bucket that begins empty and takes ten years for one token
+#   0 per unit       a quota of 0, which refuses everything
 #   shadow_mode      a limit in shadow
 #   replaces         the replaced limit is left out of a plan if the replacing one applies wherever it would
 #
@@ -36,11 +36,9 @@ from reconverge.errors import InvalidSetting, asked, shown
 from reconverge.integrations.config.positions import Source
 from reconverge.integrations.contracts.importing.envoy_file import ANY, UNITS, Descriptor, EnvoyFile
 from reconverge.integrations.contracts.importing.imported import Imported, Names, imported
-from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX, TOKEN_BUCKET
+from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX
 
 DEFAULT: Final = "default"
-NOTHING: Final = {"limit": "1 per 3660 days", "algorithm": TOKEN_BUCKET, "initial": 0}
-"""A limit that admits no request for ten years after the first one; no window can be longer."""
 EVERYTHING: Final = f"{QUOTA_MAX}/second"
 PLANS_MAX: Final = 200
 """The most plans: each is searched for each list of keys, and no file written by hand has so many."""
@@ -295,9 +293,7 @@ def _said(descriptor: Descriptor) -> dict[str, Any]:
     rate = descriptor.rate
     if rate is None or not rate.unit:
         return {"limit": EVERYTHING, "switch": "off"}
-    said: dict[str, Any] = (
-        {"limit": f"{rate.requests}/{UNITS[rate.unit]}", "algorithm": FIXED_WINDOW} if rate.requests else dict(NOTHING)
-    )
+    said: dict[str, Any] = {"limit": f"{rate.requests}/{UNITS[rate.unit]}", "algorithm": FIXED_WINDOW}
     return {**said, "switch": "shadow"} if descriptor.shadow else said
 
 

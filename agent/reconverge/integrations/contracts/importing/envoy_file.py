@@ -157,11 +157,6 @@ class EnvoyFile:
             raise self.wrong(problem, (*path, "requests_per_unit"))
         if "requests_per_unit" not in table:
             self.remark("is missing, which Envoy reads as 0: no request is admitted", (*path, "requests_per_unit"))
-        elif not requests:
-            self.remark(
-                "0 is a bucket that begins empty, and gets its first token after ten years",
-                (*path, "requests_per_unit"),
-            )
         return Rate(requests, unit, name, replaces)
 
     def _replaces(self, said: object, own: str, path: Path) -> tuple[str, ...]:
