@@ -128,7 +128,7 @@ def test_requests_that_wait_are_refused_when_the_quota_falls_to_0() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_published_settings_lower_a_quota_to_0_and_never_raise_it_from_there(algorithm: str) -> None:
-    """What the node has declared is the most that they can allow."""
+    """The node has declared the most that they can allow."""
     agent = agent_of()
     own = agent.limit("login", Limit(2, 60, algorithm, warmup=of_nothing(algorithm).warmup))
     own.control.apply_override(LimitOverride(limit=str(of_nothing(algorithm)).partition(" (")[0]))

@@ -475,6 +475,8 @@ class Limit:
     def _said(self) -> list[str]:
         """Returns the algorithm, and the settings that differ from their defaults, for a text about this limit."""
         said = [self.algorithm]
+        if self.refuses_all:
+            said.append("refuses everything")
         if self.slices is not None:
             said.append(f"{self.slices} slices")
         if self.count_refused:

@@ -151,7 +151,7 @@ class LimitState:
         """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
         self.capacity = counted.capacity * self.unit
         self.nominal = pool.nominal * self.unit
-        """What is shown as the quota; nothing is divided by it."""
+        """The quota as it is shown; nothing is divided by it."""
         self.quota = counted.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
