@@ -33,7 +33,7 @@ from reconverge.cli.shared.options import (
 from reconverge.cli.shared.picture import Chart, Series
 from reconverge.cli.shared.terminal import progress_shown, round_trip_ns
 from reconverge.clock import SECOND_NS
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, asked
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
 from reconverge.limiter.asking import REFUSE
 from reconverge.policies import BALANCED, Policy, choose
@@ -228,7 +228,7 @@ def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, o
 def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]:
     for name in names:
         if name not in COMPARED:
-            raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(COMPARED)}")
+            raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(COMPARED)}{asked(name, COMPARED)}")
     if max_overshoot is not None and BALANCED.name not in names:
         raise InvalidSetting(
             "max_overshoot", max_overshoot, "is for balanced, which is not simulated; add --policy balanced"

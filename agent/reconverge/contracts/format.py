@@ -69,6 +69,12 @@ _LIMIT_STRING: Final = (
 )
 _FACT: Final = r"^[^\x00-@\[-\^`{-\x7f][^\x00-/:-@\[-\^`{-\x7f]*$"
 """The pattern of a fact's name: ASCII letters, digits and underlines, and any letters beyond ASCII."""
+_WRITE_MISSING: Final = {
+    "plans": "; write the limits of each plan, as in plans: {free: {limits: {calls: 100/minute}}}",
+    "limits": "; write the limits of the plan, as in limits: {calls: 100/minute}",
+    "limit": "; write a limit string such as 100/minute",
+    "plan": "; write the name of a plan",
+}
 _PROBLEMS: Final = {
     "contracts": "{problem}",  # raised by the functions below
     "missing": "is missing",
@@ -374,11 +380,11 @@ def mistake_in(error: ValidationError, table: type[Table], *path: str) -> Invali
 def problem_of(mistake: Mapping[str, Any]) -> str:
     """Returns the message for a mistake that pydantic has found, in the words of this product."""
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
-    advice = (
-        "; write a limit string such as 100/minute"
-        if mistake["type"] == "string_type" and "limits" in mistake["loc"]
-        else ""
-    )
+    advice = ""
+    if mistake["type"] == "string_type" and "limits" in mistake["loc"]:
+        advice = "; write a limit string such as 100/minute"
+    elif mistake["type"] == "missing":
+        advice = _WRITE_MISSING.get(str(mistake["loc"][-1]), "")
     return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])}) + advice
 
 

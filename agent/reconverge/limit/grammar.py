@@ -43,6 +43,10 @@ _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z
 """The words of a limit string. A number may have signs that no quota has, so that the error can correct it whole."""
 _THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
 """The groups of digits after the first, in a number that is written like 10,000."""
+_DECIMAL_COMMA: Final = re.compile(r",([0-9]{1,2})(?=\s*(?:/|per))", re.IGNORECASE)
+"""The rest of a number that is written like 1,5, up to its window."""
+_BOUNDLESS: Final = frozenset({"unlimited", "none", "inf", "infinite", "infinity", "off"})
+"""Words that people write for no limit."""
 _MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
 """Letters that people write for thousands, millions and thousands of millions."""
 _SIGNS: Final = {
@@ -206,7 +210,11 @@ class _TextReader:
     def _number(self, what: str) -> int:
         token = self._peek()
         if token.kind != "number":
-            raise self._expected(what)
+            error = self._expected(what)
+            if token.text.lower() in _BOUNDLESS:
+                problem = f"{error.problem}; for no limit, leave the limit out, or return None from a function"
+                raise InvalidLimit(self._text, problem, error.position)
+            raise error
         if not token.text.isdigit():
             problem = _whole(token.text, self._text[token.position + len(token.text) :])
             raise InvalidLimit(self._text, problem, token.position)
@@ -223,6 +231,9 @@ class _TextReader:
         rest = self._text[token.position + len(token.text) :]
         thousands = _THOUSANDS.match(self._text, token.position)
         multiple = _multiple(token.text) if token.kind == "word" else None
+        decimal = _DECIMAL_COMMA.match(self._text, token.position)
+        if decimal is not None:
+            return InvalidLimit(self._text, _whole(f"{amount}.{decimal[1]}", self._text[decimal.end() :]), position)
         if thousands is not None and not self._text[thousands.end() :][:1].isdigit():
             advice = f"write the number without a comma, as {amount}{thousands[0].replace(',', '')}"
         elif token.kind == "number":
@@ -266,6 +277,9 @@ class _TextReader:
             raise self._expected("a unit, like second, minute, hour or day")
         if unit.text.lower() not in UNITS_S:
             advice = f"use ms, s, m, h, d, w, mo, y or their names{asked(unit.text, UNITS_S)}"
+            after = _PER.match(self._text, unit.position + len(unit.text))
+            if after is not None and after["unit"].lower() in UNITS_S:
+                advice = f"each key has a count of its own, so leave {unit.text!r} out, and return it from key_func"
             raise InvalidLimit(self._text, f"unknown unit {unit.text!r}; {advice}", unit.position)
         self._next += 1
         return UNITS_S[unit.text.lower()]

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.limiter.modes import Marked, On, checked_pairs
+from reconverge.limiter.closed import Marked, checked_pairs
+from reconverge.limiter.modes import On
 from reconverge.limiter.waiting.waiters import waiting_at
 
 if TYPE_CHECKING:

@@ -258,7 +258,7 @@ def test_a_call_to_another_server_costs_what_its_method_does(agent: Agent) -> No
         (Limit(10, 3600, costs=METHODS), 6, "comes to 12 more than 10"),
         (Limit(10, 3600, costs=KINDS), 1, "kinds other than methods: export, search"),
         (Limit(10, 3600, costs=KINDS), "exprot", "is not a kind in the costs of the limit; these are: export, search"),
-        ("10/hour", "export", "has no costs by kind"),
+        ("10/hour", "export", "no costs by kind; write a number, or give the limit costs={'export': 2}"),
         ("10/hour", "", "nor a kind of request"),
     ],
 )

@@ -382,7 +382,8 @@ def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     for name, limit in settings.limits.items():
         with finding.when("limits", name):
             if limit.parent is not None and limit.parent not in agent.limiters:
-                raise finding.that(f"no limit named {limit.parent!r} is declared above", "limits", name, "parent")
+                problem = f"no limit named {limit.parent!r} is declared above; declare it first"
+                raise finding.that(problem, "limits", name, "parent")
             _declare(agent, name, limit)
     return agent
 

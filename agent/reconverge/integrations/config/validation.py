@@ -88,7 +88,7 @@ def problem_of(
         return str(mistake["msg"])
     duration = DURATION.fullmatch(value) if wanted == KINDS["float"] and isinstance(value, str) else None
     if duration is not None:
-        return f"{said}must be a number of seconds; write {float(duration[1]) * UNITS_S[duration[2]]:g}"
+        return f"{said}must be a number of seconds, not {value!r}; write {float(duration[1]) * UNITS_S[duration[2]]:g}"
     if isinstance(value, bool) and wanted == KINDS["string"]:
         return f"{said}must be a string; write it in quotes: YAML reads on, off, yes and no as truth values"
     return f"{said}must be {wanted}"

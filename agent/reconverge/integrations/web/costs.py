@@ -69,7 +69,8 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
     kinds = sorted({kind for table in tables for kind in table})
     if isinstance(said, str):
         if not tables:
-            raise InvalidSetting(what, said, f"is a kind of request, but limit {limiter.name!r} has no costs by kind")
+            problem = f"is a kind of request, but limit {limiter.name!r} has no costs by kind"
+            raise InvalidSetting(what, said, f"{problem}; write a number, or give the limit costs={{{said!r}: 2}}")
         if any(_price(table, said) is None for table in tables):
             raise InvalidSetting(what, said, f"is not a kind in the costs of the limit; these are: {', '.join(kinds)}")
         return

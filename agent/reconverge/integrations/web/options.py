@@ -154,18 +154,25 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
 
 
 def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
-    """Raises InvalidSetting for a WSGI application, which would fail at the first request.
+    """Raises InvalidSetting for a WSGI application or none at all, which would fail at the first request.
 
-    `instead` is the class to use for such an application.
+    `instead` is the class to use for a WSGI application.
     """
+    _check_callable(app)
     if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
         raise InvalidSetting("app", app, f"is a WSGI application; wrap it in {instead}")
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
-    """Raises InvalidSetting for an ASGI application, which would fail at the first request.
+    """Raises InvalidSetting for an ASGI application or none at all, which would fail at the first request.
 
-    `instead` is the class to use for such an application.
+    `instead` is the class to use for an ASGI application.
     """
+    _check_callable(app)
     if callable(app) and (waits(app) or (takes(app, 3) and not takes(app, 2))):
         raise InvalidSetting("app", app, f"is an ASGI application; wrap it in {instead}")
+
+
+def _check_callable(app: object) -> None:
+    if not callable(app):
+        raise InvalidSetting("app", app, "is no application; give the application first, and then the limit")

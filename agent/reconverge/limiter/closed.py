@@ -1,0 +1,134 @@
+"""Answers for a limit with a quota of 0, and the part of them that all modes share in which nothing waits."""
+
+# A quota of 0 refuses everything, and there is nothing to count: rates and shares are divided by the quota, here, in
+# the compiled kernel and at the hub. So such a limit is `Closed`, in the place of `On`, and no request reaches its
+# table. In shadow and off it is as any other. The table stays beside it, with the least numbers that can be counted
+# by, so that the quota can rise and fall again while the keys keep what they have used.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias
+
+from reconverge.errors import InvalidSetting
+from reconverge.kernel import Decision
+from reconverge.limiter.waiting.waiters import checked_timeout_ns
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Charged, Costs, Many
+    from reconverge.limiter.modes import Enforcement
+
+Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
+
+
+def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, int]]:
+    """Returns each key with its cost, by default 1. Raises InvalidSetting unless there are as many costs as keys."""
+    if costs is None:
+        return [(key, 1) for key in keys]
+    if len(costs) != len(keys):
+        problem = f"has {len(costs)} numbers for {len(keys)} keys; give one for each"
+        raise InvalidSetting("costs", costs, problem)
+    return list(zip(keys, costs, strict=True))
+
+
+class AsksNothing:
+    """Answers of a mode in which nothing waits: an ask is a hit."""
+
+    hit: Callable[..., Decision]
+    hit_and_mark: Callable[[str, int, str | None], Marked]
+    wait_blocking: Callable[[str, int, str | None, float | None, int | None], Decision]
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        return self.wait_blocking(key, cost, kind, timeout, max_queue)
+
+    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        return self.ask_blocking(key, cost, kind, within_ns, marks=marks)
+
+    def ask_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        within_ns: int,  # noqa: ARG002  # see the class
+        *,
+        marks: bool,
+    ) -> Marked:
+        return self.hit_and_mark(key, cost, kind) if marks else (self.hit(key, cost, kind), ())
+
+
+class Closed(AsksNothing):
+    """The answers of a limit with a quota of 0: refuses all requests, certainly and without an end to the wait.
+
+    Wrong arguments raise the same errors as usual.
+    """
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._board = enforcement
+
+    def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        """Returns False. If the quota has changed since this function was kept, the new one decides."""
+        board = self._board
+        if board.deciding is not self:
+            return board.answers.allow(key, cost, kind)
+        self._check(key, cost, kind)
+        board.note(closed=1)
+        return False
+
+    def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """Returns a refusal. If the quota has changed since this function was kept, the new one decides."""
+        board = self._board
+        if board.deciding is not self:
+            return board.answers.hit(key, cost, kind)
+        self._check(key, cost, kind)
+        board.note(closed=1)
+        return self._refusal()
+
+    def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
+        for key, cost in checked_pairs(keys, costs):
+            self._check(key, cost, None)
+        self._board.note(closed=len(keys))
+        return [False] * len(keys)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """Returns a refusal. A test is no request, and is not counted."""
+        self._check(key, cost, kind)
+        return self._refusal()
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """Returns a refusal without charges."""
+        return self.hit(key, estimate, kind), ()
+
+    def wait_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,
+        max_queue: int | None,  # noqa: ARG002  # nothing waits
+    ) -> Decision:
+        checked_timeout_ns(timeout)
+        return self.hit(key, cost, kind)
+
+    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
+        """Returns the refusal of a request that was waiting when the quota fell to 0."""
+        self._board.note(closed=1)
+        return self._refusal()
+
+    def _check(self, key: str, cost: int, kind: str | None) -> None:
+        """Raises InvalidKey, InvalidCost or UnknownKind, as a decision would."""
+        self._board.tables[0].check_key(key)
+        self._board.table.costs_of(cost, kind)
+
+    def _refusal(self) -> Decision:
+        return Decision(
+            allowed=False,
+            limit=0,
+            remaining=0,
+            retry_after=inf,
+            reset_after=0.0,
+            staleness=0.0,
+            binding=self._board.closed_by,
+        )
