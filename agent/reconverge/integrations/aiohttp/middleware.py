@@ -56,7 +56,7 @@ class Limits(LimitsOfApp):
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Limits(LimitsOfApp):
         together with those of the middleware, are charged all or none.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         rule = rule_of(limits, settings)
 
@@ -160,7 +160,7 @@ class Limits(LimitsOfApp):
             settings: see `Rule`; without a `name` the limit is called `messages`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         rule = rule_of(limits, settings)
         return Messages(self.guard, self.guard.declare(rule, name="messages"), checked_close_code(close_code))

@@ -239,7 +239,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns the steps that apply these settings; no step can fail. Raises InvalidConfiguration."""
+        """Returns functions that apply these settings, none of which can fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -334,7 +334,7 @@ class MistakeLocator:
         return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
-        """Returns a context manager that turns errors of its block into InvalidConfiguration with a place."""
+        """Returns a context manager that turns errors of its block into InvalidConfiguration for the setting at `path`."""
         return _When(self, path)
 
 

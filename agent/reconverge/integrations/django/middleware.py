@@ -201,7 +201,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
     of the middleware, are charged all or none.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         ImproperlyConfigured: the setting RECONVERGE is invalid.
     """
     limited = _LimitedView(rule_of(limits, settings))

@@ -125,7 +125,7 @@ class Limits(LimitsOfApp):
         process. With `Contracts` a customer has one count for all routes, and no `scope` is allowed.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         if callable(limits):
             self._functions.append(limits)
@@ -207,7 +207,7 @@ class Limits(LimitsOfApp):
             settings: see `Rule`, without dependencies; without a `name` the limit is called `messages`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         key = key_function_of(settings.get("key_func") or self._key)
         if isinstance(key, FromDependency):

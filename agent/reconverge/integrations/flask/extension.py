@@ -139,7 +139,7 @@ class Limits(LimitsOfApp):
         default_limits_*, application_limits_*: see `Rule`.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Limits(LimitsOfApp):
         the limit. Several limits of one view are charged all or none.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         settings["deduct_when"] = _of_flask(settings.get("deduct_when"), failed=True)
         settle = settings.get("settle")
