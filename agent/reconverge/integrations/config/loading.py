@@ -334,7 +334,7 @@ class MistakeLocator:
         return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
-        """Returns a context manager that turns errors of its block into InvalidConfiguration for the setting at `path`."""
+        """Returns a context manager that turns errors into InvalidConfiguration about the setting at `path`."""
         return _When(self, path)
 
 
