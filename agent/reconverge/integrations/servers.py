@@ -1,4 +1,4 @@
-"""The ways in which servers state their limits in responses: which statuses refuse, and which fields have numbers.
+"""Descriptions of how servers state their limits in responses: which statuses refuse, and which fields have numbers.
 
 `ANY_SERVER` understands the fields that are common. The others are made from the documentation of one service each.
 """
@@ -23,11 +23,11 @@ class NumberFields(NamedTuple):
     name_field: str = ""
     """The field with the quota's name, if it varies."""
     gradual: bool = False
-    """Whether the quota fills up gradually: `reset` is when it is full again, and some of it is there earlier."""
+    """Whether the quota fills up gradually: then `reset` is when it is full again, and a part is available earlier."""
 
 
 class RefusalMark(NamedTuple):
-    """A field whose value begins so, in any case, in a refusal of certain calls."""
+    """A sign of a certain kind of refusal: a header field whose value begins with this text, in upper or lower case."""
 
     field: str
     begins: str
@@ -43,9 +43,9 @@ class Server:
         refuses: the statuses of a refusal.
         may_refuse: statuses that are a refusal if the response names a time to wait, or a quota with nothing left.
         pause_s: the seconds to pause after a refusal that names no time.
-        stops_all: marks of a refusal that concerns calls with any key.
-        stops_operation: marks of a refusal that concerns calls of the same operation (method and path) alone.
-        operation_parts: the number of a path's segments that make an operation; None for all.
+        stops_all: marks of a refusal that stops the calls with all keys.
+        stops_operation: marks of a refusal that stops only calls of the same operation (method and path).
+        operation_parts: how many segments of a path, from the left, identify an operation; None for all.
     """
 
     name: str
