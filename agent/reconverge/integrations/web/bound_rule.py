@@ -247,7 +247,7 @@ class Declared:
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """Returns the function that finds the part of a key for the route or scope; None for keys without such a part."""
+        """Returns the function that finds the part of a key for the route or scope; None for keys without one."""
         return self._parts[0] if self._parts else None
 
     @property

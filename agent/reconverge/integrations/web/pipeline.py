@@ -203,7 +203,7 @@ class Answering(Judge, Protocol):
     def decision_for_clients(
         self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
     ) -> Decision:
-        """Returns a refusal with the wait and the rest for a client whose next request may reach any node."""
+        """Returns a refusal with the wait and the remaining quota for a client that may reach any node next."""
         ...
 
 
