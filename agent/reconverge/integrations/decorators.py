@@ -92,7 +92,7 @@ def limited(
             return cast("Callable[P, R]", call.around_coroutine(function))
         if wait is not False and inspect.isasyncgenfunction(function):
             raise InvalidSetting(
-                "wait", wait, f"does not work for an asynchronous generator such as {name_of(function)}"
+                "wait", wait, f"cannot be used for an asynchronous generator such as {name_of(function)}"
             )
         return call.around(function)
 

@@ -100,19 +100,19 @@ GITHUB: Final = Server(
     may_refuse=frozenset({403}),
     pause_s=60.0,  # "wait for at least one minute"
 )
-"""Quotas have the names of `X-RateLimit-Resource`: core, search, code_search, graphql and others."""
+"""GitHub's API. `X-RateLimit-Resource` names the quota: core, search, code_search, graphql and others."""
 OPENAI: Final = Server(
     "OpenAI",
     numbers=tuple(_of_openai(name, gradual=True) for name in ("requests", "tokens")),
     may_refuse=frozenset({503}),
 )
-"""Quotas are called requests and tokens."""
+"""OpenAI's API, whose quotas are called requests and tokens."""
 ANTHROPIC: Final = Server(
     "Anthropic",
     numbers=tuple(_of_anthropic(name) for name in ("requests", "tokens", "input-tokens", "output-tokens")),
     may_refuse=frozenset({503, 529}),
 )
-"""Quotas are called requests, tokens, input-tokens and output-tokens."""
+"""Anthropic's API, whose quotas are called requests, tokens, input-tokens and output-tokens."""
 DISCORD: Final = Server(
     "Discord",
     numbers=(_x_ratelimit("X-RateLimit-Bucket", "X-RateLimit-Reset-After"),),
@@ -121,7 +121,7 @@ DISCORD: Final = Server(
     stops_operation=(RefusalMark("X-RateLimit-Scope", ""), RefusalMark("X-RateLimit-Bucket", "")),
     operation_parts=5,  # api/v10/channels/ID/messages
 )
-"""A refusal stops the route, with its channel, guild or webhook; a global one stops the calls with every key."""
+"""Discord's API. A refusal stops one route (with its channel, guild or webhook); a global refusal stops all calls."""
 STRIPE: Final = Server(
     "Stripe",
     may_refuse=frozenset({503}),
@@ -131,4 +131,4 @@ STRIPE: Final = Server(
     ),
     operation_parts=2,  # v1/charges
 )
-"""A refusal stops the account, or the endpoint if `Stripe-Rate-Limited-Reason` names that."""
+"""Stripe's API. A refusal stops all calls of the account, or one endpoint if `Stripe-Rate-Limited-Reason` names it."""

@@ -113,7 +113,7 @@ class AsgiRequest(Located):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the route's template if Litestar has stored it in the scope."""
+        """Returns the route's template if Litestar has stored it in the scope; else an empty sequence."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 

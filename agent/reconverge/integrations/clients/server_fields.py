@@ -156,7 +156,7 @@ def _wait(text: str, now: float) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """Returns the seconds of a duration such as 30, 6m0s or 12ms."""
+    """Returns the seconds of a duration such as 30, 6m0s or 12ms; None for any other text."""
     if _NUMBER.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)
@@ -166,7 +166,7 @@ def _duration(text: str) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Returns the seconds since 1970 of an HTTP date or an RFC 3339 time."""
+    """Returns the seconds since 1970 of an HTTP date or an RFC 3339 time; None for any other text."""
     if not text:
         return None
     try:

@@ -151,7 +151,7 @@ class Configuration:
         """The agent, with all limits declared."""
 
     def limiter(self, name: str) -> Limiter:
-        """Returns the limiter of a limit. Raises UnknownLimit."""
+        """Returns the limiter of the limit `name`. Raises UnknownLimit if the agent has no such limit."""
         return self.agent.limiter(name)
 
     def reload(self) -> None:
@@ -382,7 +382,7 @@ def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     for name, limit in settings.limits.items():
         with finding.when("limits", name):
             if limit.parent is not None and limit.parent not in agent.limiters:
-                raise finding.that(f"no limit named {limit.parent!r} is declared above", "limits", name, "parent")
+                raise finding.that(f"no limit {limit.parent!r} is declared above; add one", "limits", name, "parent")
             _declare(agent, name, limit)
     return agent
 

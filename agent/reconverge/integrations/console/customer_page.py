@@ -1,4 +1,4 @@
-"""The page that shows a customer, by a signed link, how much of its own limits is used and left, and until when."""
+"""The page that shows a customer, by a signed link, the use, the rest and the reset of its own limits."""
 
 # Theory of operation.
 #

@@ -21,7 +21,7 @@ from reconverge.integrations.console.seen import SnapshotMemory
 LOOK_NS: Final = SECOND_NS
 """The shortest time between two readings of the snapshots, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
-"""The time between two marks at the hub that a console is open, for which nodes leave snapshots there."""
+"""The time after which the console renews its mark at the hub; nodes leave snapshots while there is a mark."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 

@@ -13,7 +13,7 @@ REMEMBERED_S: Final = 60.0
 
 
 class SeenSnapshot(Protocol):
-    """A snapshot that has a time."""
+    """The interface of a snapshot: it has the time at which it was made."""
 
     @property
     def at(self) -> float:

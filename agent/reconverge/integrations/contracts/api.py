@@ -315,7 +315,7 @@ class _Api:
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:
-            raise wrong_field(404, f"version {to.version} is unknown, or is not kept any more", ("version",)) from None
+            raise wrong_field(404, f"version {to.version} is unknown or not kept any more", ("version",)) from None
         except InvalidContracts as error:  # about the document of that version, and not about the body
             raise Problem(422, str(error)) from None
 
@@ -357,7 +357,7 @@ class _Api:
         return Response(status_code=204)
 
     async def forget_customer(self, identity: InPath, author: Author) -> Response:
-        """Erases a customer from the contracts and all their versions, and, with contracts in force, its use.
+        """Erases a customer from all versions of the contracts, and its use, if this API has contracts in force.
 
         The use is erased on all nodes and at the hub. This cannot be undone.
         """

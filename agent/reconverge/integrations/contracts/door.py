@@ -184,7 +184,7 @@ class DoorRoute(APIRoute):
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
         if not self.versioned and conditions_of(request).are_there:
-            raise Problem(400, f"{request.method} {request.url.path} accepts neither If-Match nor If-None-Match")
+            raise Problem(400, f"{request.method} {request.url.path} accepts no If-Match or If-None-Match; omit them")
         if not self.bytes_max:
             return request
         said = await json_of(request, bytes_max=self.bytes_max, required=self.body_required, do=self.door.work.do)

@@ -130,7 +130,7 @@ class History(Part):
 
 
 class Forgotten(Part):
-    """The data of a customer that were erased."""
+    """The result of erasing a customer: how much was erased, and whether anything is left."""
 
     version: VersionNumber
     complete: bool = Field(description="Whether no data of the customer are left, as far as the API could search.")

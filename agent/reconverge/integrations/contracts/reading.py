@@ -115,7 +115,7 @@ class Conditions:
             raise _failed(f"the contracts are at version {version}, which If-None-Match excludes", version)
 
     def is_known(self, version: int) -> bool:
-        """Whether a client that reads has this version already."""
+        """Whether a request that only reads names `version` as the one that the client has already."""
         return self.none_any or (self.none_match is not None and version in self.none_match)
 
 
@@ -194,7 +194,7 @@ def _read(raw: bytes) -> Any:
 
 async def _body(request: Request, bytes_max: int) -> bytes:
     """Returns the body. Raises Problem (413) if it is longer than allowed, without reading the rest."""
-    too_large = Problem(413, f"the body is longer than {bytes_max} bytes")
+    too_large = Problem(413, f"the body is longer than {bytes_max} bytes; send a shorter one")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
         raise too_large

@@ -1,6 +1,6 @@
 """Lets a storage of another library ask the hub about a request that memory alone cannot decide.
 
-The callers of a storage are used to waiting for a server.
+A request may wait for the answer, because callers of a storage expect to wait for a server.
 """
 
 # Theory of operation.

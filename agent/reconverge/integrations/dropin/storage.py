@@ -44,7 +44,7 @@ logger = logging.getLogger("reconverge")
 FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
-"""The strategies, by the library's names."""
+"""The library's names of its strategies, with the two names above."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
     *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
@@ -70,7 +70,7 @@ CHECK_POLL_S: Final = 0.01
 
 
 class Until(float):
-    """A number of seconds that the operator `%` does not change: until a part of a sliding window's count expires.
+    """The seconds until a part of a sliding window's count expires, as a float that the operator `%` does not change.
 
     The library computes the time until a reset as the remainder of these seconds divided by the window. A part may
     count for longer than a window, and then the remainder would let clients come back too early.

@@ -111,7 +111,7 @@ class Limits(LimitsOfApp):
         self._key_functions: dict[str | None, object] = {}
         """The code of the first key function that was used with each limit name, for names made of a limit string."""
         self._functions: list[object] = []
-        """The functions that were passed as limits."""
+        """The functions that were passed as limits; none of them may serve a route."""
 
     @with_advice(OF_LIMITS)
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:

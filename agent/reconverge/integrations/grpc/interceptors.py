@@ -47,7 +47,7 @@ by_rpc = by_route
 """A key function: returns the called method, such as `/shop.Orders/Place`."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""The HTTP statuses for gRPC's status codes 0 to 16: functions of a response get these."""
+"""The HTTP statuses for gRPC's status codes 0 to 16, for the application's functions that take a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 HEALTH: Final = "/grpc.health.v1.Health/"
 """The beginning of the standard methods for health checks."""

@@ -54,8 +54,8 @@ from reconverge.limiter.long_keys import OURS, fitting
 logger = logging.getLogger("reconverge")
 
 TIERS_MAX: Final = 1000
-"""The most limits that a rule's function may return and that are counted exactly. More are not tiers, but generated for
-single requests; further ones are replaced by coarser limits, of which there are as many at most."""
+"""The most limits of one rule that are counted exactly: a function that returns more makes a limit for each request,
+and does not choose among tiers. Further limits are replaced by coarser ones, at most as many again."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
@@ -80,7 +80,7 @@ COARSER: Final = "is counted with its quota rounded down to a power of two, toge
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
-"""The treatment of a request for which a function of the application has failed, for log messages."""
+"""A treatment of a request for which a function of the application has failed; so are the constants above."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",

@@ -80,10 +80,10 @@ class Refusal:
 
     status: int
     problem: Mapping[str, Any]
-    """The members of the problem details."""
+    """The members of the problem details (RFC 9457) in the body."""
     body: bytes
     fields: Fields
-    """All header fields: those of the content, those of the dialects, and Retry-After if the time is known."""
+    """All header fields: type and length of the body, RateLimit fields, and Retry-After if the time is known."""
 
     @property
     def detail(self) -> str:

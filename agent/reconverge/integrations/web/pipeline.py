@@ -353,7 +353,7 @@ class Pipeline:
         self._says = first.declared.rule.error_message is not None
         self._status = first.declared.status
         self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
-        """Cached refusals without dialect fields, by wait in seconds, quota, and whether the refusal is certain."""
+        """Cached refusals without RateLimit fields, by wait in seconds, quota, and whether the refusal is certain."""
         keying = [rule.keying(*finder) for rule, finder in zip(rules, finders, strict=True)]
         self.decide: Decide = self._by_one(first, keying[0]) if len(rules) == 1 else self._by_all(keying)
         """Decides about a raw request, in which its finders find the keys."""

@@ -55,7 +55,7 @@ class Rule:
     name: str | None = None
     """The limit's name at the hub, in statistics and in response fields; by default that of the decorated object."""
     key_func: KeyFunction | None = None
-    """Returns the key of a request; by default the guard's function."""
+    """A function that returns the key of a request; by default that of the guard."""
     missing: str | None = None
     """How a request without a key is handled; by default as in the guard. It is counted by its `address`, together with
     all such requests (`shared`), refused (`refuse`), or not limited (`exempt`)."""
@@ -77,13 +77,13 @@ class Rule:
     """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`. If the limit
     has `costs`, a number multiplies the price of the request's method."""
     settle: Callable[[Response], int] | str | None = None
-    """Returns the true cost of the request from its response; `spent` if the application reports it with `spend`."""
+    """A function that returns the true cost from the response, or "spent" if the application calls `Outcome.spend`."""
     deduct_when: Callable[[Response], bool] | None = None
-    """Whether a request with this response costs anything."""
+    """A function that returns whether a request with the given response costs anything."""
     exempt_when: ByRequest | None = None
-    """Whether a request is exempt from the limit."""
+    """A function that returns whether a request is exempt from the limit."""
     on_breach: Callable[..., Any] | None = None
-    """Is called with the outcome of a refused request; its result, unless None, is the response."""
+    """A function that is called with the outcome of a refused request. Its result, unless None, is the response."""
     error_message: str | Callable[[], str] | None = None
     """The text of the refusal."""
     status: int | None = None

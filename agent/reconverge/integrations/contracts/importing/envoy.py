@@ -261,7 +261,7 @@ class _Mapping:
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """Returns a customer's contract: `plan` and limits of its own, or a new plan if `plan` cannot be adapted so."""
+        """Returns a customer's contract: `plan` with limits of its own, or, if these cannot express it, a new plan."""
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():

@@ -130,7 +130,7 @@ class Located(ABC):
     @property
     @abstractmethod
     def route(self) -> str:
-        """Returns the route of the request."""
+        """Returns the pattern or name of the matched route; empty if none matched."""
 
     @property
     def operation(self) -> str:

@@ -120,7 +120,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
 
 
 def by_header(name: str) -> KeyFunction:
-    """Returns a key function for a header field, such as an API key. Check that value: each invented one is a new key.
+    """Returns a key function for a header field, such as an API key. A client that invents values gets as many keys.
 
     The key is missing if several fields of that name differ: otherwise a client could add a field to choose its key.
     """
