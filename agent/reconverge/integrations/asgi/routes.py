@@ -156,7 +156,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
         return
     for route in routes:
         path = _listed(route)
-        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        contexts = getattr(route, "effective_route_contexts", None)  # an included router has these
         if path is None and contexts is not None:
             for each in contexts():
                 holder = getattr(each, "starlette_route", None) or each
@@ -237,7 +237,7 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
         if path is not None:
             yield path
             continue
-        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        contexts = getattr(route, "effective_route_contexts", None)  # an included router has these
         for context in contexts() if contexts is not None else ():
             holder = getattr(context, "starlette_route", None) or context
             path = _path_of(holder)

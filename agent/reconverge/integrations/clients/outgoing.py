@@ -196,7 +196,7 @@ class Outgoing:
                     self._pause(key, said.pause)
             for numbers in said.numbers:
                 used_up_s = self._numbers.learn(key, numbers)
-                # A refusal names its own time, which may be shorter: the quota is then not what refuses.
+                # The refusal's own pause counts instead, which may be shorter if something else than the quota refuses.
                 if used_up_s and said.pause is None:
                     self._pause(key, used_up_s)
         except Exception as error:  # noqa: BLE001  # an error in reading the fields must not lose the response

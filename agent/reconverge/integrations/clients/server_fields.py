@@ -101,7 +101,7 @@ def heard(
         after = max((said.reset for said in ours or empty if said.reset is not None), default=server.pause_s)
     reach = _reach(fields, server)
     if reach == "quota" and empty and not ours:
-        reach = "operation"  # another quota of the server refuses what this call did
+        reach = "operation"  # a quota other than the limiter's refuses, so only this operation pauses
     return Heard(min(max(0.0, after - age), float(LONGEST_S)), reach, () if age > 0 else tuple(numbers))
 
 

@@ -199,7 +199,7 @@ class Configuration:
         try:
             self.reload()
         except ReconvergeError as error:
-            logger.error(  # noqa: TRY400  # it is no bug
+            logger.error(  # noqa: TRY400  # no bug: no traceback
                 "reconverge: the settings were not reloaded, and the former settings stay in force: %s", error
             )
         except Exception:

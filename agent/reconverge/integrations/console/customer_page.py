@@ -54,7 +54,7 @@ class CustomerPage:
         self._kept: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
         """The cached limits by customer, the oldest first, each with the monotonic time at which they expire."""
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
         """Drops the cached limits of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
@@ -89,7 +89,7 @@ class CustomerPage:
         standing = {
             "sentence": found["sentence"]
             if limits
-            else "",  # without limits it names the plan, or the parts that are off
+            else "",  # without limits, the sentence would name the plan, or what is off
             "limits": limits,
             "left_out": found["left_out"],
         }

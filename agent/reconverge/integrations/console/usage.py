@@ -74,7 +74,7 @@ class UsagePages:
         """The cached sums by period and customer, each with the monotonic time at which it expires."""
         agent.on_forget(self.forget)
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
         """Drops the cached sums of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
@@ -122,7 +122,7 @@ class UsagePages:
         ledger = cast("UsageLedger", pages)  # only `shards` and `totals` of it are used
         try:
             found = await totals(ledger, period, by=("identity", "limit"), identity=identity or None)
-        except InvalidSetting as error:  # the name is not one of a customer
+        except InvalidSetting as error:  # the identity cannot be a customer's
             raise Problem(422, str(error), parameter="identity") from None
         rows = [(key.identity, key.limit, counts) for key, counts in found.items()]
         sums = await asyncio.to_thread(_summed, rows)

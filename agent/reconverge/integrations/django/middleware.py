@@ -340,7 +340,7 @@ def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
             close()
             ended(int(response.headers.get("Content-Length", 0)), True)  # noqa: FBT003  # likewise
 
-        # Called instead of a stream's end, because the server may send the file itself.
+        # The server may send the file itself, so the end of the stream may never come, but `close` is called.
         response.close = close_and_settle
     elif response.streaming:
         body = SettlingStream if response.is_async else SettlingBody

@@ -363,7 +363,7 @@ class StorageLimits(Unbreakable):
         remaining = _left(entry.limiter, name, decision)
         if decision.allowed and remaining >= entry.limiter.limit.quota:
             return entry.amount - remaining, 0.0
-        if decision.allowed:  # some of the count expires when one more than the rest would fit
+        if decision.allowed:  # some of the count has expired once one more than the remaining quota fits
             decision = _decision(entry.limiter, name, remaining + 1)
         return entry.amount - remaining, decision.retry_after or decision.reset_after
 

@@ -237,7 +237,7 @@ class Limits(LimitsOfApp):
             raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
-        if hasattr(app, "openapi"):  # Starlette's applications have no document
+        if hasattr(app, "openapi"):  # an application of Starlette alone has no document
             describe_refusals(app)
 
     if not TYPE_CHECKING:  # hidden from type checkers

@@ -274,7 +274,7 @@ class _CountedCall:
 
     async def read(self) -> Any:
         """Returns the client's next message, as gRPC's context does. Aborts the call at a message over the limit."""
-        message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
+        message, aio = await self._context.read(), cast("Any", grpc.aio)  # its type stubs lack EOF
         return message if message is aio.EOF else await self._count(message)
 
     async def _count(self, message: Any) -> Any:
