@@ -75,7 +75,7 @@ class Decided(list[Outcome]):
     """Whether the cost of an outcome depends on the response and must still be settled."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome, whose fields the response will get, and whose costs it will settle."""
+        """Appends an outcome. The response will get the outcome's fields, and settle its costs."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # it has nothing to settle or to meter
         else:

@@ -220,7 +220,7 @@ class Guard:
         return name
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
-        """Returns a pipeline, which decides fast about requests to which all these rules apply; None if it cannot.
+        """Returns a fast path (`Pipeline`) for requests to which all these rules apply; None if a rule is too complex.
 
         `finders` makes functions that find a rule's keys in a framework's own request instead of a `Request`. The
         pipeline must not be used while there are request filters (`filters`), or the guard is switched off (`enabled`).

@@ -54,12 +54,12 @@ OF_LIMITS: Final = {
     NAMELESS: NAMED,
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
 }
-"""Advice in errors of functions that declare a limit, by the name of the wrong argument."""
+"""Advice in errors of functions that declare a limit, by the name of the wrong or missing argument."""
 SCOPE: Final = {
     NAMELESS: NAMED,
     "scope": "is missing; write shared_limit('5/minute', scope='search'), which names the count that the routes share",
 }
-"""Advice in errors of functions that declare a shared limit, by the name of the wrong argument."""
+"""Advice in errors of functions that declare a shared limit, by the name of the wrong or missing argument."""
 LIKENESS_MIN: Final = 0.6
 """The similarity from which a known name is suggested. It is low, because any unknown name is an error anyway."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)

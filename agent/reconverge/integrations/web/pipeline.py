@@ -278,7 +278,7 @@ class CompiledRule:
         self.keep_up()
 
     def may_decide(self, key: str) -> bool:
-        """Returns whether the fast path may decide about `key`, if the limit is switched on, or the guard must.
+        """Returns whether the fast path may decide about `key`, for a limit that is on; else, the guard must decide.
 
         Charges nothing.
         """
