@@ -135,7 +135,7 @@ FILES: dict[str, tuple[str, str, Words]] = {
     "number": ("a.yaml", "limits:\n  login: 10_000/minute\n", ("line 2", "10_000", "write 10000")),
     "suffix": ("a.json", '{"limits": {"login": "10k/minute"}}', ("login", "'k'", "as 10000")),
     "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "not '100ms'", "write 0.1")),
-    "parent": ("a.toml", "[limits.a]\nlimit = '5/s'\nparent = 'b'\n", ("line 3", "'b'", "declare it first")),
+    "parent": ("a.toml", "[limits.a]\nlimit = '5/s'\nparent = 'b'\n", ("line 3", "'b'", "declared above; add one")),
     "ending": ("a.ini", "[limits]\nlogin = 5/minute\n", ("a.ini", ".toml")),
 }
 PLANS = "plans:\n  free:\n    limits:\n      {}\nunknown: free\n"
