@@ -652,7 +652,9 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
     return [each for each in asked if not each.shadow and (can_be_joined(each.limiter) or is_closed(each.limiter))]
 
 
-def _closed_to(joined: Sequence[Asked], cost: int, kind: str | None) -> list[tuple[Decision, None]] | None:
+def _closed_to(
+    joined: Sequence[Asked], cost: int, kind: str | None
+) -> list[tuple[Decision, Reservation | None]] | None:
     """Returns the decisions of limits of which one has a quota of 0, so that none is charged; None if none has."""
     if not any(is_closed(each.limiter) for each in joined):
         return None
