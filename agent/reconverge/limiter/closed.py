@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Decision
 from reconverge.limiter.waiting.waiters import checked_timeout_ns
 
 if TYPE_CHECKING:
-    from reconverge.kernel import Charged, Costs, Many
-    from reconverge.limiter.modes import Enforcement
+    from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
@@ -59,20 +58,47 @@ class AsksNothing:
         return self.hit_and_mark(key, cost, kind) if marks else (self.hit(key, cost, kind), ())
 
 
+class ClosableLimit(Protocol):
+    """A limit whose quota may be 0, with the answers that are in force."""
+
+    table: Decider
+    answers: Any
+
+    @property
+    def deciding(self) -> object:
+        """Returns what decides while the limit is on."""
+        ...
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Returns the tables of the limit's own quotas."""
+        ...
+
+    @property
+    def closed_by(self) -> str:
+        """Returns the name of the quota that is 0."""
+        ...
+
+    def note(self, *, closed: int) -> None:
+        """Counts refused requests."""
+        ...
+
+
 class Closed(AsksNothing):
     """The answers of a limit with a quota of 0: refuses all requests, certainly and without an end to the wait.
 
     Wrong arguments raise the same errors as usual.
     """
 
-    def __init__(self, enforcement: Enforcement) -> None:
+    def __init__(self, enforcement: ClosableLimit) -> None:
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Returns False. If the quota has changed since this function was kept, the new one decides."""
         board = self._board
         if board.deciding is not self:
-            return board.answers.allow(key, cost, kind)
+            allowed: bool = board.answers.allow(key, cost, kind)
+            return allowed
         self._check(key, cost, kind)
         board.note(closed=1)
         return False
@@ -81,7 +107,8 @@ class Closed(AsksNothing):
         """Returns a refusal. If the quota has changed since this function was kept, the new one decides."""
         board = self._board
         if board.deciding is not self:
-            return board.answers.hit(key, cost, kind)
+            decision: Decision = board.answers.hit(key, cost, kind)
+            return decision
         self._check(key, cost, kind)
         board.note(closed=1)
         return self._refusal()
