@@ -22,9 +22,9 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 TOTALS_ROUNDS: Final = 10
-"""The region's total charges are sent every so many rounds."""
+"""A bridge sends the region's total charges once in this many rounds."""
 LAST_ROUND_S: Final = 0.25
-"""While it ends, a bridge does not wait for longer between two rounds."""
+"""The longest pause between two rounds of a bridge that is ending, in seconds."""
 
 
 class Side:
