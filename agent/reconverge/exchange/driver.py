@@ -473,7 +473,9 @@ class ExchangeDriver(Ownership):
         except Exception as error:
             # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
             if self._logged.is_new():
-                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+                logger.exception(
+                    "reconverge: the hub %s raised an error other than HubUnavailable, a bug", self._hub_name
+                )
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
             self._note_recovery(syncer)

@@ -45,7 +45,7 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
 
 
 TRIAL: Final = trial_batch("", 0, leaving=True)
-"""A part of the names of all data that a trial leaves at the hub."""
+"""A batch with the limit and the key of a trial, by which a hub finds all data that the trial leaves there."""
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
