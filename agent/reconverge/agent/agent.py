@@ -257,7 +257,8 @@ class Agent:
             parts,
             namespace=settings.namespace,
             clock=self._clock,
-            # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
+            # Read as often as the node exchanges, by the shorter of its own and the published interval: so a published
+            # interval that is too long can be replaced.
             interval_ns=self._pacing.shortest_ns,
             apply=self._apply,
         )
@@ -612,16 +613,15 @@ class Agent:
 
     @property
     def switched(self) -> Switch:
-        """Returns the agent's own switch. A limit whose own switch refuses less goes by its own."""
+        """Returns the agent's own switch. A limit whose own switch refuses less follows its own."""
         return self._switched
 
     def switch(self, to: Switch) -> None:
         """Switches all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
 
-        Each limit goes by the agent's switch or by its own, whichever refuses less; so when the agent is "on", each
-        limit goes by its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long
-        as it is in force.
-        Raises InvalidSetting for a word that is no switch.
+        Each limit follows the agent's switch or its own, whichever refuses less; so when the agent is "on", each limit
+        follows its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long as it is
+        in force. Raises InvalidSetting for a word that is no switch.
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
@@ -720,7 +720,7 @@ class Agent:
                 "check() would block the event loop in which this agent exchanges with its hub; "
                 "write `await agent.check_async()` here"
             )
-        paused = threading.Event()  # fork: this call alone knows it
+        paused = threading.Event()  # fork: no other thread has this generator
         for pause_s in self._lifecycle.look_for_answers(timeout):
             paused.wait(pause_s)
 

@@ -42,7 +42,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
     """
     if not rule.fixed or report.epoch == cell.epoch:
         entry.allowance = min(report.allowance, entry.allowance)
-    entry.vouchers = 0  # the rest of them is given back, and all else counts as used
+    entry.vouchers = 0  # the node gives unused vouchers back, and used ones are in its counts
     entry.base = min(report.base, entry.base)
 
 
