@@ -3,11 +3,11 @@
 # Theory of operation.
 #
 # The usage is sent first, while its leader still answers batches and sends claims: it may be long, and a leader that is
-# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as further
-# usage would be lost with it. The ledger comes last, because the successor begins with its last part.
+# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as usage that
+# it still counted would be lost. The ledger comes last, because its last part makes the successor begin.
 #
-# A successor that has not got all of the usage, in the same term, begins with none: that is lost data, which the live
-# nodes report again.
+# A successor that has not received all of the usage, in the same term, begins without any: the live nodes report it
+# again, as after a loss.
 
 from __future__ import annotations
 

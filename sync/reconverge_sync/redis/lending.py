@@ -68,7 +68,7 @@ def _wish(name: str, packed: Any) -> Wish:
     limit, *numbers = unpacked(packed)
     if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
         raise ValueError(
-            f"what a region needs of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
+            f"the wish of a region for the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
         )
     return Wish(name, limit, *map(_whole, numbers))
 
