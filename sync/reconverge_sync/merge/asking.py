@@ -7,7 +7,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 #
 # The problem. An allowance is granted ahead of the requests that will use it, so one node may hold it unused while
 # another refuses. With a large quota for each node that matters little. Of five a minute, four nodes hold one each and
-# nobody the fifth; of thirty-two nodes most hold nothing, and refuse while others are idle.
+# no node the fifth; of thirty-two nodes most hold nothing, and refuse while others are idle.
 #
 # How it works. A node whose requests ask in doubt reports that, and how much cost waits for the answer
 # (`CellReport.waiting`). The free part of a key that is scarce for its nodes then stays at the hub, and the hub grants
