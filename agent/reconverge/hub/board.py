@@ -5,8 +5,8 @@
 # The problem. A console is opened on one worker, or beside all of them, and is to show the whole fleet. Nodes know
 # nothing of each other, and what the hub knows of them is allowances and counts, not health or what a node has refused.
 #
-# Why nodes do not send their state all the time. A fleet without a console would pay for a page that no operator reads: of
-# 200 nodes the hub would take 200 snapshots a second.
+# Why nodes do not send their state all the time. A fleet without a console would pay for a page that no operator reads:
+# of 200 nodes the hub would take 200 snapshots a second.
 #
 # How it works. An open console leaves a mark with an end at the hub, and renews it. Each node looks for the mark once
 # in a second, which is one field of the hub; while it is there, and not a second longer, nodes leave snapshots:
