@@ -136,7 +136,7 @@ class Agent:
         asks_max: how many exchanges per second requests in doubt may cause, see `RateLimiter.ask`; beyond that
             memory decides. 0: no request asks.
         in_doubt: the default of integrations for a request that memory cannot decide for certain: ask the hub and wait
-            at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
+            at most 25 ms ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
         key_bytes_max: the length of the longest key, in bytes of UTF-8.
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that sending the last reports may take.

@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to say; it never waits. The
-# *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
+# Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to report; it never waits.
+# The *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
 # driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and `ownership.py` sees to it that there is one at
 # a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
 #

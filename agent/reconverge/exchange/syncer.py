@@ -6,7 +6,7 @@ real hub; the simulator and tests have drivers of their own without either.
 
 # Theory of operation: names, accounts and leases.
 #
-# A hub that has given up on a node has dealt its allowance to others, and added its last counts to those of departed
+# A hub that has given up on a node has granted its allowance to others, and added its last counts to those of departed
 # nodes. If the node came back under its name, the hub would take its small new counts for outdated ones, and an old
 # batch for its return. So a name is never used again after a start, a fork or a lease that is over. The first batch
 # under a new name contains nothing but that name, and its answer shows whether the hub still has the data that the node
@@ -482,7 +482,7 @@ class Syncer:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
 
     def _delay_ns(self, times: int) -> int:
-        """Returns the pause before the next exchange, after so many `times` in a row of failing or starting over."""
+        """Returns the pause before the next exchange, after `times` failures or fresh starts in a row."""
         delay_ns = backoff_ns(self._kernel.interval_ns, times)
         # Shortened at random, never lengthened: a hub that has lost its data waits for a report of every node, but no
         # longer than the cap.

@@ -7,7 +7,7 @@ capacity at most.
 
 # Theory of operation.
 #
-# The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off may
+# The problem. A node that is killed cannot report its use since its last report, and one that is only cut off may
 # use all of its allowance until its lease is over. The hub cannot tell them apart, so it has to count the whole
 # allowance as used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the
 # allowance would not have come back sooner. In a window of an hour it does. A lone node used to hold half of what was

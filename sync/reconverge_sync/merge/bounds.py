@@ -23,7 +23,7 @@ from reconverge.limit.limit import QUOTA_MAX
 
 DAY_US: Final = 86_400_000_000
 WINDOW_MAX_US: Final = 3660 * DAY_US
-"""The longest window that can be declared. A bucket that takes longer to drain is forgotten as if it took so long."""
+"""The longest window that can be declared. A bucket that takes longer to drain is forgotten after this time, too."""
 LEASE_MAX_US: Final = 60 * DAY_US
 """The longest lease is a bridge's, of seven weeks."""
 INTERVAL_MAX_US: Final = DAY_US

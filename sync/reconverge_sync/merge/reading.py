@@ -146,7 +146,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
-    """Returns when so many charges with dates have expired, at the latest, that the use fits into `room`."""
+    """Returns the latest moment at which enough charges with dates have expired for the use to fit into `room`."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
     left = sum(amount for _, amount in ends)
@@ -158,7 +158,7 @@ def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
 
 
 def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
-    """Returns when so much of a sliding window's use has faded that it fits into `room`.
+    """Returns when a sliding window's use has faded enough to fit into `room`.
 
     That is in this window, or in the next, in which the use of this window (`current`) fades.
     """

@@ -52,7 +52,7 @@ def read_wishes(reply: Any) -> Wishes:
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Returns the result of so many loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
+    """Returns the result of `loans` loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:

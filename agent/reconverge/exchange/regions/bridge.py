@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# To the wide hub a region is one node: for each cell it has an allowance there, which is what may be lent to the
-# region, and a need. The order is that of every node: what is lent grows after the wide hub has granted it, and the
+# To the wide hub a region is one node: for each cell it has an allowance there, which is the most that may be lent to
+# the region, and a need. The order is that of every node: a loan grows after the wide hub has granted it, and the
 # bridge reports a lower allowance to the wide hub when the region's hub has confirmed that no node there holds more. A
 # loan ends by itself, some time after the wide hub's last answer; and the wide hub keeps a silent region's allowance
 # for so long that whatever was used of it has ceased to count.
