@@ -50,7 +50,7 @@ def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
 
     A published switch for such a name would have no effect.
 
-    A limit of contracts that counts by further facts is named `api/customer.user` at the hub, and also matches `api`.
+    The hub names a limit of contracts that counts by more than the customer `api/customer.user`; `api` matches it, too.
     """
     known = {limit_of_quota(each) for each in reported}
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
