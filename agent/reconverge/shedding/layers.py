@@ -74,8 +74,8 @@ class Ticket(Protocol):
     response: an `InProgress`, or None.
 
     A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
-    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now, and
-    none with `anyway`.
+    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now; with
+    `anyway` it always returns None.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
