@@ -12,14 +12,15 @@
 # several, all are charged in one moment or none is (`limiter/joint.py`). A limit that is off is not asked. One in
 # shadow is charged after the others have admitted the request, and refuses nothing.
 #
-# When the document changes, the keys of a customer whose quota is another one move at once, and not with its next
-# request: until each node has reported a larger quota, the smaller one is in force on all nodes. Which keys a
-# customer has by further facts is found among the keys of the node.
+# When a new document gives a customer another quota, a node moves the customer's keys at once, and not with its next
+# request: until each node has reported a larger quota, the smaller one is in force on all nodes. A customer's keys with
+# further facts are searched among all keys of the node.
 #
-# No decision waits for a change: long work is done before the new document comes into force and after it. The lock that
-# decisions take, too, is held only for the step between. A decision that began by the former document ends by it.
+# No decision waits for a change of the document: long work is done before and after the new document comes into force.
+# The lock that decisions also take is held only for the step in between. A decision ends under the document under which
+# it began.
 #
-# A node may have caps, beyond which no document can raise a limit, and where it has one, none can switch the limit off.
+# A node may have caps: no document can raise a limit beyond its cap, or switch off a limit that has a cap.
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ class Contracts:
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
-        """Standings by former documents; those that were made without a page still count."""
+        """Cached standings by former documents; those that were made without a page are still needed."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared and not dropped since."""
@@ -420,7 +421,7 @@ class Contracts:
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
         """Reports the charges of a decision to the meter, if there is one. Returns the decision unchanged."""
         if self.meter is not None and answer.known:
-            # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
+            # A refused request counts as refused for all limits; a limit in shadow or off may have charged nothing.
             said = answer.decisions
             charges = [
                 (term.name, cost_in_first_quota(limiter, cost, kind if limiter.control.has_costs else None))

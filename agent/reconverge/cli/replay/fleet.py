@@ -70,7 +70,7 @@ class Setup:
     warm: bool = False
     """Whether every node asks the hub about all its keys before the run begins."""
     asks_within_ns: int = 0
-    """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
+    """How long a request in doubt waits for the hub's answer, in real time; 0 if memory decides it."""
     name: str = field(default_factory=lambda: token_hex(6))
     """The name of this run; part of its namespaces."""
 
@@ -115,7 +115,7 @@ class ReplayOutcome:
     histories: list[list[NodeHistory]]
     """The histories by node and policy; the items of a history belong to the requests in that node's hand."""
     hub_totals: list[int]
-    """The hub's totals at the end, charged less given back, by policy."""
+    """The hub's totals at the end, by policy: the charges minus the refunds."""
 
 
 class _ReplayNode:

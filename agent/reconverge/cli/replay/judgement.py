@@ -54,9 +54,9 @@ class Judgement:
     bound_pct: float
     """The declared bound that applies to the worst window."""
     known_over_admission_max_pct: float
-    """The highest over-admission of keys that no node had met for the first time just then."""
+    """The highest over-admission of a window in which no node met the key for the first time."""
     known_bound_pct: float
-    """The declared bound of these keys."""
+    """The declared bound of such windows."""
     bound_violations: int
     """Windows that exceeded the bound that applied to them."""
     hub_total: int
@@ -78,7 +78,7 @@ class Judgement:
     asked_pct: float = 0.0
     """How many of all requests waited for the hub's answer."""
     waited_median_ms: float = 0.0
-    """How long these requests waited."""
+    """The median wait of the requests that waited for the hub's answer."""
     waited_p99_ms: float = 0.0
     waited_max_ms: float = 0.0
 

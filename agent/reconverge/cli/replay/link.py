@@ -7,8 +7,8 @@ wire is healed, even if their sender has long given up. That is the worst that a
 # Toxiproxy is a server built with Go, and network namespaces need root; `replay --cut` and `demo` have to work on a
 # machine that has nothing but Python. So each node's traffic goes through a relay in the command's own process, a unix
 # socket for each node, and no part of the agent or the hub knows of it. TLS would rightly refuse a relay, so
-# `rediss://` cannot be cut. It is no substitute for real faults: resets, slicing, packet loss and the kernel's own
-# behaviour are not in it.
+# `rediss://` cannot be cut. A relay is no substitute for real faults: it produces no resets, no split packets, no
+# packet loss, and nothing that the kernel does by itself.
 from __future__ import annotations
 
 import asyncio

@@ -69,7 +69,7 @@ CostOption: TypeAlias = Annotated[
 ]
 SettleOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="The column with what a request turns out to cost on top, once it is over.", metavar="COLUMN"),
+    typer.Option(help="The column with the cost that is added when a request is over.", metavar="COLUMN"),
 ]
 SpreadOption: TypeAlias = Annotated[
     SpreadName, typer.Option(help="Which node gets a request: round-robin or hash.", metavar="NAME")

@@ -101,7 +101,7 @@ def show(found: FleetStatus, shown: str, namespace: str) -> None:
     for each in found.checkup.findings:
         if each.level is not Level.OK or each.check in ALWAYS_SHOWN:
             typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
-    nodes = "the hub does not tell" if found.limits.nodes is None else str(found.limits.nodes)
+    nodes = "the hub does not report their number" if found.limits.nodes is None else str(found.limits.nodes)
     typer.echo(f"nodes   {nodes}")
     if found.waits:
         waiting = max((each for each in found.shards if each.holds_back), key=lambda each: (each.lost, each.begun_us))

@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# The plans and the index are always held. A page of customers is fetched when a customer is met that may be on it, kept
-# in a bounded table, and dropped when none of its customers was looked up for an hour or two.
+# The plans and the index are always held. A page of customers is fetched when a request names a customer that may be on
+# it, kept in a bounded table, and dropped when none of its customers was looked up for an hour or two.
 #
 # A new version. The version before stays in force as a whole, while those held pages that have changed are fetched;
 # then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no
@@ -14,10 +14,10 @@
 # have the customers of its used pages: the numbers of pages are powers of two, so the customers of page 3 of 4 are on
 # pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that were met lately.
 #
-# A flood of names without a contract. Each page is fetched once, as there are 256 at most, and names are looked up in
-# it from then on. Only if the table is full could names make pages come and go. So a page of which no customer was met
-# never takes the place of another one; its pending names are stored as absent; and a full table fetches FULL_PAGES
-# pages in an interval at most.
+# A flood of names without a contract. Each page is fetched once, and there are 256 at most; names are looked up in it
+# from then on. Only if the table is full could such names make a node fetch and drop pages again and again. So a page
+# of which no customer was met never takes the place of another one; its pending names are stored as absent; and a full
+# table fetches FULL_PAGES pages in an interval at most.
 #
 # A fetch that fails is tried again after a growing pause, up to a second: of that page, if the page is at fault.
 
@@ -239,7 +239,7 @@ class PagesOnDemand(PagesOfHub):
             else:
                 continue  # the page was dropped while others were fetched
             page = packed(said, digest, plans[1].plans, number=number, pages=pages)
-            before = self._ancestors(number, pages)  # by the same number of pages, the one of that number
+            before = self._ancestors(number, pages)  # if the number of pages is the same: that page alone
             if before:
                 page.met, page.last = any(each.met for each in before), max(each.last for each in before)
             found.append((number, page))

@@ -39,7 +39,7 @@ from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import ReconvergeError, shown
 
 LISTED_MAX: Final = 20
-"""The history entry of a replaced document lists so many customers and plans, as they were and as they are."""
+"""The most customers, and the most plans, that the history entry of a replaced document lists."""
 NO_CONTRACTS: Final = Document(plans={})
 """The contracts before the first change: no plans and no customers."""
 AUTHOR_LENGTH_MAX: Final = 200

@@ -33,7 +33,7 @@ INLINE_BYTES_MAX: Final = 64 * 1024
 """Pages of up to so many bytes together are read and checked on the loop, within a few milliseconds."""
 
 
-class MissingPage(Exception):  # a fact, as all names of errors are here
+class MissingPage(Exception):  # its name is a fact, as all names of errors are here
     """Raised when the hub does not have a page that the index names."""
 
 
@@ -65,7 +65,7 @@ class PagesOfHub:
 
         Pages that an interrupted call has fetched are not fetched again.
         """
-        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
+        # A thread that a cancelled call has left behind may still join pages: so each call has a table of its own.
         wanted = dict.fromkeys((*(() if self._knows_plans(outline) else (outline.plans,)), *customers))
         unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in wanted}
         lacking = [digest for digest in wanted if digest not in unread]

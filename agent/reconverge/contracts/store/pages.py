@@ -42,7 +42,7 @@ PAGES_TOO_MANY: Final = 8
 DIGEST_LENGTH: Final = 2 * sha256().digest_size
 
 
-class DamagedPage(Exception):  # a fact, as all names of errors are here
+class DamagedPage(Exception):  # its name is a fact, as all names of errors are here
     """Raised when bytes are not the page of the expected digest, or no page at all."""
 
 
