@@ -17,8 +17,8 @@
 # further facts are searched among all keys of the node.
 #
 # No decision waits for a change of the document: long work is done before and after the new document comes into force.
-# The lock that decisions also take is held only for the step in between. A decision ends under the document under which
-# it began.
+# The lock that decisions also take is held only for the step in between. A decision ends under the document it began
+# with.
 #
 # A node may have caps: no document can raise a limit beyond its cap, or switch off a limit that has a cap.
 
@@ -132,9 +132,9 @@ class Contracts:
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()
-        """Held by the thread that puts another document in force; no decision takes it."""
+        """The lock of the thread that puts another document in force; no decision takes this lock."""
         self._lock = new_lock(whole=True)
-        """Held for a step or two, however many customers there are, as decisions take it, too."""
+        """The lock that decisions take, too: held only for a step or two, even with many customers."""
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
@@ -214,7 +214,7 @@ class Contracts:
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """Decides as `hit` does, but in doubt asks the hub about all limits; waits at most `within` seconds for it."""
+        """Decides as `hit` does, but in doubt asks the hub about all limits, and waits `within` seconds at most."""
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -253,7 +253,7 @@ class Contracts:
         answers = self._answers(joined, cost, kind, within_ns)
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading, resetting and explaining use
 
     def usages(self, customer: str, **facts: str) -> dict[str, Usage]:
         """Returns the customer's use of each limit, by the limit's name, as far as this node knows."""

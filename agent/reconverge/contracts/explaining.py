@@ -138,7 +138,7 @@ class Explanation:
     fleetwide: bool = False
     """Whether the use is that of all nodes, from the hub and at most a sync interval old; else one node's view."""
     problem: str = ""
-    """Why the hub has not returned the use, if it was asked; names no host."""
+    """The reason why the hub has not returned the use, without names of hosts; empty if it has, or was not asked."""
 
 
 @runtime_checkable

@@ -34,7 +34,7 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.policies import choose
 
 KEY_BYTES_MAX: Final = 256
-"""The longest key in bytes, as an agent has it by default."""
+"""The longest key of an agent with default settings, in bytes."""
 UNSUPPORTED: Final = "the hub cannot return the counts of all servers"
 
 

@@ -262,13 +262,15 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
             raise InvalidDocument(f"must be a whole number from 1 to {VERSION_MAX}, not {shown(value)}", name)
     lifetime_s = table["expires"] - table["issued"]
     if not 1 <= lifetime_s <= lifetime_max_s:
-        raise InvalidDocument(f"is {lifetime_s} s after `issued`; must be 1 s to {lifetime_max_s} s", "expires")
+        raise InvalidDocument(
+            f"is {lifetime_s} s after `issued`; a document is valid for 1 s to {lifetime_max_s} s", "expires"
+        )
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise InvalidDocument(f"has one of the names {', '.join(table)[:200]} twice; leave one out")
+        raise InvalidDocument(f"has one of its fields twice ({', '.join(table)[:200]}); leave one out")
     return table
 
 

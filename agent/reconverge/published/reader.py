@@ -28,7 +28,7 @@
 # A hub that has lost its data has lost the document, and a node that starts then would not get it. So nodes that have
 # it post it again, after a random time within RESTORED_AFTER_S, and only if it is still missing. Only an empty place or
 # an older document is replaced: a forged, malformed or premature one may come from a publisher with a new secret or a
-# better clock, and nodes that do not know that secret yet would undo a rotation.
+# better clock, and nodes that do not know the new secret yet would undo the change of secrets.
 #
 # Settings and contracts differ in their requirements:
 #
@@ -65,7 +65,7 @@ logger = logging.getLogger("reconverge")
 
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
-"""The random delay after which a node posts a lost document again, so that not all nodes do."""
+"""The range of the random delay, in seconds, before a node posts a lost document again, so that not all nodes do."""
 UNFIT: Final = "unfit"
 """The reason for rejecting a valid document that this node has failed to apply."""
 NO_STORE: Final = "no-store"
@@ -150,7 +150,7 @@ class Reader(ABC, Generic[Doc, Store]):
             "restored": self._restored,
         }
 
-    # ------------------------------------------------------------ in which documents differ
+    # ------------------------------------------------------------ methods for one kind of document
 
     @abstractmethod
     def _store_in(self, hub: Hub) -> Store | None:
@@ -181,7 +181,7 @@ class Reader(ABC, Generic[Doc, Store]):
         """Returns when to read the hub next, in nanoseconds of the monotonic clock."""
         return self._look_ns
 
-    # ------------------------------------------------------------ as a follower
+    # ------------------------------------------------------------ called by the exchange driver
 
     def start_over(self) -> None:
         """Makes the next read due at once, because a new exchange driver has started."""
@@ -225,7 +225,7 @@ class Reader(ABC, Generic[Doc, Store]):
                 self._logged.forget(*self._failures)
             await self._go_on(store, timeout_s)
 
-    # ------------------------------------------------------------ what was read
+    # ------------------------------------------------------------ checking a document and putting it in force
 
     async def _judge(self, store: Store, payload: bytes | None, timeout_s: float) -> None:
         again, before = payload == self._seen, self._reason
@@ -290,7 +290,7 @@ class Reader(ABC, Generic[Doc, Store]):
             self._restored += 1
             logger.warning("reconverge: published %s were missing at the hub, and were posted again", self.what)
 
-    # ------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------ failures
 
     def _unreadable(self, error: Exception) -> None:
         """Logs a failed read of the hub, and delays the next read, longer with each failure in a row."""

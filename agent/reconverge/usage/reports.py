@@ -200,7 +200,7 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, (), self._kept, periods)
 
     def recorded(self, batch: UsageBatch, answer: Recorded, now_ns: int) -> None:
-        """Notes the hub's answer to a batch: marks its rows as reported, or all rows as not, if the hub lost them.
+        """Marks the rows of an answered batch as reported, or all rows as unreported if the hub has lost its data.
 
         `now_ns` is the time of the monotonic clock, as for `gather`.
         """
@@ -311,7 +311,7 @@ class UsageReports:
         self.losses += 1
         self.reported_again += count
         logger.warning(
-            "reconverge: the hub has lost usage that it had; this node reports %d rows again. Usage that departed nodes"
+            "reconverge: the hub has lost reported usage; this node reports %d rows again. Usage that departed nodes"
             " had reported, and that was not exported, is lost unless the hub's own data have come back",
             count,
         )

@@ -82,7 +82,9 @@ def _switches(given: list[str]) -> dict[str, Any]:
         name, equals, word = first.partition("=")
         name, word = (name, word) if equals else ("", name)
         if not word or (equals and not name):
-            raise InvalidSetting("--switch", each, "must be on, shadow or off, or a limit with that, as in calls=off")
+            raise InvalidSetting(
+                "--switch", each, "must be on, shadow or off, or a limit and one of these, as in calls=off"
+            )
         switch: dict[str, Any] = {"to": word}
         for detail in more:
             field, _, value = detail.partition("=")

@@ -55,7 +55,7 @@ class Checkup:
 
 
 async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
-    """Examines a hub. Returns the findings. If it cannot examine itself, it must be opened in a scratch namespace."""
+    """Examines a hub. Returns the findings. A hub without `diagnose` must have been opened in a scratch namespace."""
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
         async with deadline:

@@ -70,8 +70,8 @@ LOOP_ROUNDS: Final = 10
 SCHEMES: Final = ("embedded", "redis", "redis+unix", "valkey", "valkey+unix")
 
 TEMPORARY_PATH_MAX: Final = 60
-"""The longest directory for temporary files: a unix socket's path ends at 107 bytes, and the rest of the path
-follows."""
+"""The longest path of the directory for temporary files, in bytes: the whole path of a unix socket has at most
+107."""
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
@@ -138,7 +138,7 @@ class Links:
         await _rounds()  # until aborted connections are closed
 
     def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Returns the function that accepts a node's connection and forwards it."""
+        """Returns a function that accepts a node's connection and relays its bytes to the hub and back."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(reader, writer, healed))

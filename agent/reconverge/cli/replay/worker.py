@@ -90,7 +90,7 @@ class NodeHistory:
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
-    """How long a request that asked has waited; NOT_ASKED for others."""
+    """How long each request waited for the hub's answer; NOT_ASKED for a request that memory decided."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
     """The index of each settled request, with the hub's time, the window and the slice of the settlement."""
     exchanges: int = 0

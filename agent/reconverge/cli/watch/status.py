@@ -25,7 +25,7 @@ PROBLEM_STATUS: Final = 1
 PACE: Final = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
 """The sync interval and timeout of agents with default settings; `doctor` has options for others."""
 ALWAYS_SHOWN: Final = ("memory", "durability", "keys", "round trip")
-"""Checks whose good results are shown, too."""
+"""The names of the checks whose findings are shown even if there is no problem."""
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
 
 

@@ -32,7 +32,7 @@ from reconverge.runtime.locks import new_future
 Meanwhile = Literal["unknown", "refused"]
 """How a customer is decided while its page is being fetched: as one without a contract, or refused."""
 PENDING_S: Final = 1.0
-"""The seconds for which provisional terms are valid at most; refusals by them have it as their wait."""
+"""The longest validity of provisional limits, in seconds; it is also the wait that a refusal by them states."""
 PENDING_MAX: Final = 256
 """The most customers of a page whose use moves the moment it comes; the others follow within PENDING_S."""
 WAITING_MAX: Final = 1000

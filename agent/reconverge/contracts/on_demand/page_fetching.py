@@ -52,11 +52,11 @@ TABLE_BYTES: Final = 32 * 1024 * 1024
 TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
 """The memory in bytes of the largest page, if each of its customers has a limit of its own."""
 IDLE_S: Final = 3600.0
-"""A page is dropped if no customer on it was looked up for so many seconds; at the latest after twice that."""
+"""The seconds without a look-up of its customers after which a page is dropped; it takes up to twice this time."""
 FULL_PAGES: Final = 16
 """The most pages that are fetched in an interval while the table has no room."""
 INLINE_BYTES_MAX: Final = 8 * 1024
-"""A page of up to so many bytes is read and checked on the loop, in a millisecond or two; a longer one in a thread."""
+"""The longest page, in bytes, that is parsed on the event loop, in a millisecond or two, and not in a thread."""
 
 
 _Version = tuple[Document, tuple[str, Document], PageTable]
@@ -136,7 +136,7 @@ class PagesOnDemand(PagesOfHub):
         """The number of pages that were dropped because they were not used, or to make room for others."""
         return self._idle + self._evicted + self._table.evicted
 
-    # ------------------------------------------------------------ a version
+    # ------------------------------------------------------------ the pages of a new version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
         """Fetches the plans and the needed pages of the next version, and returns its document.
@@ -250,7 +250,7 @@ class PagesOnDemand(PagesOfHub):
             now.formers, now.met_without = customers.formers, customers.met_without
         return Document(plans[1].plans, now, plans[1].unknown), plans, table
 
-    # ------------------------------------------------------------ what is met
+    # ------------------------------------------------------------ pages that requests need
 
     def due_ns(self) -> int | None:
         """Returns when to fetch the next wanted page, in nanoseconds of the clock; None if no page is wanted."""

@@ -30,7 +30,7 @@ from reconverge.hub.port import ContractStore
 FETCHED_AT_ONCE: Final = 3
 """The number of pages that are fetched side by side. A hub on Redis has one connection more, for exchanges."""
 INLINE_BYTES_MAX: Final = 64 * 1024
-"""Pages of up to so many bytes together are read and checked on the loop, within a few milliseconds."""
+"""The most bytes of pages that are parsed on the event loop, within a few milliseconds, and not in a thread."""
 
 
 class MissingPage(Exception):  # its name is a fact, as all names of errors are here

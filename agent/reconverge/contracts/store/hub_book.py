@@ -307,7 +307,7 @@ class HubBook(ChangingBook):
         return entries
 
     async def _entry(self, digest: str) -> dict[str, Any] | None:
-        """Returns the entry of one change; None if it is not there, or is damaged."""
+        """Returns the entry of one change; None if its page is lost or damaged."""
         if digest not in self._entries:
             try:
                 self._entries[digest] = table_in(await fetched_page(self._store, digest), digest)

@@ -56,7 +56,7 @@ FLOOD: Final = 3.0
 """The part of an error beyond this many targets is a flood; it counts `FLOOD_GAIN` times in the proportional term."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
-"""Time constant in which a flood is forgotten."""
+"""The time constant, in seconds, with which a flood fades."""
 FLOOD_OVER: Final = 0.1
 """The integral may fall again when a flood has faded to this many targets."""
 ELAPSED_MAX_S: Final = 0.5
@@ -77,7 +77,7 @@ class Gains:
     kd: float = 0.0
     """Depth for an error that grows by one target a second."""
     smoothing_s: float = 0.05
-    """Time constant of the filter through which the pressure goes."""
+    """The time constant, in seconds, of the filter that smooths the pressure."""
 
     def __post_init__(self) -> None:
         for name in ("kp", "ki", "kd", "smoothing_s"):

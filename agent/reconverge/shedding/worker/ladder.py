@@ -31,7 +31,7 @@ GOLDEN_64: Final = 0x9E3779B97F4A7C15
 WHOLE_64: Final = 1 << 64
 _MASK_64: Final = WHOLE_64 - 1
 MIX_S: Final = 1.0
-"""Time constant in which the mix of classes follows what arrives."""
+"""The time constant, in seconds, with which the mix of classes follows the arriving requests."""
 ESCALATE_S: Final = 1.0
 """The seconds for which all less important requests must have been rejected before the next class loses any."""
 RELAX_S: Final = 5.0

@@ -45,7 +45,7 @@ STANDING_WEIGHT: Final = 8.0
 WAITING_READINGS: Final = 4
 """The number of readings, in a tenth of a second, of which the shortest backlog counts: a burst is no queue."""
 RATE_S: Final = 1.0
-"""Time constant in which the rate of requests follows what arrives."""
+"""The time constant, in seconds, with which the measured rate follows the arriving requests."""
 RATE_MIN: Final = 1.0
 """The lowest rate, in requests per second, by which the time to work off the backlog is estimated."""
 BUSY_TARGET: Final = 0.8
