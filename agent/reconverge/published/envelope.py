@@ -214,7 +214,7 @@ class Format(Generic[Doc]):
 class Verifier(Generic[Doc]):
     """Decides which documents one node accepts.
 
-    `minimum` is the lowest version that the node accepts, also while it knows no version yet.
+    `minimum` is the lowest version that the node accepts, even while it knows no version yet.
 
     Raises InvalidSetting if `minimum` is not a valid version.
     """

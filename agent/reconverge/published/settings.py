@@ -140,7 +140,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 @contextmanager
 def _field(*path: str) -> Iterator[None]:
-    """Turns errors of its block into InvalidDocument with the field's path."""
+    """Turns errors that are raised in its `with` block into InvalidDocument with the field's path."""
     try:
         yield
     except ReconvergeError as error:

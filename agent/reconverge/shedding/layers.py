@@ -62,7 +62,7 @@ class InProgress(NamedTuple):
     limit: int
     """How many requests may run at once."""
     left: int
-    """How many more may begin."""
+    """How many more requests may begin."""
 
 
 class Ticket(Protocol):

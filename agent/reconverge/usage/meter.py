@@ -87,7 +87,7 @@ class Meter:
         self._routes: dict[str, str] = {}
         self._companions = 0
         self.addresses = AddressBook()
-        """Estimates from how many addresses each identity comes."""
+        """The book that estimates how many addresses each identity comes from."""
 
     def add(self, identity: str, limit: str, cost: int = 1, route: str = "", *, refused: bool = False) -> None:
         """Counts one request of an identity. Does no input or output.

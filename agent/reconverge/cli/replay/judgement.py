@@ -44,7 +44,7 @@ class Judgement:
     """The number of the same requests that a central limiter would have admitted."""
     over_admission_max_pct: float
     over_admission_mean_pct: float
-    """The mean over all windows of all keys with any request."""
+    """The mean over-admission over all windows in which a key had any request."""
     under_admission_pct: float
     """The cost that a central limiter would admit and the fleet did not, window by window, in percent of the cost
     that the central limiter would admit."""

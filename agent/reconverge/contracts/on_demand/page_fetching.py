@@ -19,7 +19,8 @@
 # of which no customer was met never takes the place of another one; its pending names are stored as absent; and a full
 # table fetches FULL_PAGES pages in an interval at most.
 #
-# A fetch that fails is tried again after a growing pause, up to a second: of that page, if the page is at fault.
+# A failed fetch is repeated after a pause, which grows up to a second: for one page if that is missing or damaged, and
+# for all pages if the hub does not answer.
 
 from __future__ import annotations
 

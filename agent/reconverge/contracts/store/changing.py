@@ -10,8 +10,8 @@
 # A former limit that is over is left out, and so is one that counts as a present limit does: a change that is taken
 # back finds its counts where they were. A limit that the change removes, without a new one of its name, is just gone.
 #
-# An unknown customer has no entry, so nothing can be kept for it: not when the plan for the unknown changes, and not
-# for a customer that is removed.
+# An unknown customer has no entry in which former limits could be listed. So none stay in force when the plan of
+# unknown customers changes, or when a customer is removed.
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes a document from the pages at a hub, and fetches only the pages that it has not read before."""
 
-# A page is named by a digest of its content, so a page that was read once need not be read again. Of each page the
-# customers are kept, as objects that the document shares. A customer is checked against the plans; if the plans have
+# A page is named by a digest of its content, so a page that was read once need not be read again. The customers of each
+# page are kept, as objects that the document shares. A customer is checked against the plans; if the plans have
 # changed, the customers of unchanged pages are checked again, from these objects.
 #
 # Reading and checking 10,000 customers takes a few tenths of a second. The loop may be that of an application, so pages
