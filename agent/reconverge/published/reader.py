@@ -203,9 +203,7 @@ class Reader(ABC, Generic[Doc, Store]):
             return
         self._look_ns = now_ns + self._interval_ns()
         if store is None:
-            problem = (
-                f"{type(hub).__name__} stores no {self.what}; published {self.what} reach this node by another hub only"
-            )
+            problem = f"{type(hub).__name__} stores no {self.what}; use another hub if {self.what} are published"
             self._say(NO_STORE, problem, level=logging.ERROR)
         elif not cut_off:
             await self._look(store, timeout_s)

@@ -16,7 +16,7 @@ from reconverge.settings import SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN, check_seco
 MAGIC: Final = b"reconverge-settings-1 "
 LIMITS_MAX: Final = 1000
 LIFETIME_MAX_S: Final = 31 * 86_400
-"""The longest validity in seconds: settings that nobody publishes again within this time expire."""
+"""The longest validity in seconds: settings that are not published again in time expire."""
 OVERSHOOT_MAX: Final = 1000
 
 Word: TypeAlias = Literal["on", "shadow", "off"]
