@@ -132,7 +132,7 @@ class Explanation:
     wait_s: float
     """Seconds until the customer can go on; 0.0 if it can now, infinite if no moment is known."""
     limits: tuple[LimitExplained, ...]
-    """All limits of the contract, in its order."""
+    """All limits of the contract, in the order of the contract."""
     sentence: str
     """The explanation in plain English, to be pasted into an answer to the customer."""
     fleetwide: bool = False

@@ -47,7 +47,7 @@ class Turned(NamedTuple):
     """One turned switch: when, by which author, of which limit, and its new state."""
 
     when: int
-    """The time in seconds since 1970, by the publisher's clock."""
+    """When the switch was turned, in seconds since 1970 by the publisher's clock."""
     by: str
     """The author, as the holder of the secret has stated."""
     limit: str | None

@@ -84,7 +84,7 @@ class Admission(Unique):
         self.refusal = refusal
         """The refusal; None if the request may go on."""
         self.would_refuse = would_refuse
-        """The refusals of layers in shadow."""
+        """The refusals by layers in shadow, which have no effect."""
 
     @property
     def allowed(self) -> bool:

@@ -69,9 +69,9 @@ class Passage(Admission):
     held: bool
     aside: bool
     charged: Decision | None
-    """The decision of the caller's limit."""
+    """The decision of the caller's limit; None if there is no such layer."""
     reserved: Decision | None
-    """The decision of the fleet's limit."""
+    """The decision of the fleet's limit; None if nothing was charged to it."""
     busy: Busy | None
 
     refusal = None

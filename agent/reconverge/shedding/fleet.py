@@ -89,7 +89,7 @@ class FleetShedder:
         ]
         """The limiters, by the place of the class."""
         self.memories: Final = [Remembered(whole.window_ns) for _ in self.classes.names]
-        """Each remembers the requests that its limit admits, by the place of the class."""
+        """The counts of the requests that each limit has admitted, by the place of the class."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
         register(self, sigterm=False)

@@ -28,7 +28,7 @@ class Arrival:
 
     def __init__(self, key: str, rank: int, now_ns: int) -> None:
         self.key = key
-        """The key that a rate is counted by."""
+        """The key by which layers count a request rate."""
         self.rank = rank
         """The place of the request's class, 0 for the most important one."""
         self.now_ns = now_ns
@@ -50,7 +50,7 @@ class ShedRefusal:
     decision: Decision | None = None
     """The decision of the layer's limit; None if the layer has no limit."""
     quotas: Mapping[str, Limit] | None = None
-    """The quotas of that limit, by name."""
+    """The quotas of the layer's limit, by name; None if the layer has no limit."""
     concurrent_max: int | None = None
     """The most requests that may be in progress, if the layer counts these; otherwise None."""
 

@@ -113,7 +113,7 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Reports again to a shard that has lost its data, as its answer to the end of the account has shown.
+        """Reports all rows again to a shard whose answer to the last batch shows that it has lost its data.
 
         Returns whether the shard has received all counts.
         """

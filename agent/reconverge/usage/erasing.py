@@ -36,7 +36,7 @@ class UsageErasing:
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows to be retracted from the hub, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
-        """Functions that return whether an identity is to be forgotten without an order."""
+        """Functions that return True for identities to be forgotten without an order of the hub."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
         """Adds identities, for which `is_named` returns True, to be forgotten with the next report.

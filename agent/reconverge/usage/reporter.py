@@ -164,7 +164,7 @@ class UsageReporter:
 
     def _nothing_runs(self) -> None:
         self._section = Section()
-        """The section in which a thread is started or ended."""
+        """The critical section in which a thread is started or ended."""
         self._wanted = False
         self._thread: _ReportThread | None = None
 

@@ -136,7 +136,7 @@ class UsageReports:
 
     @property
     def rows(self) -> int:
-        """Returns how many rows are kept."""
+        """Returns the number of rows that this node keeps, of all periods."""
         return self._count
 
     def gather(self, now_ns: int) -> Counts:

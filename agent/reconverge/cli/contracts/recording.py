@@ -68,7 +68,7 @@ class Span:
 
 
 def span_of(path: Path, columns: RecordingColumns) -> Span:
-    """Reads a whole recording, and returns its length.
+    """Reads a whole recording. Returns the number of its requests, and its first and last moment.
 
     Raises:
         InvalidTrace: the file cannot be opened or read twice, lacks a column, has an invalid time, or is not sorted by

@@ -113,7 +113,7 @@ class ReplayOutcome:
     setup: Setup
     hands: list[list[int]]
     histories: list[list[NodeHistory]]
-    """The histories by node and policy; the items of a history belong to the requests in that node's hand."""
+    """The histories by node and policy; a history has one item for each request that `hands` gives to the node."""
     hub_totals: list[int]
     """The hub's totals at the end, by policy: the charges minus the refunds."""
 

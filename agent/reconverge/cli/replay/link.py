@@ -44,7 +44,7 @@ class Cut:
 
     @property
     def end_s(self) -> float:
-        """Returns when the wire is healed."""
+        """Returns when the outage ends, in real seconds after the start."""
         return self.start_s + self.length_s
 
     @classmethod

@@ -6,18 +6,19 @@
 # it, kept in a bounded table, and dropped when none of its customers was looked up for an hour or two.
 #
 # A new version. The version before stays in force as a whole, while those held pages that have changed are fetched;
-# then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no
-# customer that was met becomes unknown again because its page has changed. If a page cannot be fetched, or is damaged,
-# the version before stays in force, as it does where everything is held.
+# then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no known
+# customer becomes unknown again because its page has changed. If a page cannot be fetched, or is damaged, the version
+# before stays in force, as it does where everything is held.
 #
 # When the customers are divided over another number of pages, all pages are new. Then the node fetches the pages that
 # have the customers of its used pages: the numbers of pages are powers of two, so the customers of page 3 of 4 are on
-# pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that were met lately.
+# pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that have sent requests
+# lately.
 #
 # A flood of names without a contract. Each page is fetched once, and there are 256 at most; names are looked up in it
 # from then on. Only if the table is full could such names make a node fetch and drop pages again and again. So a page
-# of which no customer was met never takes the place of another one; its pending names are stored as absent; and a full
-# table fetches FULL_PAGES pages in an interval at most.
+# none of whose customers has sent a request never takes the place of another page; its pending names are stored as
+# absent; and a full table fetches FULL_PAGES pages in an interval at most.
 #
 # A failed fetch is repeated after a pause, which grows up to a second: for one page if that is missing or damaged, and
 # for all pages if the hub does not answer.

@@ -43,7 +43,7 @@ class RunningCount:
 
     def __init__(self, limit: int, classes: int, guarantees: Sequence[float] | None = None) -> None:
         self.lock = new_lock()
-        """Held for every change, and by the caller of `free`."""
+        """The lock that is held for every change; the caller of `free` must hold it."""
         self.limit = limit
         self.in_flight = 0
         self.running = [0] * classes

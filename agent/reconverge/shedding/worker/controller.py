@@ -71,11 +71,11 @@ class Gains:
     """
 
     kp: float = 0.17
-    """Depth for an error of one target."""
+    """The proportional gain: the depth for an error of one target."""
     ki: float = 0.12
-    """Depth a second for an error of one target that lasts."""
+    """The integral gain: the depth that an error of one target adds in each second."""
     kd: float = 0.0
-    """Depth for an error that grows by one target a second."""
+    """The derivative gain: the depth for an error that grows by one target a second."""
     smoothing_s: float = 0.05
     """The time constant, in seconds, of the filter that smooths the pressure."""
 
@@ -104,7 +104,7 @@ class Controller:
         self.pressure = 0.0
         """The filtered pressure; 1.0 is the target."""
         self.depth = 0.0
-        """The exponent of the admitted part, which is e**-depth of all."""
+        """The depth of shedding: e**-depth is the admitted fraction of the traffic."""
         self._integral = 0.0
         self._begun = False
         self._flood = 0.0

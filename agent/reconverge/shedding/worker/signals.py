@@ -84,7 +84,7 @@ class Signal(Protocol):
 
 
 class LoopLag:
-    """Measures how long callbacks wait in an event loop. `target` is that wait in seconds. Raises InvalidSetting."""
+    """Measures how long callbacks wait in an event loop; `target` is the tolerable wait in seconds. Raises InvalidSetting."""
 
     counts = False
 
@@ -98,10 +98,10 @@ class LoopLag:
         self._least_ns = UNHEARD_NS
         self._leasts_ns: deque[int] = deque(maxlen=STANDING_STEPS)
         self.backlog: Final = Backlog()
-        """Connections that wait in front of the loop."""
+        """The connections that wait until the loop accepts them."""
         self._waiting: deque[int] = deque(maxlen=WAITING_READINGS)
         self._rate = 0.0
-        """Requests that arrive in a second."""
+        """The number of requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
         """Schedules a callback in the loop, from another thread, unless one is pending.
