@@ -17,10 +17,10 @@
 #
 # 1. *Growth without load.* Short round trips prove nothing about a limit that is not reached. All three algorithms grow
 #    only in windows in which at least half the limit was running.
-# 2. *Growth without end* (concurrency-limits #134). There the room for a queue outweighs a gradient of 0.8 up to a limit
-#    of 20, and with room of sqrt(limit) up to 25. In time the baseline, a long average, includes the queue, and the
-#    gradient is 1 again. Here the room is full only without a queue (gradient 1), and shrinks to none at a gradient of
-#    0.8, so 0.8 shrinks every limit. And the baseline is no average that includes the queue, see 3.
+# 2. *Growth without end* (concurrency-limits #134). There the room for a queue outweighs a gradient of 0.8 up to a
+#    limit of 20, and with room of sqrt(limit) up to 25. In time the baseline, a long average, includes the queue, and
+#    the gradient is 1 again. Here the room is full only without a queue (gradient 1), and shrinks to none at a
+#    gradient of 0.8, so 0.8 shrinks every limit. And the baseline is no average that includes the queue, see 3.
 # 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
 #    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured by a
 #    probe: after `PROBE_WINDOWS` windows the requests in progress are lowered, for two windows, to 7/8 of the number

@@ -84,7 +84,7 @@ class Signal(Protocol):
 
 
 class LoopLag:
-    """Measures how long callbacks wait in an event loop; `target` is the tolerable wait in seconds. Raises InvalidSetting."""
+    """Measures how long callbacks wait in an event loop; `target` is the longest tolerable wait in seconds."""
 
     counts = False
 
