@@ -12,8 +12,8 @@
 # before it looks at the time.
 #
 # The same holds before a hub has answered for the first time: the process has just started, has yet to find the name,
-# connect and prove who it is, and all workers of the machine do so at once. A request waits then until LOST_MAX_NS are
-# over. It is woken earlier if the connection fails, and one that waited in vain is the last that waits.
+# connect and present its credentials, and all workers of the machine do so at once. A request waits then until
+# LOST_MAX_NS are over. It is woken earlier if the connection fails, and one that waited in vain is the last that waits.
 #
 # What waits after that was not refused: another request has charged what was granted, and the hub is asked again. It
 # has all its time for each answer (`asked_ns` is from when a report carries the request), or a request would be left to
