@@ -43,14 +43,10 @@ def console(
     namespace: NamespaceOption = "default",
     host: Annotated[str, typer.Option(help="The address to listen at.", metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at.", metavar="PORT", min=1, max=65535)] = 8200,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Change nothing, even with a token that may write.")
-    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, even if a token may.")] = False,
     recording: Annotated[
         Path | None,
-        typer.Option(
-            help="A CSV file of requests, as for `contracts plan`, to predict changes of contracts.", metavar="TRACE"
-        ),
+        typer.Option(help="A CSV file, as of `contracts plan`, to predict changes of contracts.", metavar="TRACE"),
     ] = None,
     customer: Annotated[
         str | None, typer.Option(help="The column of the recording with the customer.", metavar="COLUMN")
