@@ -7,8 +7,8 @@
 # all that its parent holds, connections on the parent's sockets among them.
 #
 # So a caller asks `Owned` for the resource each time it needs it. If process and loop are the same as last time, it
-# gets the same resource; if not, `Owned` abandons the old one and makes another. So nobody has to announce a fork, or
-# that a loop was closed.
+# gets the same resource; if not, `Owned` abandons the old one and makes another. So neither a fork nor the closing of
+# a loop has to be announced.
 #
 # A resource that a fork has inherited is never closed, and never freed: closing the copy of a socket removes the socket
 # from the epoll object that both processes share, so that the parent would not notice its answers any more. The child
