@@ -25,7 +25,7 @@ DEMAND_MAX = 8 * 10**12
 report, however much is refused."""
 
 LOW_WATER = 0.6
-"""A node asks for more below this share of a cell's headroom after the last answer; in the study .3 to .6 did as well."""
+"""A node asks for more below this share of the headroom after the last answer; the study found .3 to .6 alike."""
 
 
 class Lane(Protocol):
