@@ -72,7 +72,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that a caller has only read: for an exchange at once if the hub never answered for it, else in turn."""
+    """Queues a key that was only read for the next exchange; for one at once if the hub has never answered for it."""
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)
