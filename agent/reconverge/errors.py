@@ -230,8 +230,8 @@ class HubUnavailable(ReconvergeError):
     """Raised by a hub for every failure of the hub, and by `Agent.check`; never by a decision.
 
     `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` describes the failure in a
-    sentence. `applied` says whether the hub may have applied the message all the same: False when it surely did not,
-    None when that cannot be known. `misconfigured` says whether the failure looks like a wrong setting, here or at the
+    sentence. `applied` is whether the hub may have applied the message all the same: False when it surely did not,
+    None when that cannot be known. `misconfigured` is whether the failure looks like a wrong setting, here or at the
     hub, rather than like an outage; by default it follows from `kind`.
     """
 

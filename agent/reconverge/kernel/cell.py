@@ -320,7 +320,7 @@ class Cell(Headroom):
         self.opened_ns = 0
         """When the window `epoch` began."""
         self.lag_ns = 0
-        """Twice the possible error of what the node knows of the hub's clock. Fading use is computed as of this much
+        """Twice the possible error of the node's estimate of the hub's clock. Fading use is computed as of this much
         earlier, so that no difference between two nodes' clocks can favour a request."""
         self.previous = 0
         """The charges of the window before; sliding windows only."""
@@ -373,7 +373,7 @@ class Cell(Headroom):
 
         # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored`.
         self.stored = 0
-        """Permits of a paced limit; of a bucket that is kept at the hub, what this node can still give back."""
+        """The stored permits of a paced limit; for a bucket kept at the hub, the most that this node can give back."""
         self.share = 0
         """The allowance that goes with the stored permits."""
         self.credit = 0

@@ -196,7 +196,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Returns whether the hub knows all use of a cell and can go on counting it, so that the node may forget it."""
+        """Returns whether the node may forget a cell, as all its use is reported and the hub can go on counting it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):

@@ -48,7 +48,7 @@ of all limits. Allowances whose lease ends before that of the name are given up 
 
 
 class Kernel(Node):
-    """All limits of one node, and what is reported to the hub about them."""
+    """All limits of one node, with the reports about them to the hub and the answers of the hub."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class ShardState(ShardFields, AskState):
 
 
 class Tally(TallyFields):
-    """A limit's charges and refunds at one shard since the account began, with what the hub has confirmed of them.
+    """A limit's charges and refunds at one shard since the account began, and the part that the hub has confirmed.
 
     Both numbers only rise.
     """

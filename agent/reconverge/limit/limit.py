@@ -42,7 +42,7 @@ ALGORITHMS: Final = (
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
 """All algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three names for one arithmetic: counting tokens, theoretical arrival times, or what is in a bucket."""
+"""Three names for one arithmetic, which can count tokens, theoretical arrival times, or the level of a bucket."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
 """Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)

@@ -1,4 +1,4 @@
-"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all others."""
+"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all other keys."""
 
 # Theory of operation.
 #

@@ -167,7 +167,7 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the sum of all charges ever, and how full the bucket is, in thousandths."""
+        """Returns the sum of all charges ever, and the bucket's level in thousandths of its unit."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:

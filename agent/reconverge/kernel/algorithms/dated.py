@@ -108,7 +108,7 @@ class Dated(CellMeter):
         cell.history = History()
 
     def look(self, cell: Cell) -> int:
-        """Returns the present date."""
+        """Returns the present date, by which a later correction finds a charge that is made now."""
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:

@@ -25,8 +25,8 @@
 # error may be the opposite. A bucket depends on time passed and not on moments, so it goes by its node's own clock and
 # has no lag. With a lag, a bucket of capacity 1 never admitted anything once a hub had answered. A bucket that refills
 # at edges depends on moments again (`StepBucket`): to see an edge too early admits too much, and so does to see it too
-# late, because charges after the true edge would drain with it. The fuzz found 35 above a strict limit of 339 that way,
-# with a round trip of 76 ms.
+# late, because charges after the true edge would drain with it. Random tests (`simulation/fuzz.py`) found 35 above a
+# strict limit of 339 that way, with a round trip of 76 ms.
 
 from __future__ import annotations
 

@@ -91,9 +91,7 @@ class SlidingWindow(CellMeter):
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Makes the current count the previous one, and starts the current count at zero."""
         if cell.at_hub:
-            cell.allowance = (
-                0  # a grant for the window before is void: it would count for longer here than at the hub
-            )
+            cell.allowance = 0  # a grant for the window before is void: it would count for longer here than at the hub
         cell.previous = cell.used if steps == 1 else 0
         cell.epoch = epoch
         cell.counted = 0

@@ -102,7 +102,7 @@ class AskState:
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the exchange loop runs, while a batch is under way."""
+        """Stores `now_ns` as the last turn of the exchange loop, while a batch is under way."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns = now_ns
 

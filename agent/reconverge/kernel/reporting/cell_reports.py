@@ -311,8 +311,8 @@ def _goes_back(cell: Cell, report: CellReport) -> bool:
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
     """Handles the answer that the hub has no room for this key and stores nothing of it: the node asks again later.
 
-    The hub's answer changes nothing else: a key that the hub has never answered for goes by the cold rule of its
-    policy.
+    The hub's answer changes nothing else: a key that the hub has never answered for keeps the cold
+    allowance of its policy.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -390,7 +390,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns when a cell that may hold no spare allowance should report what it does not need any more.
+    """Returns when a cell that may hold no spare allowance should give back what it no longer needs.
 
     A grant beyond what was asked for goes back at once, and a grant that was asked for counts as used as soon as it is
     given. Use that has faded since is reported when it amounts to a whole request.

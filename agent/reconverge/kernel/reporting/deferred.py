@@ -43,8 +43,7 @@ class Later:
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
         """Moves cells that are not due out of `waiting`, and moves up to `most` cells that have become due into it.
 
-        `due` holds the intervals whose limits are due; None stands for all. Returns whether more cells could be moved
-        in.
+        `due` holds the intervals whose limits are due; None stands for all. Returns whether more due cells remain.
         """
         if due is not None:
             self._put_aside(waiting, due)

@@ -56,9 +56,7 @@ class Lanes:
         """Appends a cell behind the others of its limit, and marks it with the number of this queue, if any."""
         self._add(cell)
         if self.number:
-            cell.dirty = (
-                self.number
-            )  # last: a cell in two queues does no harm, a marked one in none is never reported
+            cell.dirty = self.number  # last: a cell in two queues does no harm, a marked one in none is never reported
 
     def _add(self, cell: Cell) -> None:
         table, lanes = cell.table, self._lanes

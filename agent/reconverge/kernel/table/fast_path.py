@@ -55,7 +55,7 @@ def goes_straight_on() -> bool:
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path reads, and to which it hands over what it cannot decide."""
+    """The part of a table that the fast path needs: fields that it reads, and the method for all other decisions."""
 
     lock: Lock
     cells: Store

@@ -273,7 +273,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place whose request can be woken, and whether others before it were removed."""
+        """Returns the first place whose request can be woken, and whether earlier places were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
