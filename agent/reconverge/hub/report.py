@@ -253,7 +253,7 @@ class CellAnswer(NamedTuple):
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes have a need on this key, see also AT_HUB; NOT_TAKEN if the hub has no room for it."""
+    """How many nodes need this key, plus AT_HUB if it is kept at the hub; NOT_TAKEN if the hub has no room for it."""
     last_demand: int
     """Cost asked for by all nodes in the window before."""
     window_demand: int

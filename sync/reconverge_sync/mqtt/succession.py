@@ -38,7 +38,7 @@ class Successor:
         """The ledger's sender, the reader of its parts, and their bytes so far."""
         self._usage: tuple[str, UsageReader, int] | None = None
         self._whole_usage: tuple[str, int, UsageState] | None = None
-        """The usage after its last part: its sender, its term, and the usage."""
+        """The sender, the term and the content of the usage, once its last part has come; None before."""
 
     def forget(self) -> None:
         """Drops all parts, because the connection is lost and no further part will come."""
