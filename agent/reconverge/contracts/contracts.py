@@ -489,9 +489,10 @@ class Contracts:
         *,
         was_pending: bool,
     ) -> Standing:
-        """Returns the limits in force for a customer with their limiters, by a document and its plans' limiters.
+        """Computes the limits in force for a customer from a document and the limiters of its plans.
 
-        `was_pending`: whether the customer's previous limits were provisional, as its page had not come yet.
+        `was_pending`: whether the customer's previous limits were provisional, because the page of the document that
+        names it had not been fetched.
         """
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())

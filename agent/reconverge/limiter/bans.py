@@ -115,7 +115,10 @@ def unheeded() -> Iterator[None]:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Returns the names of the two further limits of a limit with bans. Raises InvalidLimit if they are too long."""
+    """Returns the names of the limits that count the refusals and the bans of a limit with bans.
+
+    Raises InvalidLimit if they are too long.
+    """
     return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
 
 

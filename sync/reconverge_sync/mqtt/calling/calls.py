@@ -150,7 +150,7 @@ def _rows(rows: Any) -> Iterable[UsageRow]:
 
 
 def read_period(sent: Any) -> Period:
-    """Returns a period, written as its kind and number. Raises MalformedMessage."""
+    """Returns the period that a message names by its kind and number. Raises MalformedMessage if it names none."""
     _check(len(_list(sent)) == 2 and sent[0] in KINDS and is_whole(sent[1]))
     return Period(*sent)
 
