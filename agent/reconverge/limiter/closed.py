@@ -32,7 +32,7 @@ def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, in
 
 
 class AsksNothing:
-    """Answers of a mode in which nothing waits: an ask is a hit."""
+    """The answers of a mode in which no request waits: `ask` and `wait` decide at once, like `hit`."""
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]

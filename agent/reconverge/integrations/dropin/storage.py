@@ -285,7 +285,10 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> StorageEntry:
-        """Returns the limit for a key that does not end with one; without an amount, it is a count without a limit."""
+        """Returns the entry for a storage key that does not end with a limit, such as `/5/1/minute`.
+
+        Without an amount, the entry counts and refuses nothing.
+        """
         entry = self._odd.get((strategy, amount, expiry))
         if entry is None:
             if amount is None:

@@ -286,7 +286,10 @@ def _elements(said: str) -> list[list[tuple[str, str]]]:
 
 
 def _address(text: str) -> Address | None:
-    """Returns the address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
+    """Returns the address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`.
+
+    The port is left out. None if the text holds no address.
+    """
     text = text.strip(" \t")
     if len(text) > ADDRESS_CHARACTERS_MAX:
         return None
