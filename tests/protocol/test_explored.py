@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.engine import COMPILED
 from reconverge.limit.limit import PACED
-from reconverge.simulation.explore.canonical import EPOCH_NS, LEFT_OUT, digest, parts_of
+from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
 from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, POLICIES, Exploration, happen, named
 from reconverge.simulation.explore.minimal import replay
+from reconverge.simulation.explore.reading import LEFT_OUT
 from reconverge.simulation.explore.rewind import Snapshot
 from tests.support.effort import tried
 

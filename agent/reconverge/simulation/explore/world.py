@@ -67,6 +67,8 @@ class SmallWorld:
         """For so long after its last charge a cell counts something."""
         self.started = 0
         """How many nodes were ever started."""
+        self.bound = 0.0
+        """By how much cost the limit may be exceeded, as declared for so many nodes."""
         self.late: list[Batch] = []
         """Batches that were given up and may still arrive, the latest last."""
         self.gone = 0
@@ -87,6 +89,7 @@ class SmallWorld:
         node = SmallNode(self.clock, keys_max=len(OTHERS), numbers=self.numbers)
         table = node.limit(self.limit, self.policy)
         self.started += 1
+        self.bound = declared_bound(self.limit, self.policy, self.started, DEAR, waits=False) + ROUNDING
         self.idle_ns = table.meter.idle_ns
         return node
 
@@ -95,11 +98,6 @@ class SmallWorld:
         return self.nodes[index].kernel.tables["limit"]
 
     # ------------------------------------------------------------ judging
-
-    @property
-    def bound(self) -> float:
-        """Returns by how much cost the limit may be exceeded, as declared for all nodes that were ever started."""
-        return declared_bound(self.limit, self.policy, self.started, DEAR, waits=False) + ROUNDING
 
     def look(self) -> None:
         """Compares the world with the books, and notes each problem."""
@@ -120,16 +118,17 @@ class SmallWorld:
         """The allowances of all nodes together stay within the capacity, in each window; and so do their bases."""
         now_ns = self.clock.monotonic_ns()
         cells = [self.table(index).cells.get(KEY) for index in range(len(self.nodes))]
-        live = [cell for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
-        for window in {cell.epoch for cell in live}:
-            held = sum(Fraction(usable(cell, window), cell.table.capacity) for cell in live)
-            if held > 1:
-                self.problems.append(f"{float(held):.3f} of the capacity lies in allowances")
-        if sum(Fraction(cell.base, cell.table.capacity) for cell in live) > 1:
+        live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
+        for window in {cell.epoch for cell, _ in live}:
+            held, whole = _sum_of_shares([(usable(cell, window), capacity) for cell, capacity in live])
+            if held > whole:
+                self.problems.append(f"{held / whole:.3f} of the capacity lies in allowances")
+        bases, whole = _sum_of_shares([(cell.base, capacity) for cell, capacity in live])
+        if bases > whole:
             self.problems.append("bases sum to more than the capacity")
-        overdrafts = sum(Fraction(cell.overdraft, cell.table.capacity) for cell in live)
-        if overdrafts > Fraction(str(self.policy.max_overshoot)):
-            self.problems.append(f"{float(overdrafts):.3f} of the capacity lies in overdrafts")
+        overdrafts, whole = _sum_of_shares([(cell.overdraft, capacity) for cell, capacity in live])
+        if overdrafts and overdrafts > whole * Fraction(str(self.policy.max_overshoot)):
+            self.problems.append(f"{overdrafts / whole:.3f} of the capacity lies in overdrafts")
 
     def _look_at_sums(self) -> None:
         """No charge and no refund is counted twice at the hub."""
@@ -374,3 +373,11 @@ class SmallWorld:
                     table.release(Held(node, key, 1, table.cell_in_use(key), 1))
             self.exchanges(index)
             self.passes(UNTOUCHED_NS // 2)
+
+
+def _sum_of_shares(shares: list[tuple[int, int]]) -> tuple[int, int]:
+    """Returns the sum of fractions as one fraction, not cut down: a tenth of the time that Fraction takes."""
+    above, below = 0, 1
+    for part, whole in shares:
+        above, below = above * whole + part * below, below * whole
+    return above, below
