@@ -183,10 +183,13 @@ def test_an_event_without_time_changes_no_other_node(kind: str, data: st.DataObj
 @in_python
 def test_what_a_digest_leaves_out_is_there() -> None:
     """So that a class or an attribute with a new name is not read by mistake."""
-    world = case_of("fixed", grain=FINE).world(EPOCH_NS)
-    for name in ("hits 0", "exchanges 0"):
-        happen(world, named(case_of("fixed", grain=FINE).events())[name])
-    met = {type(one).__name__: one for one in Snapshot(world).objects()}
+    met: dict[str, object] = {}
+    for kind in KINDS:
+        case = case_of(kind, grain=FINE)
+        world, events = case.world(EPOCH_NS), named(case.events())
+        for name in ("hits 0", "exchanges 0"):
+            happen(world, events[name])
+        met = {type(one).__name__: one for one in Snapshot(world).objects()} | met
 
     for kind, names in LEFT_OUT.items():
         assert [] == [name for name in names.split() if not hasattr(met[kind], name)]

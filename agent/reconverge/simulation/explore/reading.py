@@ -28,7 +28,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     # Sums over a life, which only the comparison with the books reads, after each event.
     "Tally": "charged refunded _confirmed _reported",
     "Account": "limits",
-    "LedgerShard": "_totals lending cells_max grace_us",
+    "LedgerShard": "lending cells_max grace_us",
     # What a class has of its base, and does not use.
     "SlotTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
     "FirstHitTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
@@ -37,7 +37,6 @@ LEFT_OUT: Final[dict[str, str]] = {
     "BucketTruth": "limit _clock _filled_ns",
     "AskBudget": "per_second _most",
     "Newcomers": "per_second _kernel",
-    "Lanes": "number",
     "Cell": "table shard",
     "Edges": "_table",
     "FirstHitEdges": "_table",
