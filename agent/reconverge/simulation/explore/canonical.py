@@ -4,9 +4,9 @@
 #
 # Two worlds are equal if the same follows from the same events. What differs without a difference is taken out:
 #
-# - *Moments* count from now. A number is taken for a moment by its size: the clocks of a small world begin so late
-#   (`EPOCH_NS`) that nothing else is as large, and the units (nanoseconds of either clock, microseconds, numbers of
-#   windows and of slices) lie far from each other.
+# - *Moments* count from now, by the clock of the nodes or the hub's; so does what lies between these. A number is taken
+#   for a moment by its size: the clocks of a small world begin so late (`EPOCH_NS`) that nothing else is as large, and
+#   the units (nanoseconds of either clock, microseconds, numbers of windows and of slices) lie far from each other.
 # - *Names*, and generations of the hub's data, are numbered in the order in which the walk meets them; those of nodes
 #   that have gone by what the hub knows of them.
 # - *Nodes* are walked in the order of their own parts, so that it does not matter which of them is the first.
@@ -63,8 +63,9 @@ class Walk:
         self.names = names
         self.seen = seen
         self._latest = latest
-        wall_ns, window_ns = world.clock.wall_ns(), world.limit.window_ns
+        wall_ns, window_ns = world.hub_clock.wall_ns(), world.limit.window_ns
         self._now_ns = world.clock.monotonic_ns()
+        self._apart_ns = wall_ns - self._now_ns
         self._wall_ns = wall_ns
         self._wall_us = wall_ns // MICROSECOND_NS
         self._window = wall_ns // window_ns
@@ -84,6 +85,9 @@ class Walk:
                 return
             if -_NEAR_NS < one - self._wall_ns < _NEAR_NS:
                 self.found += ("w", one - self._wall_ns)
+                return
+            if -_NEAR_NS < one - self._apart_ns < _NEAR_NS:
+                self.found += ("o", one - self._apart_ns)
                 return
         elif one >= _MICROSECONDS:
             self.found += ("u", one - self._wall_us)
@@ -278,9 +282,9 @@ def _digest_of_all(world: SmallWorld, parts: list[NodePart]) -> bytes:
     walk.meet((shard,))
     for batch in world.late:
         walk.batch(batch)
-    walk.meet((world.truth,))
+    walk.meet(world.truths.values())
     walk.found += (
-        world.clock.wall_ns() % world.limit.window_ns,
+        world.hub_clock.wall_ns() % world.limit.window_ns,
         max(0, world.remembered_until_ns - world.clock.monotonic_ns()),
         world.witness_needed,
         world.uncounted,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.clock import DRIFT
 from reconverge.limit import (
     FIRST_HIT,
     FIXED_WINDOW,
@@ -22,9 +23,13 @@ from reconverge.limit import (
 from reconverge.limit.limit import CONCURRENCY, PACED
 from reconverge.policies import NODES, STRICT, Policy, choose
 from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
-from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SmallWorld
+from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SECOND, SmallWorld
 
 LATE: Final = "late"
+SECOND_KEY: Final = "second key"
+DRIFTING: Final = "drifting clocks"
+MORE: Final = (SECOND_KEY, DRIFTING)
+"""What a case may have beside one key and clocks that run alike; each multiplies the states."""
 
 
 class Event(NamedTuple):
@@ -143,6 +148,29 @@ def _times(limit: Limit) -> Iterator[Event]:
         yield Event("after the edge", lambda world: world.passes(2), _always)
 
 
+def _second_key(i: int, limit: Limit) -> Iterator[Event]:
+    many = limit.capacity // limit.unit + 1
+    yield Event(f"hits second {i}", lambda world: world.hits(i, key=SECOND), _always)
+    yield Event(f"hits all second {i}", lambda world: world.hits(i, many, key=SECOND), _always)
+    if limit.algorithm not in PACED:
+        yield Event(
+            f"asks second {i}",
+            lambda world: world.asks(i, 1, key=SECOND),
+            lambda world: len(world.nodes[i].asked) <= many,
+            asking=True,
+        )
+
+
+def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
+    """Yields the events of what a case has beside one key and clocks that run alike."""
+    if SECOND_KEY in more:
+        for i in range(nodes):
+            yield from _second_key(i, limit)
+    if DRIFTING in more:
+        yield Event("drifts ahead", lambda world: world.drifts(DRIFT), _always, fault=True)
+        yield Event("drifts behind", lambda world: world.drifts(-DRIFT), _always, fault=True)
+
+
 def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
     """Returns all events, each step of a message by itself."""
     return [
@@ -253,6 +281,8 @@ class Exploration(NamedTuple):
     grain: str = FINE
     nodes: int = 2
     window_s: float = 2.0
+    more: tuple[str, ...] = ()
+    """What of MORE the case has."""
 
     def limit(self) -> Limit:
         """Returns the limit."""
@@ -262,15 +292,18 @@ class Exploration(NamedTuple):
         """Returns the events that can happen."""
         list_all = fine_events if self.grain == FINE else coarse_events
         found = list_all(self.limit(), POLICIES[self.policy], self.nodes)
+        found += further_events(self.limit(), self.nodes, self.more)
         return [event for event in found if self.asking or not event.asking]
 
     def world(self, start_ns: int = 0) -> SmallWorld:
         """Returns the world before anything has happened."""
-        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns)
+        keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
+        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns, keys=keys)
 
     def __str__(self) -> str:
         asking = "asking" if self.asking else "not asking"
-        return f"{self.kind} of {self.quota}, {self.policy}, {asking}, {self.grain}, {self.nodes} nodes"
+        name = f"{self.kind} of {self.quota}, {self.policy}, {asking}, {self.grain}, {self.nodes} nodes"
+        return ", ".join((name, *self.more))
 
 
 def happen(world: SmallWorld, event: Event) -> None:

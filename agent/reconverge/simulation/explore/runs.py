@@ -46,10 +46,11 @@ def cases_of(
     quota: int,
     nodes: int,
     window_s: float = 2.0,
+    more: Sequence[str] = (),
 ) -> list[Exploration]:
     """Returns all cases of these; a paced limit has no requests that ask."""
     cases = [
-        Exploration(kind, quota, policy, asks, grain, nodes, window_s)
+        Exploration(kind, quota, policy, asks, grain, nodes, window_s, tuple(more))
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
     cases = [case._replace(asking=case.asking and case.limit().algorithm not in PACED) for case in cases]
