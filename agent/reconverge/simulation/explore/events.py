@@ -98,8 +98,21 @@ def _messages(i: int) -> Iterator[Event]:
     )
 
 
-def _nodes(i: int, policy: Policy) -> Iterator[Event]:
-    """Yields what happens to whole nodes, their settings and the hub, and what takes long."""
+def _rests(i: int, step: int, back: str) -> Iterator[Event]:
+    yield Event(f"rests {back}{i}", lambda world: world.rests(0.5, i, step), _always)
+    yield Event(f"rests long {back}{i}", lambda world: world.rests(2.1, i, step), _always)
+
+
+def _data_loss(i: int, step: int, back: str) -> Event:
+    return Event(f"loses data {back}{i}", lambda world: world.hub_loses_data(i, step), _always, fault=True)
+
+
+def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
+    """Yields what happens to whole nodes, their settings and the hub, and what takes long.
+
+    Where nodes take turns, they do in every order: otherwise two worlds whose nodes are swapped would not be one.
+    """
+    turns = ((1, ""), (-1, "back "))[: 2 if nodes > 2 else 1]
 
     def lowered(world: SmallWorld) -> bool:
         return world.table(i).limit != world.limit
@@ -107,14 +120,15 @@ def _nodes(i: int, policy: Policy) -> Iterator[Event]:
     def knows(world: SmallWorld) -> bool:
         return world.table(i).cells.get(KEY) is not None
 
-    yield Event(f"rests {i}", lambda world: world.rests(0.5, i), _always)
-    yield Event(f"rests long {i}", lambda world: world.rests(2.1, i), _always)
+    for step, back in turns:
+        yield from _rests(i, step, back)
     yield Event(f"leaves {i}", lambda world: world.leaves(i), lambda world: world.may_speak(i), fault=True)
     yield Event(f"dies {i}", lambda world: world.dies(i), _always, fault=True)
     yield Event(f"is restored {i}", lambda world: world.is_restored(i), _always, fault=True)
     yield Event(f"lowers {i}", lambda world: world.lowers(i), lambda world: not lowered(world), fault=True)
     yield Event(f"raises {i}", lambda world: world.raises(i), lowered)
-    yield Event(f"loses data {i}", lambda world: world.hub_loses_data(i), _always, fault=True)
+    for step, back in turns:
+        yield _data_loss(i, step, back)
     yield Event(f"evicts {i}", lambda world: world.evicts(i), knows, fault=True)
     if policy.max_overshoot > 0:
         yield Event(
@@ -177,7 +191,7 @@ def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
         *(event for i in range(nodes) for event in _requests(i, limit)),
         *(event for i in range(nodes) for event in _messages(i)),
         *_times(limit),
-        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        *(event for i in range(nodes) for event in _nodes(i, policy, nodes)),
         *(_late(place) for place in range(LATE_MAX)),
     ]
 
@@ -215,7 +229,7 @@ def coarse_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
     return [
         *(event for i in range(nodes) for event in _whole_exchanges(i, limit)),
         *(event for event in _times(limit) if event.name not in ("interval", "silence")),
-        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        *(event for i in range(nodes) for event in _nodes(i, policy, nodes)),
         _late(0),
     ]
 

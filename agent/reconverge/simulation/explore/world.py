@@ -303,18 +303,18 @@ class SmallWorld:
         """The present window ends in a nanosecond."""
         self.passes(self.limit.window_ns - self.hub_clock.wall_ns() % self.limit.window_ns - 1)
 
-    def rests(self, windows: float, first: int) -> None:
+    def rests(self, windows: float, first: int, step: int = 1) -> None:
         """No request comes for a part of a window; the nodes exchange, always in the same order."""
         step_ns = max(1, int(windows * self.limit.window_ns) // 2)
         for _ in range(2):
             self.passes(step_ns)
-            for index in self.in_order(first):
+            for index in self.in_order(first, step):
                 self.exchanges(index)
 
-    def in_order(self, first: int) -> list[int]:
+    def in_order(self, first: int, step: int = 1) -> list[int]:
         """Returns all nodes from `first` on, but those that know the hub's data before those that do not."""
         nodes = len(self.nodes)
-        order = [(first + place) % nodes for place in range(nodes)]
+        order = [(first + step * place) % nodes for place in range(nodes)]
         return sorted(order, key=lambda index: not self.nodes[index].syncer._generation)
 
     # ------------------------------------------------------------ nodes, hub and settings
@@ -351,7 +351,7 @@ class SmallWorld:
         self.uncounted = self.overcounted = True
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
 
-    def hub_loses_data(self, first: int) -> None:
+    def hub_loses_data(self, first: int, step: int = 1) -> None:
         """The hub comes back empty; not while it alone remembers, which no promise covers.
 
         Of a policy with an overdraft, the nodes that know its data exchange before anything else, `first` before the
@@ -361,7 +361,7 @@ class SmallWorld:
             return
         self.hub.lose_data()
         self.uncounted = True
-        witnesses = [index for index in self.in_order(first) if self.nodes[index].syncer._generation]
+        witnesses = [index for index in self.in_order(first, step) if self.nodes[index].syncer._generation]
         self.witness_needed = bool(witnesses)
         if self.policy.max_overshoot > 0:
             for index in witnesses:
