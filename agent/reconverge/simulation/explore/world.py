@@ -18,7 +18,7 @@ from fractions import Fraction
 from math import inf
 from typing import Final
 
-from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.clock import MICROSECOND_NS, SECOND_NS, ManualClock
 from reconverge.hub.merge_rule import open_merge_rule
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import Table, Verdict
@@ -296,8 +296,8 @@ class SmallWorld:
 
     def drifts(self, share: float) -> None:
         """A lease passes by the hub's clock, which is that much too fast, or too slow, for those of the nodes."""
-        self.hub_clock.advance_ns(LEASE_NS + 1)
-        self.clock.advance_ns(round((LEASE_NS + 1) / (1 + share)))
+        self.hub_clock.advance_ns(LEASE_NS + 2 * MICROSECOND_NS)  # the hub counts whole ones
+        self.clock.advance_ns(round((LEASE_NS + 2 * MICROSECOND_NS) / (1 + share)))
 
     def comes_to_the_edge(self) -> None:
         """The present window ends in a nanosecond."""
