@@ -4,10 +4,9 @@ Every node holds an allowance that it may fill alone; all allowances together ne
 exchange moves the allowances to where the traffic is.
 """
 
-# Each name is imported when it is first asked for: `from reconverge import Agent` imports the agent, and the command
-# allowance, which passes through here for `reconverge --version` and at each Tab of a shell, imports neither kernel nor
-# asyncio.
-# Checkers of types read the imports that follow; a test compares them with the table.
+# Each name is imported when it is first asked for: `from reconverge import Agent` imports the agent, but the command
+# `reconverge`, which imports this package for `--version` and at each Tab of a shell, imports neither kernel nor
+# asyncio. Type checkers read the imports that follow; a test compares them with the table.
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ _PLACES: Final = {
     "Usage": "reconverge.decision",
 }
 
-if not TYPE_CHECKING:  # to checkers it would say that there is any name
+if not TYPE_CHECKING:  # type checkers would take it to mean that every name exists
 
     def __getattr__(name: str) -> object:
         """Imports a public name, or a module of this package. Raises AttributeError for a name that is neither."""

@@ -1,8 +1,8 @@
 """Errors for calls with wrong arguments; each message shows the right call.
 
-A misspelt argument ends in a TypeError of Python, which lists no known names and does not know where a setting belongs.
-A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The call is made first, and its
-arguments are looked at only after Python has refused them, so a right call costs one more frame. The decorator is for
+For a misspelt argument, Python raises a TypeError that neither lists the known names nor shows where a setting belongs.
+A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The decorator calls the function
+first, and looks at the arguments only after Python has refused them, so a right call costs one more frame. It is for
 constructors and declarations; decisions are not decorated.
 """
 
@@ -28,7 +28,7 @@ _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONA
 def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated], Decorated]:
     """Returns a decorator that replaces the TypeError of a wrong call by an InvalidSetting.
 
-    Of a class it decorates `__init__`.
+    Applied to a class, the decorator wraps its `__init__`.
 
     Args:
         advice: the text of the error, by the name of the argument that is unknown or missing; under `NAMELESS`, the
@@ -79,7 +79,7 @@ def _mistake(
             return _of_nameless(what, args[len(placed)], [name for name in known if name not in placed], advice)
         for name in placed[: len(args)]:
             if name in kwargs:
-                twice = f"is given to {what} twice, without its name and with it; leave out one"
+                twice = f"is given to {what} twice, by position and by name; leave out one"
                 return InvalidSetting(name, _shown(name, kwargs[name]), advice.get(name, twice))
         for name in (*placed[len(args) :], *known):
             if name not in kwargs and name not in placed[: len(args)]:

@@ -1,7 +1,7 @@
 """The one place where time comes from, and functions that convert durations.
 
-All other modules receive moments as integers of nanoseconds, of one of two clocks: `monotonic_ns` measures ages and
-never jumps, `wall_ns` names windows and may jump.
+All other modules receive moments as whole nanoseconds of one of two clocks: `monotonic_ns`, which never jumps, is for
+ages; `wall_ns`, which may jump, decides which window a moment is in.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests, which moves by calls alone.
+    """A clock for tests, which moves only when a method moves it.
 
     `start` is the wall time in seconds. `advance` moves both clocks, as time passing does; `jump` moves the wall clock
     alone, as an operator or NTP does. A caller that waits for a limit on this clock (see `RateLimiter.wait`) is woken

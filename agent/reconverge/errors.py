@@ -39,8 +39,9 @@ ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no oth
 class PortableError(Exception):
     """A base class for errors that reach another process whole, although their constructors take other arguments.
 
-    `pickle` would call the constructor with the message alone, which raises there, and a pool of processes then breaks
-    or hangs. So the copy is made without the constructor. An attribute that cannot be pickled is None in the copy.
+    `pickle` would call the constructor with the message alone. That raises TypeError in the other process, and a pool
+    of processes then breaks or hangs. So the copy is made without the constructor. An attribute that cannot be pickled
+    is None in the copy.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -151,7 +152,7 @@ class UnknownKind(ReconvergeError, LookupError):
         self.known = tuple(known)
         if self.known:
             names = ", ".join(repr(name) for name in self.known)
-            advice = f"known: {names}; name it there, or give all others a cost as '*'"
+            advice = f"known: {names}; add it to costs, or add '*' with a cost for all other kinds"
         else:
             advice = "it has no costs by kind; declare it with costs={'GET': 1, 'POST': 2}"
         super().__init__(f"limit {limit!r} knows no kind {shown(kind)}; {advice}")
@@ -229,8 +230,8 @@ class HubUnavailable(ReconvergeError):
     """Raised by a hub for every failure of the hub, and by `Agent.check`; never by a decision.
 
     `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` describes the failure in a
-    sentence. `applied` says whether the hub may have applied the message all the same: False when it surely did not,
-    None when that cannot be known. `misconfigured` says whether the failure looks like a wrong setting, here or at the
+    sentence. `applied` is whether the hub may have applied the message all the same: False when it surely did not,
+    None when that cannot be known. `misconfigured` is whether the failure looks like a wrong setting, here or at the
     hub, rather than like an outage; by default it follows from `kind`.
     """
 

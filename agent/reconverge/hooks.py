@@ -21,12 +21,12 @@ HASH_BYTES: Final = 6
 """The length of a key's hash: enough to tell keys apart in a log, and to recognise a known key."""
 KEYS_LOGGED_MAX: Final = 10
 LINES_MAX: Final = 1000
-"""How many kinds of lines are remembered as logged; with more, a line may come more often than `every`."""
+"""The most pairs of event and limit whose last log line is remembered; with more, a line may repeat before `every`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event: since the last look, a limit has refused requests, or would have refused them if not in shadow."""
+    """An event: since the agent's last look at its counters, a limit has refused requests, or in shadow would have."""
 
     limit: str
     count: int
@@ -36,7 +36,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NearLimit:
-    """An event: since the last look, all nodes together have used 80 % of the quota of some keys."""
+    """An event: since the agent's last look, all nodes together have come to use 80 % of the quota of some keys."""
 
     limit: str
     count: int
@@ -55,7 +55,7 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFailed:
-    """An event: exchanges with the hub have failed since the last look."""
+    """An event: exchanges with the hub have failed since the agent's last look at its counters."""
 
     kind: str
     """The class of the failure, such as "timeout" or "refused"."""
@@ -64,7 +64,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """An event: other published settings are in force than at the last look (`reconverge.published.settings`)."""
+    """An event: the published settings in force (`reconverge.published.settings`) have changed since the last look."""
 
     version: int
     """The version in force; 0 if the agent has gone back to its own settings."""
@@ -77,7 +77,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class SettingsRejected:
-    """An event: since the last look, settings were published that this node has rejected."""
+    """An event: since the agent's last look at its counters, this node has rejected published settings."""
 
     reason: str
     """Why the node rejects them: one of `reconverge.published.envelope.REASONS`, or "unfit"."""

@@ -31,9 +31,9 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.report import UNBOUNDED
 
 OVERSHOOT_MIN = 0.001
-"""The smallest overshoot but 0: overdrafts are granted in thousandths of the capacity."""
+"""The smallest overshoot other than 0: overdrafts are granted in thousandths of the capacity."""
 OVERSHOOT_MAX = 1000.0
-"""The largest overshoot but infinity: for the largest quota, more would not fit into a hub's numbers."""
+"""The largest finite overshoot: for the largest quota, a larger one would not fit into a hub's numbers."""
 
 
 HUB: Final = "hub"
@@ -55,7 +55,7 @@ class View(NamedTuple):
     allowance: int
     overdraft: int
     heard: float
-    """The use of the other nodes at the hub's last answer, less the part that has faded since."""
+    """The use of the other nodes at the hub's last answer, less the part that has expired since."""
     others: float
     """An estimate of the other nodes' use by now: they are assumed to go on at their last rate."""
     demand: float
@@ -127,7 +127,7 @@ def hot_step(view: View) -> int:
 
 
 def available(view: View) -> int:
-    """Returns the rest that the other nodes are expected to leave, while the key is calm; on a hot key, as `balanced`.
+    """Returns the capacity less the expected use of the other nodes while the key is calm; on a hot key, as `balanced`.
 
     Practically never refuses too early, and goes on when the hub is away; over-admits by up to the limit on each node
     when a calm key bursts on all nodes within one round trip.
@@ -162,12 +162,12 @@ class Policy:
     merged_only: bool = False
     """Whether the policy ignores allowances and uses merged totals only."""
     scarce: str = HUB
-    """Where the scarce requests of a key are kept, while some requests ask about it in doubt: at the hub, which
-    grants what is asked for, or at the nodes, to which the hub grants allowances in advance."""
+    """Where the last few free requests of a key are kept while requests in doubt ask the hub: at the hub, which grants
+    what each of them asks for, or at the nodes, to which the hub grants allowances in advance."""
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Whether the hub may keep scarce keys; False for policies without a bound, whose nodes decide by estimates."""
+        """Whether the hub may keep a key's last free requests; False for policies whose nodes decide by estimates."""
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property
@@ -176,7 +176,7 @@ class Policy:
         return UNBOUNDED if math.isinf(self.max_overshoot) else math.floor(self.max_overshoot * 1000 + 1e-9)
 
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
-        """Returns the declared bound on the cost a window admits above the capacity, for a key that all nodes know."""
+        """Returns the most cost that all nodes may admit above the capacity in one window, once the key is not cold."""
         if self.max_overshoot == 0:
             return 0.0
         if math.isinf(self.max_overshoot) or self.merged_only:
@@ -247,7 +247,7 @@ def _with_scarce(policy: Policy, scarce: object) -> Policy:
         raise InvalidSetting(
             "scarce",
             scarce,
-            f"must be {HUB!r} or {NODES!r}, the place that keeps the rest of a key whose requests are scarce",
+            f"must be {HUB!r} or {NODES!r}: the side that keeps the last few free requests of a key",
         )
     if scarce == HUB and math.isinf(policy.max_overshoot):
         raise InvalidSetting(

@@ -122,7 +122,7 @@ def check_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -
     """Raises InvalidSetting if leases are too short for this sync interval and timeout."""
     least_s = lease_min_s(sync_interval, exchange_timeout)
     if lease_s < least_s:
-        problem = f"needs a lease of at least {least_s:g} s, and it is {lease_s:g} s; restart with a longer lease_ttl"
+        problem = f"needs a lease of at least {least_s:g} s, not {lease_s:g} s; restart with a longer lease_ttl"
         raise InvalidSetting("sync_interval", sync_interval, problem)
 
 
@@ -131,7 +131,7 @@ def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: flo
     least_s = lease_min_s(sync_interval, exchange_timeout)
     if lease_s < least_s:
         problem = (
-            f"must be at least {least_s:g} s for a limit on what is in progress, because it has to last for "
+            f"must be at least {least_s:g} s for a limit on what is in progress, because a lease has to last for "
             f"{LEASE_INTERVALS_MIN} sync intervals of {sync_interval:g} s and {LEASE_TIMEOUTS_MIN} exchange timeouts; "
             "give a longer one, or a shorter interval"
         )
@@ -170,7 +170,7 @@ def check_truth(name: str, value: object) -> None:
 def check_asks(value: object) -> None:
     """Raises InvalidSetting unless `value` is a valid number of exchanges per second that requests may trigger."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ASKS_LIMIT:
-        raise InvalidSetting("asks_max", value, f"must be a whole number from 0 (none asks) to {ASKS_LIMIT}")
+        raise InvalidSetting("asks_max", value, f"must be a whole number from 0 (no request asks) to {ASKS_LIMIT}")
 
 
 def check_count(name: str, value: object) -> None:

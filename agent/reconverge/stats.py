@@ -24,16 +24,16 @@ class LimitStats:
 
     admitted: int
     refused: int
-    """Without those that had no consequence, because the limit was in shadow."""
+    """Refused requests; those that were admitted after all, because the limit was in shadow, are not counted."""
     overflowed: int
-    """Decisions about keys beyond `max_keys`, which share one count; a `strict` limit refuses them."""
+    """Decisions about keys beyond `max_keys`. All such keys share one count, and a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
-    """Requests that were admitted because the limit was in shadow. If it has several quotas, the first counts for
-    all."""
+    """Requests that were admitted only because the limit was in shadow. For a limit with several quotas, the statistics
+    of the first one count them."""
     unlimited: int = 0
-    """Requests that were admitted without a decision, because the limit was off. If it has several quotas, the first
-    counts for all."""
+    """Requests that were admitted without a decision, because the limit was off. For a limit with several quotas, the
+    statistics of the first one count them."""
     near: int = 0
     """How often an exchange found that all nodes together had used 80 % of the quota of a key; each crossing counts
     once."""
@@ -51,8 +51,8 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """How requests that asked the hub in doubt have ended, see `RateLimiter.ask`. If the limit has several quotas,
-    the first counts for all."""
+    """How requests that asked the hub in doubt have ended, see `RateLimiter.ask`. For a limit with several quotas, the
+    statistics of the first one count them."""
     in_use: int | None = None
     """How many slots of a limit on work in progress are in use on this node; None for a limit on a rate."""
     past_lease: int = 0
@@ -168,7 +168,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
         if shard.hub_full:
             findings.append((DEGRADED, f"shard {number}: {HUB_FULL_GROUND}; {shard.not_taken} times so far"))
     if stats.keys >= keys_max and any(limit.overflowed for limit in stats.limits.values()):
-        findings.append((DEGRADED, f"max_keys={keys_max} keys are counted, and none of them may leave; {BEYOND_CAP}"))
+        findings.append((DEGRADED, f"max_keys={keys_max} keys are counted, and none can be evicted; {BEYOND_CAP}"))
     state = max((state for state, _ in findings), key=STATES.index, default=READY)
     return Health(state, tuple(ground for found, ground in findings if found != READY))
 
@@ -198,9 +198,9 @@ def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple
     if shard.failures_in_a_row:
         return PARTITIONED, f"{failing}, and no allowances are left"
     if not running and shard.exchanges:
-        return STARTING, f"shard {number}: the agent was stopped and exchanges nothing; the next decision begins again"
+        return STARTING, f"shard {number}: the agent was stopped and exchanges nothing; the next decision restarts it"
     if not running:
-        return STARTING, f"shard {number}: no loop exchanges; the first decision starts one, or `with agent`"
+        return STARTING, f"shard {number}: no exchange loop runs; the first decision starts one, or `with agent`"
     if shard.exchanges:
         over = f"shard {number}: the lease is over, or the agent was stopped"
         return PARTITIONED, f"{over}, and the hub has yet to answer under a new name"

@@ -14,11 +14,11 @@ answer 72 or 128 bytes.
 """
 
 # Why rows. A batch as msgpack cost a Redis 17.5 us for each cell: arrays that became tables and tables that became
-# msgpack again, and a checking call for each number. A row is read at once, a field of 32 bits without a sign needs no
-# check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one is wide as a whole instead of
-# having a width for each cell.
+# msgpack again, and a checking call for each number. Redis reads a row at once, a field of 32 bits without a sign needs
+# no check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one has wide rows throughout
+# instead of having a width for each cell.
 #
-# Ways that lost: doubles in the stored cell take twice the memory, and narrow integers are slower with Redis 6.2. To
+# Rejected ways: doubles in the stored cell take twice the memory, and narrow integers are slower with Redis 6.2. To
 # pack the command here takes 82 us instead of 195 to 211 for 256 keys, but depends on the inside of redis-py; hiredis
 # saves most of that. Larger batches hold Redis up for longer than 1.8 ms.
 
@@ -117,7 +117,7 @@ def encode_rows(batch: Batch) -> bytes:
     try:
         return _rows(narrow, batch)
     except struct.error:
-        pass  # a number needs more bits, or is none
+        pass  # a number needs more bits, or a value is no number
     try:
         return _rows(wide, batch)
     except struct.error as error:

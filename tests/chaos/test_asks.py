@@ -27,6 +27,7 @@ from chaos.scenarios.catalogue import scenario_of
 from chaos.scenarios.scenario import Spell
 from chaos.supervisor import run
 from reconverge.clock import SECOND_NS
+from reconverge.limiter.waiting.patience import LOST_MAX_NS
 from tests.chaos.stories import Story, meets, ns
 from tests.chaos.test_chaos import SEED, needs
 
@@ -35,8 +36,9 @@ WITHIN_S = WITHIN_NS / SECOND_NS
 
 
 def asked_story(*waits: tuple[float, int], late_ns: int = 0) -> Story:
-    """One node, whose requests wait at these moments for so long; it beside an application that was late."""
+    """A hub answers one node, whose requests wait at these moments for so long; an application beside it was late."""
     story = Story(nodes=1)
+    story.exchanges(0, 0.05, charged=None)
     for at_s, took_ns in waits:
         story.admits(0, at_s, waited=True, took_ns=took_ns)
     story.lives[0].beside.append(Beside(ns(0.1), late_ns))
@@ -49,6 +51,17 @@ def test_a_request_may_take_as_long_as_it_may_wait_and_an_application_was_late(l
     story = asked_story((2.5, WITHIN_NS + GRAIN_NS + HELD_UP * late_ns + more_ns), late_ns=late_ns)
 
     assert (not more_ns) == meets(waits_no_longer, story.case(total=1))
+
+
+@pytest.mark.parametrize(("began_s", "more_ns"), [(0.01, 0), (0.01, 1), (0.07, 0)])
+def test_only_before_the_first_answer_a_request_may_wait_until_its_process_has_connected(
+    began_s: float, more_ns: int
+) -> None:
+    """That takes as long as a process may stand still, and not a nanosecond more."""
+    story = asked_story()
+    story.admits(0, began_s, waited=True, took_ns=WITHIN_NS + GRAIN_NS + LOST_MAX_NS + more_ns)
+
+    assert (began_s < 0.06 and not more_ns) == meets(waits_no_longer, story.case(total=1))
 
 
 @pytest.mark.parametrize("more_ns", [0, 1])

@@ -128,14 +128,15 @@ def test_requests_ask_in_doubt_when_they_are_told_to() -> None:
     """For as long as that says: new keys of a strict fleet are admitted then, and how many asked and waited is told."""
     new = ("--policy", "strict", "--warmup", "0", "--windows", "2", "--keys", "30", "--demand", "20")
     unasked, asked = figures(*new)["strict"], figures(*new, "--in-doubt", "ask:25ms")["strict"]
-    late = figures(*new, "--in-doubt", "ask:2.01ms")["strict"]
+    # Once the hub has answered a node: its first answer is waited for longer.
+    late = figures(*new, "--warmup", "1", "--in-doubt", "ask:2.01ms")["strict"]
 
     assert figures(*new, "--in-doubt", "refuse")["strict"] == unasked
     assert 0.0 == unasked["asked_pct"] < asked["asked_pct"]
     assert asked["falsely_refused_pct"] < unasked["falsely_refused_pct"]
     assert 0.0 == asked["over_max_pct"]
     assert 1.6 <= asked["waited_median_ms"] <= asked["waited_p99_ms"] <= asked["waited_max_ms"] <= 25.0
-    assert late["waited_max_ms"] <= 2.01
+    assert 0.0 < late["waited_max_ms"] <= 2.01
 
 
 def test_what_asked_and_waited_has_a_table_of_its_own() -> None:

@@ -97,7 +97,7 @@ def test_what_the_hub_has_to_bear_is_told() -> None:
     """Bytes and memory; and nothing else, as long as one Redis is enough."""
     found = told("tune", *SMALL, "--hot-keys", "100", "--cold-keys", "10000")
 
-    assert "The Redis then hears and says " in found["advice"]
+    assert "The Redis then receives and sends " in found["advice"]
     assert found["advice"].endswith(" MB for the keys.")
     assert 1 == found["chosen"]["hubs"]
 

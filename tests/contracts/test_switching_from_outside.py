@@ -144,8 +144,8 @@ def test_a_part_of_the_keys_is_in_shadow(url: str, tmp_path: Path, percent: floa
 @pytest.mark.parametrize(
     ("word", "problem"),
     [
-        ("", "must be on, shadow or off, or a limit with that, as in calls=off"),
-        ("=off", "must be on, shadow or off, or a limit with that, as in calls=off"),
+        ("", "must be on, shadow or off, or a limit and one of these, as in calls=off"),
+        ("=off", "must be on, shadow or off, or a limit and one of these, as in calls=off"),
         ("paused", "paused"),
         ("call=off", "did you mean 'calls'?"),
         ("off,percent=ten", "has 'ten' for a percentage; write percent=10"),

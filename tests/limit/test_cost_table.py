@@ -82,7 +82,7 @@ def test_an_unknown_kind_is_a_mistake_that_names_the_known_ones(way: str, kind: 
     """Nothing is charged for it."""
     limiter = api()
 
-    with pytest.raises(UnknownKind, match=r"known: 'GET', 'POST', 'OPTIONS'; name it there, or .* '\*'") as caught:
+    with pytest.raises(UnknownKind, match=r"known: 'GET', 'POST', 'OPTIONS'; add it to costs, or .* '\*'") as caught:
         WAYS[way](limiter, 1, kind)
 
     assert ("api", kind, ("GET", "POST", "OPTIONS"), 0) == (

@@ -283,13 +283,15 @@ def test_a_certain_answer_asks_nothing() -> None:
 def test_after_its_time_memory_answers_and_no_further_request_waits() -> None:
     """Until the hub has answered: then the next request in doubt asks again."""
     scene = AskingNodes(FIVE, policy=BALANCED)
+    assert scene.settles(0, "zoe")  # the hub has answered before
+    scene.clock.advance_ns(MILLISECOND_NS)
     ask = scene.asks()
     scene.nodes[0].sends()
 
     assert WITHIN_NS == ask.sleeps(scene.clock)
     assert ask.allowed  # by the cold allowance
     assert not scene.asks(0, "eve").waits
-    assert {"timeout": 1, "in_vain": 1} == scene.results()
+    assert {"admitted": 1, "timeout": 1, "in_vain": 1} == scene.results()
 
     scene.nodes[0].reaches(scene.hub)
     scene.nodes[0].hears()

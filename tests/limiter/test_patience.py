@@ -18,6 +18,8 @@ from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, AskingNodes, Ring
 def asked_of_a_hub_without_room() -> tuple[AskingNodes, Ask]:
     """All five are used on another node, so only memory would admit the request, on what it believes of a new key."""
     scene = AskingNodes(FIVE, policy=BALANCED)
+    assert scene.settles(0, "zoe")  # the hub has answered it before
+    scene.clock.advance_ns(MILLISECOND_NS)
     for _ in range(5):
         assert scene.settles(1)
     return scene, scene.asks(0)
@@ -38,7 +40,7 @@ def test_what_passes_while_the_loop_stands_still_is_not_the_hubs_time(late_ns: i
     node.hears()
     ask.goes_on()
     assert not ask.allowed
-    assert {"refused": 1} == scene.results(0)
+    assert {"admitted": 1, "refused": 1} == scene.results(0)
 
 
 @pytest.mark.parametrize("late_ns", [WITHIN_NS // 2, 4 * WITHIN_NS])
@@ -101,7 +103,7 @@ def test_a_process_is_waited_for_up_to_the_longest(taken: bool) -> None:
 
     assert LOST_MAX_NS + WITHIN_NS == ask.sleeps(scene.clock)
     assert ask.allowed
-    assert {"timeout": 1} == scene.results(0)
+    assert {"admitted": 1, "timeout": 1} == scene.results(0)
 
 
 @pytest.mark.parametrize("every_ns", [TURN_NS // 2, TURN_NS])
@@ -117,7 +119,38 @@ def test_a_hub_that_is_silent_is_waited_for_as_long_as_the_request_says(every_ns
     ask.goes_on()
 
     assert ask.allowed
-    assert {"timeout": 1} == scene.results(0)
+    assert {"admitted": 1, "timeout": 1} == scene.results(0)
+
+
+def test_the_first_answer_of_a_hub_is_waited_for_as_long_as_a_process_that_stands_still() -> None:
+    """A worker that has just started has yet to connect, and would admit what memory believes of a new key."""
+    scene = AskingNodes(FIVE, policy=BALANCED)
+    for _ in range(5):
+        assert scene.settles(1)
+    ask, node = scene.asks(0), scene.nodes[0]
+    node.sends()
+    scene.clock.advance_ns(4 * WITHIN_NS)
+    ask.goes_on()
+    assert ask.waits
+
+    node.reaches(scene.hub)
+    node.hears()
+    ask.goes_on()
+    assert not ask.allowed
+    assert {"refused": 1} == scene.results(0)
+
+
+def test_a_hub_that_never_answers_is_waited_for_once() -> None:
+    """Memory decides about the first request after the longest time, and about the next at once."""
+    scene = AskingNodes(FIVE, nodes=1, policy=BALANCED)
+    ask, node = scene.asks(), scene.nodes[0]
+    node.sends()
+    node.syncer.note_turn(scene.clock.monotonic_ns())
+
+    assert LOST_MAX_NS + WITHIN_NS == ask.sleeps(scene.clock)
+    assert ask.allowed
+    assert not scene.asks(0, "eve").waits
+    assert {"timeout": 1, "in_vain": 1} == scene.results(0)
 
 
 def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_asking() -> None:

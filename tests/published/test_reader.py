@@ -102,10 +102,8 @@ def test_a_hub_that_keeps_no_such_documents_is_complained_of_once(
 
     (record,) = caplog.records
     what = node.reader.what
-    assert (logging.ERROR, f"reconverge: Simple keeps no {what}: {what} apply on this node only") == (
-        record.levelno,
-        record.getMessage(),
-    )
+    problem = f"reconverge: Simple stores no {what}; use another hub if {what} are published"
+    assert (logging.ERROR, problem) == (record.levelno, record.getMessage())
 
 
 # What it believes.

@@ -190,7 +190,7 @@ def test_a_loss_is_logged_once_for_each_and_counted(
 
     assert 1 == node.driver.reports.losses
     assert len(KINDS) == node.driver.reports.reported_again
-    assert ["the hub has lost usage" in record.message for record in caplog.records] == [True]
+    assert ["the hub has lost reported usage" in record.message for record in caplog.records] == [True]
     assert 7 == total_cost(ledger, period_at("hour", NOVEMBER))
 
 

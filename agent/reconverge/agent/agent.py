@@ -136,7 +136,7 @@ class Agent:
         asks_max: how many exchanges per second requests in doubt may cause, see `RateLimiter.ask`; beyond that
             memory decides. 0: no request asks.
         in_doubt: the default of integrations for a request that memory cannot decide for certain: ask the hub and wait
-            at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
+            at most 25 ms ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
         key_bytes_max: the length of the longest key, in bytes of UTF-8.
         exchange_timeout: seconds that one exchange may take.
         stop_timeout: seconds that sending the last reports may take.
@@ -257,7 +257,8 @@ class Agent:
             parts,
             namespace=settings.namespace,
             clock=self._clock,
-            # As often as it exchanges, and as it would by its own settings: too long an interval can be taken back.
+            # Read as often as the node exchanges, by the shorter of its own and the published interval: so a published
+            # interval that is too long can be replaced.
             interval_ns=self._pacing.shortest_ns,
             apply=self._apply,
         )
@@ -612,16 +613,15 @@ class Agent:
 
     @property
     def switched(self) -> Switch:
-        """Returns the agent's own switch. A limit whose own switch refuses less goes by its own."""
+        """Returns the agent's own switch. A limit whose own switch refuses less follows its own."""
         return self._switched
 
     def switch(self, to: Switch) -> None:
         """Switches all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
 
-        Each limit goes by the agent's switch or by its own, whichever refuses less; so when the agent is "on", each
-        limit goes by its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long
-        as it is in force.
-        Raises InvalidSetting for a word that is no switch.
+        Each limit follows the agent's switch or its own, whichever refuses less; so when the agent is "on", each limit
+        follows its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long as it is
+        in force. Raises InvalidSetting for a word that is no switch.
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
@@ -720,7 +720,7 @@ class Agent:
                 "check() would block the event loop in which this agent exchanges with its hub; "
                 "write `await agent.check_async()` here"
             )
-        paused = threading.Event()  # fork: this call alone knows it
+        paused = threading.Event()  # fork: no other thread has this generator
         for pause_s in self._lifecycle.look_for_answers(timeout):
             paused.wait(pause_s)
 

@@ -87,7 +87,7 @@ _FOREIGN: Final = re.compile(
 """Variables of this project's own tests, and those that Kubernetes sets for a service."""
 
 _said = set[str]()
-"""The messages that this process has logged already."""
+"""The messages about variables that this process has logged already."""
 
 
 def hub_as_said(hub: H | str | None) -> H | str:

@@ -4,8 +4,8 @@
 # that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are hooks compares
 # counters with those of its last look. The keys of events are taken from the reports and answers of exchanges. So
 # decisions are not slowed down, events are numbers with some keys, and they come up to PACE_S late. A key counts as
-# near its end once for each time that it comes near, on each node that exchanges about it: a sum over nodes counts it
-# once for each of them.
+# near its limit once for each time that it comes near, on each node that reports it: a sum over nodes counts it once
+# for each of them.
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def in_a_block(self) -> None:
-        """Notes that a `with` block holds the agent: it is stopped with the block, and others beside it are meant."""
+        """Notes that a `with` block holds the agent, so it is stopped at the end, and a second agent is no mistake."""
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None
@@ -224,7 +224,7 @@ class Lifecycle:
                 self.start()  # a decision does not wait for the hub, whether it is required or not
             except RuntimeError as error:  # no thread can be started now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
-                    self._refusal = str(error)  # none ever will
+                    self._refusal = str(error)  # no thread will ever exchange in this process
                     logger.error(  # noqa: TRY400  # the message has all
                         "reconverge: this agent exchanges nothing with its hub: %s", error
                     )

@@ -63,8 +63,8 @@ class AgentInUse:
         if len(known) > 1 and _logged.is_new((self._hub_name, self._namespace)):
             logger.warning(
                 "reconverge: this process uses a second agent for the hub %s and the namespace %r, and has not stopped"
-                " the first; each decides by what it has heard of the other, and an agent of each call has heard"
-                " nothing, so it refuses nothing. Make one agent where the module is imported, and use it everywhere",
+                " the first; each decides by the last reports of the other, and an agent made for each call has"
+                " none, so it refuses nothing. Make one agent where the module is imported, and use it everywhere",
                 self._hub_name,
                 self._namespace,
             )

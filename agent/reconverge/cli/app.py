@@ -3,16 +3,16 @@
 # Theory of operation.
 #
 # Commands import what they need: a simulator, a kernel, contracts, a client of a hub. All of them together take half a
-# second to import, and each word at a shell's Tab, `--version` and `-h` would pay for it. So the group knows of each
-# command where it is, its one sentence of help and its example, and imports the command when it is run, or when its
-# own help is asked for. `get_command` is asked for lists of commands, and answers with a command that has a name and a
-# sentence alone; `resolve_command` is asked for the one to run, and imports it. Both are the hooks that Click documents
-# for such groups. The sentences are those of the commands' own docstrings, which a test compares.
+# second to import, which each completion in a shell, each `--version` and each `-h` would have to wait for. So the
+# group knows only the module, the summary and the example of each command, and imports a command when it is run, or
+# when its own help is shown. Click calls `get_command` for lists of commands, and gets a stand-in with a name and a
+# summary; it calls `resolve_command` for the command to run, and gets the imported one. Click documents both methods
+# for this use. The summaries are those of the commands' own docstrings; a test compares them.
 #
 # A test counts modules, and not time: `--version` and `-h` import no command, no kernel, no asyncio and no server.
-# Imports inside of functions would have to be kept up in all modules, and one that is forgotten is not noticed. Parsing
-# the sources for their sentences takes as long as importing half of them. A command that answers `--version` before
-# anything is imported would leave help and completion slow.
+# Other ways were worse. Imports inside of functions would be needed in all modules, and no test notices a forgotten
+# one. To parse the sources for their summaries takes as long as to import half of them. To answer `--version` before
+# all imports would leave help and completion slow.
 
 from __future__ import annotations
 

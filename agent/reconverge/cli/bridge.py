@@ -35,7 +35,8 @@ LocalOption: TypeAlias = Annotated[
 MovableOption: TypeAlias = Annotated[
     float,
     typer.Option(
-        help="The part of every limit that is no region's: 1 less all shares. The same everywhere.", metavar="SHARE"
+        help="The part of every limit that belongs to no region: 1 minus all shares. The same for all bridges.",
+        metavar="SHARE",
     ),
 ]
 LoanOption: TypeAlias = Annotated[
@@ -88,7 +89,7 @@ def bridge(
     )
     typer.echo(f"bridge of region {region}: {redacted(local)} borrows at {redacted(wide)}, every {interval:g} s")
     asyncio.run(_run(driven, home, everywhere))
-    rest = "everything was given back" if made.free else f"{made.lent} keys may go on with what was lent, until it ends"
+    rest = "everything was given back" if made.free else f"{made.lent} keys still use their loans, until these end"
     typer.echo(f"bridge of region {region} has ended: {rest}")
 
 

@@ -3,9 +3,10 @@
 # Theory of operation.
 #
 # The script that a shell sources calls the command again at each Tab, with the words so far in the environment, and
-# Typer answers in place of running anything. So what is completed is always what this version takes, and nothing has to
-# be made anew after an update. Typer adds options for that to the command by default; they guess the shell from the
-# parent process and write into files of the user's home, so they are left out, and the script is printed instead.
+# Typer answers in place of running anything. So completions always match the installed version, and the script stays
+# valid after an update. By default Typer adds options for completion to the command. They guess the shell from the
+# parent process, and write into files of the user's home directory, so they are left out, and this command prints the
+# script instead.
 
 from __future__ import annotations
 

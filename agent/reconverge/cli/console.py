@@ -43,10 +43,10 @@ def console(
     namespace: NamespaceOption = "default",
     host: Annotated[str, typer.Option(help="The address to listen at.", metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at.", metavar="PORT", min=1, max=65535)] = 8200,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token may.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, even if a token may.")] = False,
     recording: Annotated[
         Path | None,
-        typer.Option(help="Predict changes of contracts by it: a CSV file as of `contracts plan`.", metavar="TRACE"),
+        typer.Option(help="A CSV file, as of `contracts plan`, to predict changes of contracts.", metavar="TRACE"),
     ] = None,
     customer: Annotated[
         str | None, typer.Option(help="The column of the recording with the customer.", metavar="COLUMN")

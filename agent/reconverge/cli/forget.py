@@ -68,9 +68,9 @@ def forget(
         typer.echo(f"erased {done.cells} keys of limits, and {done.rows} rows and events of usage")
     if done.kept:
         typer.echo(
-            f"reconverge: {done.kept} keys stay, because nodes have them that use them still, or do not answer. End the"
-            " requests of that identity, and do this again; of nodes that are gone, when their lease is over, which"
-            " takes ten minutes at most unless lease_ttl says otherwise",
+            f"reconverge: {done.kept} keys stay, because nodes still use them, or do not answer. End the requests of"
+            " that identity, and run this command again. If a node with such keys is gone, wait until its lease is"
+            " over: at most ten minutes, unless lease_ttl is longer",
             err=True,
         )
     if not done.complete:

@@ -26,8 +26,8 @@ PATIENCE_S: Final = 10.0
 PROBLEM_STATUS: Final = 1
 SECOND_US: Final = 1_000_000
 PRICE: Final = (
-    "Adopting this loss ends that. What nodes have reported since stays counted. What departed nodes had used before "
-    "the loss, and what nodes use that are cut off from the hub, may be admitted once more, of strict limits too."
+    "To adopt this loss ends the wait. Use that nodes have reported since stays counted. The use of departed nodes "
+    "before the loss, and the use of nodes that are cut off, may be admitted once more, even by strict limits."
 )
 
 hub = typer.Typer(
@@ -48,9 +48,7 @@ def adopt(
     namespace: NamespaceOption = "default",
     generation: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The data whose loss is adopted, as this command names them; once for each shard.", metavar="NAME"
-        ),
+        typer.Option(help="The data to go on with, as this command names them; once for each shard.", metavar="NAME"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

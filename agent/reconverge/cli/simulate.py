@@ -84,7 +84,7 @@ PatternOption: TypeAlias = Annotated[
 FaultOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="What goes wrong, such as cut:half@2w+5w (half of the nodes, two windows after the start, for five), "
+        help="An outage, such as cut:half@2w+5w (half of the nodes, two windows after the start, for five), "
         "down@3w+1w, loss:10%@0w+9w or crash:1@3w+1w; may be repeated.",
         metavar="FAULT",
     ),

@@ -140,7 +140,7 @@ def _print(deployment: Deployment, options: list[Option], chosen: Option | None,
 
 _HEADINGS: Final = ("policy", "interval", "over mean/max", "declared", "refused", "messages/s", "Redis")
 ASKED: Final = "asked"
-"""The last column, if requests ask."""
+"""The head of the last column, which the table has only if requests ask the hub."""
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
@@ -223,7 +223,9 @@ def _advice(
 def _load(option: Option) -> str:
     """Returns a sentence about the load on the hub, and whether a single hub can bear it."""
     both = option.hub_in_bytes_per_s + option.hub_out_bytes_per_s
-    text = f"The Redis then hears and says {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."
+    text = (
+        f"The Redis then receives and sends {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."
+    )
     if option.hubs > 1:
         text += (
             f" One Redis is not enough: at most {HUB_CPU_PCT_MAX:g} % of a core should be in use. Divide the keys "

@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# It is a single node: the kernel that runs in production, on a clock that shows the time of the recording.
+# The limiter is a single node: the kernel that runs in production, on a clock that shows the time of the recording.
 #
 # A table of the kernel counts a limit by one quota, for all customers that have that quota. A customer whose plan ends
-# within the recording has tables of its own, which are changed when the plan ends as a limit in use is: what was used
-# stays in the counts (`same_cells`).
+# within the recording has tables of its own. When the plan ends, these are changed as a limit in use is changed, so the
+# customer's use stays in the counts (`same_cells`).
 #
 # All limits of a contract are charged in one moment or none is. One call of the compiled kernel charges all, if all
 # have room. If one refuses, the others are tested, too, as callers want to know all limits that refuse. A limit in
@@ -220,7 +220,7 @@ class CentralLimiter:
                 continue  # a recording tells when requests began, and not when they ended
             table = self._table_of(term, customer if own and CUSTOMER in term.by else None)
             asked.setdefault(
-                id(table),  # a former limit may say what holds anyhow, and nothing is charged twice
+                id(table),  # a former limit may be the same as a present one, which must not be charged twice
                 _CentralAsk(
                     term,
                     table,

@@ -12,14 +12,15 @@
 # several, all are charged in one moment or none is (`limiter/joint.py`). A limit that is off is not asked. One in
 # shadow is charged after the others have admitted the request, and refuses nothing.
 #
-# When the document changes, the keys of a customer whose quota is another one move at once, and not with its next
-# request: until each node has reported a larger quota, the smaller one is in force on all nodes. Which keys a
-# customer has by further facts is found among the keys of the node.
+# When a new document gives a customer another quota, a node moves the customer's keys at once, and not with its next
+# request: until each node has reported a larger quota, the smaller one is in force on all nodes. A customer's keys with
+# further facts are searched among all keys of the node.
 #
-# No decision waits for a change: long work is done before the new document comes into force and after it. The lock that
-# decisions take, too, is held only for the step between. A decision that began by the former document ends by it.
+# No decision waits for a change of the document: long work is done before and after the new document comes into force.
+# The lock that decisions also take is held only for the step in between. A decision ends under the document it began
+# with.
 #
-# A node may have caps, beyond which no document can raise a limit, and where it has one, none can switch the limit off.
+# A node may have caps: no document can raise a limit beyond its cap, or switch off a limit that has a cap.
 
 from __future__ import annotations
 
@@ -131,13 +132,13 @@ class Contracts:
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()
-        """Held by the thread that puts another document in force; no decision takes it."""
+        """The lock of the thread that puts another document in force; no decision takes this lock."""
         self._lock = new_lock(whole=True)
-        """Held for a step or two, however many customers there are, as decisions take it, too."""
+        """The lock that decisions take, too: held only for a step or two, even with many customers."""
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
-        """Standings by former documents; those that were made without a page still count."""
+        """Cached standings by former documents; those that were made without a page are still needed."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared and not dropped since."""
@@ -213,7 +214,7 @@ class Contracts:
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """Decides as `hit` does, but in doubt asks the hub about all limits; waits at most `within` seconds for it."""
+        """Decides as `hit` does, but in doubt asks the hub about all limits, and waits `within` seconds at most."""
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -252,7 +253,7 @@ class Contracts:
         answers = self._answers(joined, cost, kind, within_ns)
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ reading, resetting and explaining use
 
     def usages(self, customer: str, **facts: str) -> dict[str, Usage]:
         """Returns the customer's use of each limit, by the limit's name, as far as this node knows."""
@@ -420,7 +421,7 @@ class Contracts:
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
         """Reports the charges of a decision to the meter, if there is one. Returns the decision unchanged."""
         if self.meter is not None and answer.known:
-            # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
+            # A refused request counts as refused for all limits; a limit in shadow or off may have charged nothing.
             said = answer.decisions
             charges = [
                 (term.name, cost_in_first_quota(limiter, cost, kind if limiter.control.has_costs else None))
@@ -488,9 +489,10 @@ class Contracts:
         *,
         was_pending: bool,
     ) -> Standing:
-        """Returns the limits in force for a customer with their limiters, by a document and its plans' limiters.
+        """Computes the limits in force for a customer from a document and the limiters of its plans.
 
-        `was_pending`: whether the customer's previous limits were provisional, as its page had not come yet.
+        `was_pending`: whether the customer's previous limits were provisional, because the page of the document that
+        names it had not been fetched.
         """
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())

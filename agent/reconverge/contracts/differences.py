@@ -20,7 +20,7 @@ class Difference:
     before: Any
     """The first document's entry, as `table_of` writes it; None if it has none."""
     after: Any
-    """The second document's entry."""
+    """The second document's entry, in the same form; None if it has none."""
 
     def __str__(self) -> str:
         if self.before is None:

@@ -2,15 +2,15 @@
 
 # Theory of operation.
 #
-# A customer that was refused asks its supplier why. A decision has the answer, of one limit and in the words of a
+# A customer that was refused asks its supplier why. A decision has the answer, but for one limit and in terms of a
 # program; a contract has several limits, some of which have room. The customer needs to know which one is used up, how
 # large it is, and when it can go on. So this file turns the decisions of all limits into one `Explanation`, whose
 # sentence can be pasted into an answer as it is: it names no node, no key and no number that is not the customer's own.
 #
-# Everything here is pure. What limits say comes from outside: as `Limiter.test` has it, out of the memory of one node,
-# or as the hub has it, for the whole fleet (`fleet.py`). Neither charges anything, so an explanation costs the customer
-# nothing, either. Times are rounded up: a customer that comes
-# at the announced moment is not refused for having come too early.
+# This file does no I/O. Callers pass the state of each limit: from `Limiter.test`, which reads the memory of one node,
+# or from the hub, for the whole fleet (`fleet.py`). Neither charges anything, so an explanation costs the customer
+# nothing. Times are rounded up, so that a customer that returns at the announced moment is not refused for being too
+# early.
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ class Explanation:
     wait_s: float
     """Seconds until the customer can go on; 0.0 if it can now, infinite if no moment is known."""
     limits: tuple[LimitExplained, ...]
-    """All limits of the contract, in its order."""
+    """All limits of the contract, in the order of the contract."""
     sentence: str
     """The explanation in plain English, to be pasted into an answer to the customer."""
     fleetwide: bool = False
     """Whether the use is that of all nodes, from the hub and at most a sync interval old; else one node's view."""
     problem: str = ""
-    """Why the hub has not returned the use, if it was asked; names no host."""
+    """The reason why the hub has not returned the use, without names of hosts; empty if it has, or was not asked."""
 
 
 @runtime_checkable

@@ -10,8 +10,8 @@
 # properties of its limit: the name at the hub, the algorithm and the window. Nodes and readers use the same code to
 # find the place and the shard of a key.
 #
-# By the hub's total a customer may go on if less than the quota is used. A node may refuse it for a moment all the
-# same, while other nodes have the rest in their allowances: `lines` is the sum of those.
+# By the hub's total a customer may go on if less than the quota is used. A node may still refuse it for a moment, while
+# other nodes hold the rest of the quota in their allowances; `lines` is the sum of these allowances.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.policies import choose
 
 KEY_BYTES_MAX: Final = 256
-"""The longest key in bytes, as an agent has it by default."""
+"""The longest key of an agent with default settings, in bytes."""
 UNSUPPORTED: Final = "the hub cannot return the counts of all servers"
 
 

@@ -3,8 +3,8 @@
 # Theory of operation.
 #
 # Where customers are fetched on demand (`on_demand/customers.py`), a customer's first request may come before its page.
-# It is decided at once, as that of a customer that the contracts do not name, or it is refused; requests that may wait
-# do so for the page, within the time that they wait for the hub anyway.
+# The request is decided at once, as one of an unknown customer, or it is refused. Requests that may wait for the hub's
+# answer wait for the page instead, within the same time.
 #
 # The use that was charged meanwhile moves with the customer when the page is there, as when its plan changes. If the
 # plan of unknown customers counts otherwise, its limits stay in force as former ones until none of that use counts any
@@ -83,7 +83,7 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
         return False
     if customers.meanwhile != REFUSED:
         unnamed = Document(document.plans, {}, document.unknown)
-        with contextlib.suppress(InvalidContracts):  # it has as many formers as a customer may have; those hold
+        with contextlib.suppress(InvalidContracts):  # the customer has the most former limits possible; these stay
             customers.hold_on(identity, formers_of(unnamed, document, identity, customer, now_s))
     return True
 

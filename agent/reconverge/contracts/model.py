@@ -56,7 +56,7 @@ class Switching:
     percent: float = 100
     """The percentage of keys, chosen by their hash: the same keys on all nodes. The other keys are on."""
     until: float | None = None
-    """The moment at which it is on again, in seconds since 1970; None: until the document changes."""
+    """When the limit is on again, in seconds since 1970; None if the switch stays until the document changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Plan:
 
     limits: Mapping[str, PlanLimit]
     lasts: float | None = None
-    """The seconds that the plan lasts, from a customer's `since`; None: until the customer's entry changes."""
+    """The seconds that the plan lasts, from a customer's `since`; None if only a change of the entry ends it."""
     then: str | None = None
     """The name of the plan that follows when this one ends."""
 

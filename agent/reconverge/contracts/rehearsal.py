@@ -6,9 +6,9 @@
 # would refuse. Averages do not show that: two customers with equal use in a day may differ in every minute.
 #
 # How it works. Two central limiters decide every request of a recording at its own moment: one by the contracts that
-# hold now, one by those that may follow. They share nothing. What only one of them admits is charged there alone, so
-# later requests find what they would have found. A rehearsal does not show what a fleet adds to that: its nodes learn
-# of each other's use now and then, and `reconverge replay` measures what comes of it.
+# hold now, one by those that may follow. They share nothing. A request that only one of them admits is charged there
+# alone, so later requests find the counts that they would have found. A rehearsal does not show the effects of a fleet,
+# whose nodes learn of each other's use only now and then; `reconverge replay` measures these.
 #
 # Requests come in the order of their moments, so counting the current hour is enough to find the busiest one, and
 # memory grows with the customers and not with the requests.
@@ -28,14 +28,14 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a change of contracts on one customer's requests, as far as the same set of limits refuses them."""
+    """Requests of one customer that a change of contracts newly refuses, or newly admits, by the same set of limits."""
 
     customer: str
     limits: tuple[str, ...]
     """The names of all limits that refuse these requests."""
     requests: int
     first_ns: int
-    """The moment of the first of them, in nanoseconds since 1970, as all moments here."""
+    """The moment of the first of these requests; all moments here are in nanoseconds since 1970."""
     last_ns: int
     busiest_ns: int
     """The beginning of the hour with most of these requests; the first such hour, if there are several."""

@@ -42,7 +42,7 @@ class Term:
     switches: tuple[Switching, ...] = ()
     """The switches of the plan's limit, of the contract and of the customer's own limit, as far as there are any."""
     former: bool = False
-    """Whether it is a former limit, which is in force for a while beside the limit that has replaced it."""
+    """Whether this is a former limit, which is in force for a while beside the limit that has replaced it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns the former limits; of those that share counts, as they count alike, only the one that admits least."""
+    """Returns the former limits; of several that share their counts, only the one that admits least."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):

@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# Looked at once an answer has been taken in, in the loop that exchanges; no decision waits for it.
+# The exchange loop gathers the statistics after it has applied an answer, so no decision waits for them.
 #
 # They also show a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
 # more than the smaller one, and answers with it. While a larger quota is brought to a fleet node by node, and while
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NEAR_SHARE: Final = 0.8
 """A key is logged as near when all nodes together have used this fraction of its quota."""
 KEYS_SEEN_MAX: Final = 10_000
-"""The node remembers at most so many near keys; beyond that it forgets all, and logs them again when they come near."""
+"""The most near keys that the node remembers; beyond that it forgets all, and logs them again when they come near."""
 SMALLER_GRACE_US: Final = 30_000_000
 """How long, by the hub's clock, another node may declare a smaller quota before this node logs that."""
 KEYS_REPORTED_MAX: Final = 100
@@ -58,20 +58,21 @@ class AnswerStats:
         self.near: Counter[str] = Counter()
         self.over: Counter[str] = Counter()
         self.smaller: Counter[str] = Counter()
-        """Answers about a key of which another node declares a smaller quota, by limit."""
+        """By limit, the number of answers about keys for which another node declares a smaller quota."""
         self._smaller_since_us: dict[str, tuple[int, int]] = {}
-        """For each such limit, when its first answer of that kind came and when its latest, by the hub's clock."""
+        """By limit, when the first and the latest answer that showed a smaller quota came, in microseconds of the hub's
+        clock."""
         self._logged_smaller = LoggedOnce()
         """The limits for which a smaller quota of another node was logged already."""
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of each key that came near, until the hook dispatcher takes them."""
+        """The limit and key of each key that came near its limit, until the hook dispatcher takes them."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """Limit and key of some that were refused, for the hook dispatcher."""
+        """The limit and key of some refused requests, until the hook dispatcher takes them."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
-        """How long the latest exchanges took, for the hook dispatcher."""
+        """How many seconds each of the latest exchanges took, until the hook dispatcher takes them."""
         self.has_hooks = False
-        """Whether the hook dispatcher reads these queues."""
+        """Whether a hook dispatcher reads `refused_keys`, `near_keys` and `recent`."""
         self._logged_full = LoggedOnce()
         """Whether it was logged that the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
@@ -120,7 +121,7 @@ class AnswerStats:
                     self._seen.pop((table.name, cell.key), None)
                 continue
             seen = self._see(cell)
-            # What a region was lent before counts, too, and this node does not know how much that was.
+            # Use under a region's earlier loans counts, too, and this node does not know how large they were.
             if table.region_ppm != MILLION:
                 capacity = table.capacity
             if used > capacity:
@@ -131,7 +132,7 @@ class AnswerStats:
         """Counts a key for which another node declares a smaller capacity than this one; warns once if that goes on."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
-        if cell.capacity >= said or table.region_ppm != MILLION:  # it has changed since, or the rest is lent
+        if cell.capacity >= said or table.region_ppm != MILLION:  # capacity changed meanwhile, or part is lent
             return
         self.smaller[table.name] += 1
         since_us, last_us = self._smaller_since_us.get(table.name, (hub_us, hub_us))

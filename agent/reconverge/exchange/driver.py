@@ -2,24 +2,24 @@
 
 # Theory of operation.
 #
-# Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to say; it never waits. The
-# *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
+# Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to report; it never waits.
+# The *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
 # driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and `ownership.py` sees to it that there is one at
 # a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
 #
-# The first problem. To wake a thread takes more than to decide, and the first charge since each report calls for an
+# The first problem. Waking a thread costs more than a decision, and the first charge after each report calls for an
 # exchange. As long as requests come, the loop therefore looks by itself at the moments at which another exchange may
 # begin (`Syncer.looks_ns`), and only what has to begin earlier wakes it. A loop that finds nothing to do at the end of
-# an interval sleeps until it has to give a sign of life, so that an idle process wakes up for nothing else. A loop of
-# the application may be closed at any time without a word, so decisions wake a task as before, which takes no call of
-# the operating system from the loop's own thread.
+# an interval sleeps until it has to give a sign of life, so that an idle process wakes up for nothing else. The
+# application may close its own loop at any time without notice, so a decision wakes a task at once; from the loop's own
+# thread that takes no system call.
 #
-# The second one. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only
-# way to wake an event loop from elsewhere is to write to its pipe, which is a system call in the middle of a decision:
-# chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits for one
-# of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with nothing
-# under way waits on a plain lock instead, because fifty looks a second cost an agent at rest on a broker 1.1 % of a
-# core instead of 0.5. A request that asks the hub waits anyway, and wakes the loop by its pipe.
+# The second problem. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The
+# only way to wake an event loop from elsewhere is to write to its pipe, which is a system call in the middle of a
+# decision: chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits
+# for one of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with
+# nothing under way waits on a plain lock instead, because fifty looks a second cost an agent at rest on a broker 1.1 %
+# of a core instead of 0.5. A request that asks the hub waits anyway, and wakes the loop by its pipe.
 #
 # Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
 # does not answer hold up all others for a second at a time.
@@ -59,17 +59,18 @@ IDLE_S: Final = 3600.0
 BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
-"""The outages of a hub that comes and goes are logged only so often in this time; `stats` counts all of them."""
+"""In this time at most OUTAGES_LOGGED_MAX outages of a hub are logged; `stats` counts all of them."""
 CALL_S: Final = 0.02
 """How often a loop that waits for answers looks whether a decision has called for an exchange."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""Pauses of a batch while requests that have got an answer look at it: turns of the loop, if they wait in the same
-one, and then time for other threads, which is short beside what a request may wait.
+"""Pauses in seconds before the next batch, in which waiting requests read the answer that has come: turns of the loop
+for requests that wait in this loop, then time for those of other threads. All are short beside the time that a request
+may wait.
 
-It is not enough that `requests.without_granted` leaves out what was granted to them. With this too, 180 of 180 new keys
-that were asked about on four running agents at once admitted their quota; without, 153 of 180 (`bench.exact_windows`
-with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
+That `requests.without_granted` leaves their grants out of the next batch is not enough. With the pauses, 180 of 180 new
+keys that were asked about on four running agents at once admitted their quota; without, 153 of 180
+(`bench.exact_windows` with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
 class ExchangeDriver(Ownership):
@@ -105,7 +106,7 @@ class ExchangeDriver(Ownership):
         self.watch = AnswerStats()
         """Counts facts in the hub's answers, for statistics and hooks."""
         self.bugs = 0
-        """How many exceptions that no code expected have ended a step."""
+        """How many unexpected exceptions have ended a step of the driver."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
         """By shard, the failure of its last exchange, if that was not answered."""
         self._complained = False
@@ -115,7 +116,7 @@ class ExchangeDriver(Ownership):
         self._nudge: Callable[[], object] | None = None
         """Wakes the round in progress at once, by a write to its loop's pipe."""
         self._asked_ns: list[int] = []
-        """Since when requests wait for the hub, by shard, as far as the round in progress knows."""
+        """By shard, since when requests wait for the hub, in nanoseconds, as the round in progress last read it."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
@@ -144,7 +145,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Returns whether decisions may rely on the checks that the runner announces, as its end would be noticed."""
+        """Returns whether the end of the runner would be noticed, so that decisions may rely on its next check."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
@@ -208,7 +209,7 @@ class ExchangeDriver(Ownership):
         self._called = True
         nudge, asked = self._nudge, self._note_asks()
         if nudge is not None and asked:
-            # The loop may be closing, or its pipe broken; then there is nothing to be had from it.
+            # The loop may be closing, or its pipe broken; such a loop cannot be woken.
             with contextlib.suppress(RuntimeError, OSError):
                 nudge()
 
@@ -233,7 +234,7 @@ class ExchangeDriver(Ownership):
             follower.start_over()
 
     async def leave(self) -> None:
-        """Sends the node's last reports: all counts, and no allowances any more. Gives up at the first failure."""
+        """Sends the node's last reports, with all counts, and gives its allowances back. Stops at the first failure."""
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
@@ -416,7 +417,7 @@ class ExchangeDriver(Ownership):
             while not syncer.left:
                 if not await self._exchange(syncer):
                     return
-                await asyncio.sleep(0)  # an exchange that had nothing to say yet has not suspended this task
+                await asyncio.sleep(0)  # an exchange that had nothing to report has not suspended this task
         except Exception as error:  # noqa: BLE001  # as above: the other shards' last words must still be said
             self._note_bug(error)
 
@@ -455,7 +456,7 @@ class ExchangeDriver(Ownership):
         if batch is None:
             return True
         try:
-            # Of Python 3.11, `wait_for` makes a task of its own, and the loop turns thrice more.
+            # In Python 3.11 `wait_for` makes a task of its own, which takes three more turns of the loop.
             async with asyncio.timeout(self._timeout_s):
                 with self._turns_noted(syncer):
                     answer = await self._hub_in_use().exchange(batch)
@@ -472,7 +473,9 @@ class ExchangeDriver(Ownership):
         except Exception as error:
             # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
             if self._logged.is_new():
-                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
+                logger.exception(
+                    "reconverge: the hub %s raised an error other than HubUnavailable, a bug", self._hub_name
+                )
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:
             self._note_recovery(syncer)
@@ -482,7 +485,8 @@ class ExchangeDriver(Ownership):
             try:
                 syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
             except Exception as error:
-                # A bug of our own, past every check. The batch under way is sent again, and the next exchange tried.
+                # A bug of this package that no check has caught. The driver sends the batch again with the next
+                # exchange.
                 syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
                 raise
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
@@ -511,7 +515,7 @@ class ExchangeDriver(Ownership):
             turn.cancel()
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Lets requests take their grants from the last answer, before the next batch gives them back."""
+        """Lets waiting requests take their grants from the last answer, before the next batch gives the grants back."""
         for pause_s in LOOKS_S:
             if not syncer.unread:
                 return

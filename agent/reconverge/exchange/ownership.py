@@ -8,8 +8,8 @@
 # Why the naive way fails. A lock would stay locked for ever if a signal handler raises an exception while it is held.
 #
 # How it works. Each runner asks for the exchanges before it touches them, with `Ownership.claim`. One operation on a
-# dictionary, which nothing interrupts, decides which runner owns them. One that finds another owner ends, or waits for
-# that one to end.
+# dictionary, which nothing interrupts, decides which runner owns them. A runner that finds another owner ends, or waits
+# until that owner has ended.
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Runner(Protocol):
     def wake(self) -> None:
         """Makes the runner check for due work at once.
 
-        Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
-        whatever they have interrupted.
+        Never waits, never fails and takes no lock of Python's: signal handlers and finalizers call it, too, at any
+        point of the program.
         """
         ...
 
@@ -69,8 +69,8 @@ class Ownership:
         self._claims: dict[int, Runner] = {}
         """All owners so far, each under the number of owners before it."""
         self.stops = 0
-        """How often all runners were asked to stop; a runner that begins compares it, as it may have been unknown
-        then."""
+        """How often all runners were asked to stop. A new runner compares it with the count at its creation, as a stop
+        in between did not reach it."""
 
     @property
     def owner(self) -> Runner | None:

@@ -18,7 +18,7 @@ from reconverge.runtime.locks import new_future
 
 T = TypeVar("T")
 WAITING_MAX: Final = 1000
-"""So many questions wait at most: a hub that does not answer must not fill the memory with them."""
+"""The most questions that may wait, so that a hub which does not answer does not fill the memory with them."""
 
 
 class Questions:
@@ -35,8 +35,8 @@ class Questions:
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
         """Queues a question; returns the future of its answer. `question` is a function that asks a given hub.
 
-        Raises HubUnavailable if too many questions wait already. An exception of the question other than
-        `HubUnavailable` is a bug, and the future raises it as it is.
+        Raises HubUnavailable if too many questions wait already. The future raises any exception of `question`
+        unchanged; any other than `HubUnavailable` is a bug.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise HubUnavailable(

@@ -21,7 +21,7 @@ def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Tabl
     """Returns the longest time to relearn, over the limits on which the answer grants an allowance; 0 if none."""
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
-        # Grants to requests that ask are in other units, see `CellAnswer.allowance`.
+        # Grants to requests that wait for the hub are in other units; see `CellAnswer.allowance`.
         if cell.allowance > report.allowance and cell.epoch == report.epoch and cell.nodes < AT_HUB:
             table = tables.get(batch.limits[report.limit].name)
             longest_ns = max(longest_ns, 0 if table is None else table.relearns_ns)

@@ -16,8 +16,8 @@
 #     limits at 3 s    x                 x                 x
 #     exchanges        x     x     x     x     x     x     x        the 1st, 4th and 7th carry both
 #
-# Back-off after failures (`syncer.py`), a sign of life without anything to report, and learning after a loss go by the
-# agent's own interval, because they are about the node and not about a limit.
+# Back-off after failures (`syncer.py`), reports of a node without charges, and learning after a loss of data follow the
+# agent's own interval, because they concern the node and not a limit.
 #
 # `Pacing` applies the interval that is in force: the one that fleet settings publish, else the limit's own, else the
 # agent's (`published/layered.py`).
@@ -54,7 +54,7 @@ class Intervals:
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Takes over the given intervals, sorted by length; a new one begins now."""
+        """Replaces the intervals in use by the given ones, sorted by length; an interval that is new begins now."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
@@ -67,7 +67,7 @@ class Intervals:
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """Returns when the first of the given intervals is due; one that is not in use is due with the earliest."""
+        """Returns when the first of the given intervals is due; one that is not in use counts as the earliest."""
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
@@ -129,7 +129,7 @@ class Pacing:
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
-        """Puts a published interval into force; with None, the node's own. Raises InvalidSetting."""
+        """Applies the published interval of a limit, or with None the node's own one again. Raises InvalidSetting."""
         layered = self._layered(limit)
         before, layered.published = layered.published, None
         try:

@@ -1,30 +1,31 @@
 """Decides when a node exchanges with its hub, composes the reports, and merges the answers. Does no I/O.
 
-One syncer speaks for one node to one shard. A driver that can wait calls it: `driver.py` with a real clock and a real
-hub, the simulator and the tests with neither.
+One syncer serves one node at one shard. A driver, which does the waiting, calls it: `driver.py` with a real clock and a
+real hub; the simulator and tests have drivers of their own without either.
 """
 
 # Theory of operation: names, accounts and leases.
 #
-# A hub that has given up on a node has dealt its allowance to others, and folded its last counts into those of the
-# departed. If the node came back under its name, its small new counts would pass for old news, and an old batch for its
-# return. So a name is never used again after a start, a fork or a lease that is over. The first batch under a new name
-# says nothing but that name, and its answer tells whether the hub still has the data that the node last saw:
+# A hub that has given up on a node has granted its allowance to others, and added its last counts to those of departed
+# nodes. If the node came back under its name, the hub would take its small new counts for outdated ones, and an old
+# batch for its return. So a name is never used again after a start, a fork or a lease that is over. The first batch
+# under a new name contains nothing but that name, and its answer shows whether the hub still has the data that the node
+# last saw:
 #
 # - it has: what was confirmed under the old name counts from then on as used by others, and the node reports the rest;
 # - it has lost them: the node reports everything.
 #
-# Lifetime numbers go by account, which outlives a lease, so that they are not doubled. A hub folds an account after a
-# day of silence; after half of that a node opens a new one.
+# Totals over the life of a process are kept by account, which outlives a lease, so that they are not doubled. A hub
+# folds an account after a day of silence; after half of that a node opens a new one.
 #
 # The lease runs from when the batch was *sent*, for as long as that batch asked for, less what the hub's clock may be
 # faster: so it is over here before it is at the hub. An answer that takes longer than the lease is always too late, so
 # `lease_ttl` lasts several exchanges at least; the fuzz found fleets with a round trip of 0.5 s and a lease of 0.3 s
 # whose hub never heard of a single charge.
 #
-# A node with nothing to say speaks up all the same: that keeps its allowances, and it hears before long that the hub
-# has lost its data. The hub's learning after a loss reckons with SILENCE_NS and BACKOFF_CAP_NS, so these change
-# together with SPEAK_UP_US of the merge rule.
+# A node with nothing to report exchanges all the same: that keeps its allowances, and it learns before long of a loss
+# of the hub's data. The hub's learning after a loss counts on SILENCE_NS and BACKOFF_CAP_NS, so these change together
+# with SPEAK_UP_US of the merge rule.
 
 from __future__ import annotations
 
@@ -46,17 +47,18 @@ from reconverge.runtime.backoff import backoff_ns
 CELLS_MAX: Final = 256
 """The most cells of a batch; larger ones would occupy the hub and this event loop for milliseconds at a time."""
 JITTER: Final = 0.05
-"""Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
+"""Each interval is lengthened or shortened at random by up to this fraction, so that nodes do not exchange all at
+once."""
 SILENCE_NS: Final = SECOND_NS
 """A node with nothing to report exchanges every interval, or every second if that is longer: it keeps its allowances,
 and learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """A silent node still reports at least this many times in each lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
-"""A shard that never got a report gets an exchange this often: it holds nothing of the node that it could lose."""
+"""How often a node exchanges with a shard that never got a report, and so has none of the node's data to lose."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
-"""For so long a hub counts as full after it had no room for a key: longer than until that key is reported again."""
+"""For how many intervals a hub counts as full after it had no room for a key; by then the key was reported again."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
 
@@ -70,7 +72,7 @@ class SyncerStats:
     early: int
     """How many exchanges began before their interval was over."""
     cells: int
-    """How many reports of single keys all exchanges carried together."""
+    """How many reports of single keys all exchanges carried in total."""
     failures: dict[str, int]
     """How many exchanges have failed, by class of failure."""
     failures_in_a_row: int
@@ -80,20 +82,21 @@ class SyncerStats:
     """How often the lease was over before the hub answered again."""
     round_trip: float
     clock_error: float
-    """The most by which this node's idea of the hub's time can be wrong."""
+    """The largest possible error of this node's estimate of the hub's clock."""
     staleness: float
     """Age of the last answer; infinite before the first."""
     pending: int = 0
     """How many keys have changes that the node has yet to report."""
     failing: str = ""
-    """The class of the last failure, while nothing has been answered since."""
+    """The class of the last exchange's failure; empty if the hub has answered since."""
     lease: float = 0.0
-    """For how many seconds allowances may be used, at least those of limits whose lease is the node's; infinite
-    without a hub."""
+    """For how many more seconds the node may use its allowances, except for limits with a shorter lease of their own;
+    infinite without a hub."""
     not_taken: int = 0
-    """How often the hub had no room for a key. Such a key goes by its policy's cold rule, and is reported again."""
+    """How often the hub had no room for a key. Requests of such a key follow the policy's rule for cold keys, and the
+    node reports it again."""
     hub_full: bool = False
-    """Whether the hub had no room for a key lately."""
+    """Whether the hub had no room for a key in the last HUB_FULL_INTERVALS intervals."""
 
 
 class Syncer:
@@ -106,8 +109,8 @@ class Syncer:
         self._new_name = new_name
         self._clock = HubClock()
         self.account = new_name()
-        """The name under which the hub keeps this process's lifetime numbers. New for every start of a process, and
-        after a fork."""
+        """The name under which the hub keeps the totals of this process. New for every start of a process, and after a
+        fork."""
         self._account_since_ns = now_ns
         self._name_number = 0
         self._sequence = 0
@@ -115,7 +118,7 @@ class Syncer:
         self._answered = False
         """Whether the hub has answered this node under its current name."""
         self._involved = len(kernel.shards) == 1
-        """Whether this shard is the only one, or has got a report."""
+        """Whether this shard is the only one, or has got a report of a key from this node."""
         self._lapsed = False
         """Whether the last lease is over and the hub has not answered the new name yet."""
         self.renounced = False
@@ -130,22 +133,23 @@ class Syncer:
         """Whether the last batch had no room for everything that was to be reported."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
-        """When the next regular exchanges may begin; after a failure, when to try again."""
+        """When the next regular exchange of each interval may begin; after a failure, when the node tries again."""
         self._busy = self._hurried = False
-        """Whether decisions had something to report with the last batch; and whether a part of it could not wait for a
-        regular exchange."""
+        """Whether the last batch reported new charges; and whether some of them could not wait for a regular
+        exchange."""
         self._hasten = False
         """Whether an interval may have become shorter since the last look."""
         self._about: frozenset[int] | None = None
-        """The intervals of the limits that the last batch was about, and the next one if the round goes on; None means
-        all."""
+        """The sync intervals whose limits the last batch reported, and the next batch reports if the round goes on;
+        None means all."""
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
         self._beginnings = 0
-        """How many answers in a row made this node begin anew, under another name or with other data of the hub."""
+        """How many answers in a row made this node start over, under another name or because the hub had lost its
+        data."""
         self._not_before_ns = -NEVER_NS
-        """When the next exchange may begin at the earliest, because answers had this node begin anew time and again."""
+        """The earliest moment for the next exchange, because several answers in a row made this node start over."""
         self._full_until_ns = -NEVER_NS
         """Until when the hub counts as full."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
@@ -175,7 +179,7 @@ class Syncer:
 
     @property
     def unread(self) -> bool:
-        """Whether requests have an answer, and have not looked at it yet."""
+        """Returns whether an answer has come for waiting requests that they have not read yet."""
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
@@ -186,7 +190,7 @@ class Syncer:
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Gives up waiting for requests that have not looked at their answer yet, as they take too long."""
+        """Stops waiting for requests that have not read their answer yet, as they take too long."""
         self._shard.unread.clear()
 
     @property
@@ -263,12 +267,12 @@ class Syncer:
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Requests an exchange soon, even with nothing to report; if the last one failed, when it is tried again."""
+        """Requests an exchange soon, even with nothing to report; after a failed exchange, with the next attempt."""
         self._asked = True
 
     def take_pace(self) -> None:
-        """Takes over the intervals that the kernel has now; from the next check on, no wait is longer than these."""
-        self._hasten = True  # and no more, as the driver may be just about to look
+        """Applies the sync intervals that the kernel has now; from the next check on, no wait is longer than these."""
+        self._hasten = True  # only a flag, as another thread, the driver's, may be about to read the intervals
 
     def attend(self, until_ns: int) -> None:
         """Notes that the runner will check for due work by `until_ns` at the latest, if it still exists."""
@@ -295,7 +299,7 @@ class Syncer:
 
         A batch that was taken is under way until `merged` or `failed` is called.
         """
-        if self._under_way:  # a signal handler raised before the caller could say so
+        if self._under_way:  # a signal handler raised before the caller could report the batch as failed
             self.failed("abandoned", now_ns=now_ns)
         if self.renounced:
             self._become_another(now_ns)
@@ -304,7 +308,7 @@ class Syncer:
         self._renew_account(now_ns)  # also while the name is still good: a lease may be longer than an account is kept
         if self._lapsed:
             self._started_ns = now_ns
-            return self._batch((), (), leaving=False)  # says nothing but the new name
+            return self._batch((), (), leaving=False)  # a batch with nothing but the new name
         early, begins, about = self._topics(now_ns)
         wanted_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         self._busy, self._hurried = regular_ns == -NEVER_NS, wanted_ns < NEVER_NS
@@ -389,8 +393,8 @@ class Syncer:
         shard = self._shard
         shard.note_free(now_ns)
         if shard.lost_ns > -NEVER_NS and answer.generation == self._generation:
-            # A hub that grants of a limit has waited for as long as that takes. Found out before anything changes: an
-            # exception on the way has all of it said again.
+            # A hub that grants an allowance of a limit has ended its wait for that limit. Computed before anything
+            # changes: after an exception the node reports everything again.
             wait_ns = longest_wait_over_ns(batch, answer, self._kernel.tables)
             shard.lost_ns = min(shard.lost_ns, now_ns - wait_ns) if wait_ns else shard.lost_ns
         self._set_clock(answer.hub_us, sent_ns=sent_ns, now_ns=now_ns)
@@ -455,14 +459,14 @@ class Syncer:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
-        """Notes that the batch under way got no answer, for a reason of class `kind`. It may have arrived."""
+        """Notes that the batch under way got no answer, for a reason of class `kind`. The hub may have merged it."""
         self._under_way = False
         self._shard.note_free(now_ns)
         self._failures[kind] += 1
         self._failures_in_a_row += 1
         self._failing = kind
-        # It may have been applied all the same. To say everything again is safe: counts replace those of
-        # before and are not added.
+        # The hub may have merged the batch all the same. To report everything again is safe: counts replace earlier
+        # ones and are not added.
         self._take_back()
         self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
         self._shard.note_in_vain()
@@ -478,9 +482,9 @@ class Syncer:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
 
     def _delay_ns(self, times: int) -> int:
-        """Returns the pause before the next exchange, after so many `times` in a row of failing or starting over."""
+        """Returns the pause before the next exchange, after `times` failures or fresh starts in a row."""
         delay_ns = backoff_ns(self._kernel.interval_ns, times)
-        # Spread downward only: a hub that has lost its data waits for all nodes to have spoken, and for no
+        # Shortened at random, never lengthened: a hub that has lost its data waits for a report of every node, but no
         # longer than the cap.
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
@@ -518,12 +522,12 @@ class Syncer:
         The hub goes on counting the use under the old name.
         """
         self._lapses += 1
-        self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
+        self._lapsed = True  # first: the node must not report counts of the old name under the new one
         self._name_number += 1
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """Ends the node's lease at once, and makes all cells look at it again, as some have noted a later end."""
+        """Ends the node's lease at once, and makes all cells read its end again, as some have stored a later one."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 
@@ -545,12 +549,12 @@ class Syncer:
         self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
-        """Whether the node must report now because it has been silent for long, or because it has never reported."""
+        """Returns whether the node must exchange now because it has been silent for long, or has never exchanged."""
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
         silence_ns = max(self._kernel.interval_ns, SILENCE_NS if self._involved else UNUSED_SILENCE_NS)
-        lease_ns = min(self._kernel.lease_ns, self._kernel.slot_lease_ns)  # a slot may be held with nothing to say
+        lease_ns = min(self._kernel.lease_ns, self._kernel.slot_lease_ns)  # for slots, without reports
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:

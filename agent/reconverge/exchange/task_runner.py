@@ -55,8 +55,8 @@ class TaskRunner:
 
     def wake(self) -> None:
         self._exchanges.wake()
-        # Only another task of the loop goes on in the loop afterwards. A signal handler may have interrupted this very
-        # task just before it waits, or the loop while it waits for the operating system.
+        # Only a call from another task of this loop returns to the loop afterwards. A signal handler may have
+        # interrupted this very task just before it waits, or the loop while it waits for the operating system.
         if thread_id() == self._thread_id and asyncio.current_task(self._loop) not in (None, self._task):
             self._wake.set()
             return

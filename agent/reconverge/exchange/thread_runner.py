@@ -16,14 +16,15 @@ from reconverge.runtime.threads import EVENTLET, Latch, WakeEvent, green_threads
 logger = logging.getLogger("reconverge")
 
 BEGIN_NS: Final = 2 * SECOND_NS
-"""How long after its launch a thread counts as alive that has not begun.
+"""How long after its launch a thread that has not begun counts as alive.
 
-A signal handler may raise between the note that a thread is launched and the launch itself. Then there is none, and a
-later decision launches another one. If the first one was merely slow, one of both does not get to exchange.
+A signal handler may raise between the note that a thread is launched and the launch itself. Then there is no thread,
+and a later decision launches one. If the first thread was merely slow, only one of both gets to exchange.
 """
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 30.0
-"""A loop that fails as a whole begins again after a pause, which doubles for as long as nothing is answered."""
+"""The longest pause before a failed exchange loop starts again; the pause doubles for as long as the hub answers
+nothing."""
 
 
 def refuse_eventlet() -> None:

@@ -15,9 +15,10 @@ class HubData(NamedTuple):
     lost: bool
     """Whether a node has shown that the hub had other data before these."""
     begun_us: int
-    """When these data began, if others may have been lost then; 0 if that is ruled out, or the loss was adopted."""
+    """When these data began, by the hub's clock, if earlier data may have been lost then; 0 if not, or after an
+    adoption."""
     reports_until_us: int
-    """Until when nodes may still report the data from before; 0 where there is nothing to report."""
+    """Until when nodes may still report what they know of the earlier data; 0 if there were none."""
     nodes: int
     """How many live nodes have reported."""
     adopted: int
@@ -25,7 +26,7 @@ class HubData(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether the hub has data that may have followed others which were lost."""
+        """Returns whether the hub's data may have replaced earlier ones that were lost."""
         return self.begun_us > 0
 
     @property

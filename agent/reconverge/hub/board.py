@@ -5,7 +5,7 @@
 # The problem. A console is opened on one worker, or beside all of them, and is to show the whole fleet. Nodes know
 # nothing of each other, and what the hub knows of them is allowances and counts, not health or what a node has refused.
 #
-# Why nodes do not simply tell it all the time. A fleet without a console would pay for a page that is not looked at:
+# Why nodes do not send their state all the time. A fleet without a console would pay for a page that no operator reads:
 # of 200 nodes the hub would take 200 snapshots a second.
 #
 # How it works. An open console leaves a mark with an end at the hub, and renews it. Each node looks for the mark once
@@ -36,8 +36,8 @@ SNAPSHOT_S: Final = 5.0
 SNAPSHOT_BYTES_MAX: Final = 16_384
 """The largest size of one snapshot."""
 SNAPSHOTS_MAX: Final = 2000
-"""So many snapshots a hub keeps, of 1000 nodes that leave two each; further ones are not taken. Together they have at
-most 32 MB."""
+"""The most snapshots that a hub keeps, for 1000 nodes that leave two each; it refuses further ones. Together they have
+at most 32 MB."""
 _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 

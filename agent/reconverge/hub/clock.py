@@ -3,8 +3,8 @@
 # Theory of operation.
 #
 # The problem. Windows are numbered by the hub's clock, so that all nodes and the hub mean the same one. A node must
-# know that clock at every decision, without asking, and it must know by how much it may be wrong: what fades is judged
-# as of a moment that is certainly not too late, or `strict` would admit too much.
+# know that clock at every decision, without asking, and it must know by how much it may be wrong: the node lets charges
+# expire by a moment that is certainly not too late, or `strict` would admit too much.
 #
 # Why the naive ways fail. The wall clocks of two machines differ by milliseconds or by minutes, jump when they are set,
 # and no machine can tell by how much it is wrong. The hub's last timestamp plus the time since then is late by the time
@@ -24,13 +24,14 @@
 #
 # Two clocks drift apart: the error of a sample grows by DRIFT of its age. It is kept for that, and the best of the last
 # SAMPLES_MAX is used, as NTP's clock filter takes the sample with the shortest round trip of the last eight. The errors
-# of all samples grow alike, so the one that is best now stays so until a better one comes or it is dropped: `rank`
-# compares them once and for all, and nothing has to be worked out again when the time is asked for.
+# of all samples grow alike, so the best sample stays the best until a better one comes or it is dropped: `rank`
+# compares samples once and for all, and reading the time takes no comparison.
 #
 # If two samples contradict each other (offsets further apart than both errors together), one of the clocks has jumped.
-# Then the newest is right and all others are void. Callers hear of it, and carry their counts over to the new numbers.
+# Then the newest is right and all others are void. `add` returns True, and its callers carry their counts over to the
+# new window numbers.
 #
-# A jump by less than the errors is not found out.
+# A jump by less than the errors goes unnoticed.
 #
 # Sources: F. Cristian, Probabilistic clock synchronization, Distributed Computing 3, 1989; D. Mills et al., RFC 5905,
 # Network Time Protocol Version 4, section 10 (clock filter).
@@ -42,12 +43,13 @@ from typing import Final, NamedTuple
 
 SAMPLES_MAX: Final = 16
 DRIFT: Final = 1e-4
-"""Two machines' clocks drift apart by less than this share; twice what crystals do."""
+"""Two machines' clocks drift apart by less than this fraction of the time: twice as much as quartz clocks do."""
 
 
 class _ClockSample(NamedTuple):
     rank: float
-    """The least one is the best at all times, as the errors of all grow alike."""
+    """The error, extrapolated back to moment 0 of the clock. The sample of the lowest rank has the smallest error at
+    all times."""
     offset_ns: int
     error_ns: int
     at_ns: int
@@ -79,7 +81,7 @@ class HubClock:
                 self._samples.clear()
         all_but_best = not self._samples or (len(self._samples) == SAMPLES_MAX and self._samples[0] is self._best)
         self._samples.append(sample)
-        # What leaves is rarely the best, and then only the newcomer may be better.
+        # The sample that is dropped is rarely the best; if it is not, only the new one may be better than the best.
         self._best = min(self._samples) if all_but_best else min(self._best, sample)
         return len(self._samples) == 1
 

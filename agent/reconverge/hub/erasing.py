@@ -2,17 +2,17 @@
 
 # Theory of operation.
 #
-# The problem. A customer asks to be forgotten. What is known of it lies in two kinds of places: at the hub, under keys
-# that bear its name, and in the memory of every node. A node reports absolute counts, so one that does not learn of it
-# brings back with its next report what was taken from the hub. And a key must not be taken from the hub while a node
-# holds an allowance of it: the hub would grant that allowance once more, and a strict limit would be exceeded.
+# The problem. A customer asks to be forgotten. Data about the customer lie in two kinds of places: at the hub, under
+# keys that bear its name, and in the memory of every node. A node reports absolute counts, so a node that does not
+# learn of the erasure brings the erased data back with its next report. And a key must not be taken from the hub while
+# a node holds an allowance of it: the hub would grant that allowance once more, and a strict limit would be exceeded.
 #
-# Why a reset does not do. It travels in the cell that it is about, and is remembered there; so the key with the name
-# stays at the hub for as long as charges from before may still be reported.
+# Why a reset is not enough. A reset is sent and stored in the cell of its key; so the key with the name stays at the
+# hub for as long as charges from before may still be reported.
 #
 # How it works. The operator leaves an order at the hub, which all nodes read once in a while. It does not name the
-# identity, or the order would be one more place that bears the name: it has a mark, a hash of it (`erasure_mark`), and
-# each node compares it with the marks of what it knows.
+# identity, or the order would be one more place that bears the name: it has a mark, a hash of the identity
+# (`erasure_mark`), and each node compares it with the marks of the names that it has.
 #
 #     operator   order ──┬── erase what the hub has, but for keys that nodes hold ─── and again, until none is left
 #     node 1             └── read ── last report, allowances given back ── drop the key at the hub ── nothing is known
@@ -23,14 +23,14 @@
 # on using the key. The hub drops a key that no live node has any more, and with it what was used: from then on the
 # identity begins anew, as after a reset.
 #
-# An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of
-# hearing the hub again. A node that started after an order has nothing from before, and does not heed it.#
-# Usage is erased at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes
-# back what it has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that
-# name, have used stays. Of contracts each version in the history is what it was, but for that customer, under the same
-# number; pages with the name are deleted at once; the new index is signed, so readers believe it as any other. A key
-# with several facts goes if any of them is the identity. A hub that sees hashes cannot tell facts apart: nodes name the
-# whole keys that they have.
+# An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of the
+# hub's next answer. A node that started after an order has nothing from before, and does not heed it.# Usage is erased
+# at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes back what it
+# has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that name, have used
+# stays. Of contracts each version in the history is what it was, but for that customer, under the same number; pages
+# with the name are deleted at once; the new index is signed, so readers believe it as any other. A key with several
+# facts goes if any of them is the identity. A hub that sees hashes cannot tell facts apart: nodes name the whole keys
+# that they have.
 #
 # What is left is said by the command: a key in use stays and counts, since erasing is no way around a limit. A search
 # goes through all keys with SCAN, which the operator's user needs and an agent's does not. Exported events, backups,
@@ -57,11 +57,11 @@ ORDERS_MAX: Final = 10_000
 LOOK_NS: Final = SECOND_NS
 """How often a node looks for orders: one small question, beside ten exchanges in that time."""
 SLACK_US: Final = 2_000_000
-"""A node obeys orders from up to so long before it began, as it knows the hub's clock only to a round trip."""
+"""A node obeys orders from up to this long before its start, as it knows the hub's clock only to a round trip."""
 NAME_BYTES_MAX: Final = 1024
 """The longest identity that can be erased, in UTF-8; no customer and no fact may be longer."""
 SEPARATOR: Final = "|"
-"""Between the facts of a key; contracts and the guards of web frameworks write such keys."""
+"""The character between the facts of a key; contracts and the guards of web frameworks write such keys."""
 _NOW_ONLY_US: Final = 1 << 52
 """Later than any order: a node that asks for orders after this moment gets the hub's time alone."""
 
@@ -87,13 +87,13 @@ class Erased(NamedTuple):
     """The result of one step in erasing an identity at a hub."""
 
     cursor: int
-    """Where the next step goes on; 0 if this was the last one."""
+    """The cursor for the next step; 0 if this was the last one."""
     cells: int
-    """Keys of limits that are gone."""
+    """How many keys of limits were removed."""
     kept: int
-    """Keys of limits that stay, because a live node has them."""
+    """How many keys of limits stay, because a live node has them."""
     rows: int
-    """Rows and events of usage that are gone."""
+    """How many rows and events of usage were removed."""
 
 
 class OrderReader(Protocol):
@@ -107,7 +107,7 @@ class OrderLog:
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
-        """When the node began to know anything, by the monotonic clock."""
+        """When the node began without any data, by the monotonic clock; older orders do not concern it."""
         self._since_us: int | None = None
 
     async def news(self, hub: OrderReader, now_ns: int) -> frozenset[str]:

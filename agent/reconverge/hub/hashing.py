@@ -9,12 +9,12 @@
 # that only the nodes have, the hub can neither compute a hash nor tell whether a guess is right.
 #
 # How it works. A node decides by the keys themselves and pays nothing. Where its batch is handed to the hub, each key
-# is replaced by BLAKE2b of it, keyed with the secret and salted with the namespace: 16 bytes, in which no two of 10^12
-# keys meet but with a chance of one in 10^14. What the hub answers is in the order of the reports, so nothing is
+# is replaced by BLAKE2b of it, keyed with the secret and salted with the namespace: 16 bytes, which are the same for
+# two of 10^12 keys with a chance of one in 10^14. The hub's answers are in the order of the reports, so nothing is
 # translated back.
 #
 # Nodes with different secrets count the same key apart, and each group of them admits the whole limit. So each node
-# leaves a mark at the hub, a fingerprint of its secret, and looks now and then whether it is the one that is there. A
+# leaves a mark at the hub, a fingerprint of its secret, and checks now and then whether the hub has another one. A
 # node without a secret leaves none.
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class HashedHub:
     async def exchange(self, batch: Batch) -> Answer:
         kind = _HashedReports if rows_of(batch.cells) is None else _HashedRows
         answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
-        await self._look_at_mark()  # afterwards: where no node has exchanged, no mark is kept
+        await self._look_at_mark()  # after the exchange: a hub keeps no mark before the first one
         return answer
 
     async def totals(self) -> dict[str, Totals]:
@@ -268,7 +268,7 @@ class _Watched(HashedHub):
 
 
 class _HashedWorking(HashedHub):
-    """The wrapper of a hub that has work of its own."""
+    """The wrapper of a hub that also works between exchanges."""
 
     @property
     def at_work(self) -> bool:

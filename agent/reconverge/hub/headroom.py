@@ -7,7 +7,7 @@ capacity at most.
 
 # Theory of operation.
 #
-# The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off may
+# The problem. A node that is killed cannot report its use since its last report, and one that is only cut off may
 # use all of its allowance until its lease is over. The hub cannot tell them apart, so it has to count the whole
 # allowance as used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the
 # allowance would not have come back sooner. In a window of an hour it does. A lone node used to hold half of what was
@@ -36,17 +36,20 @@ from typing import Final
 NEED_MARGIN: Final = 1.5
 """A node, or the bridge of a region, asks for this much more than it expects to use until the next exchange."""
 SLACK_KEPT: Final = 0.5
-"""How much of what no node needs a node keeps, in proportion to its need; the hub hands out as much;"""
+"""The fraction of the capacity beyond all needs that nodes hold as well, each in proportion to its need. The hub grants
+as much."""
 SLACK_FADING: Final = 0.6
-"""and so much if use fades or drains: what lies idle of a bucket drains nothing, and no edge brings it all back."""
+"""SLACK_KEPT for buckets and sliding windows: unused capacity of a bucket drains nothing, and no window edge
+frees it all."""
 SLACK_FADING_ASKED: Final = 0.9
-"""Of what requests ask about, so much if use fades or drains: what a node lacks after all can be asked for;"""
+"""SLACK_FADING if requests ask the hub when in doubt: they get there what their node lacks."""
 SLACK_ASKED: Final = 0.0
-"""and nothing of a fixed window: at its end what others hold unused is lost."""
+"""SLACK_KEPT of fixed windows if requests ask the hub when in doubt: capacity unused at the end of a fixed window is
+lost."""
 HEADROOM_FRACTION: Final = 0.04
-"""The fraction of the rest that a node may hold beyond its use, whichever use it expects."""
+"""The fraction of the unused capacity that a node may hold, however little use it expects."""
 OVERDRAFT_FRACTION: Final = 0.01
-"""The fraction of the capacity that a node's overdraft may be; with the headroom that makes a twentieth."""
+"""The largest overdraft of a node, as a fraction of the capacity; with the headroom that makes a twentieth."""
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:

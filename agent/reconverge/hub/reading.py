@@ -27,12 +27,12 @@ class KeyReading(NamedTuple):
     free: int
     """The part of the capacity that is granted to no node."""
     capacity: int
-    """The smallest among the live nodes and the reader's own, with the loans to the region."""
+    """The smallest capacity that a live node or the reader declares, with the loans to the region."""
     nodes: int
     """How many live nodes have reported this key, and have not forgotten it."""
     free_us: int
-    """From when on, by the hub's clock, a cost of 1 fits if nothing more is charged. The hub's time if it fits now. Of
-    charges that expire each with its date only the nodes know the dates; then it is the latest possible moment."""
+    """From when on, by the hub's clock, a cost of 1 fits if nothing more is charged. The hub's time if it fits now. For
+    charges that expire by dates, which only nodes know, it is the latest possible moment."""
     learns_until_us: int
     """Until when the hub grants nothing of this key, because it has lost data; 0 if it grants."""
 

@@ -17,7 +17,7 @@ from reconverge.limit.limit import GCRA, SLIDING_LOG, SLIDING_SLICES, TOKEN_BUCK
 
 SCHEMA_VERSION = 1
 WHOLE_MAX = 2**53
-"""The largest number that travels: Lua has only doubles, which are exact up to there."""
+"""The largest number in a message: Lua has only doubles, which are exact up to this one."""
 UNBOUNDED = -1
 """The value of an infinite `max_overshoot` in messages, which hold only integers."""
 NOT_TAKEN = -1
@@ -33,12 +33,12 @@ ASKS = 2**31
 that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants an allowance as
 ever."""
 AT_HUB = 2**30
-"""Added to the number of nodes in the answer to a report with ASKS: what is free of this key stays at the hub. The node
-was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.allowance`."""
+"""Added to the number of nodes in the answer to a report with ASKS: the free capacity of this key stays at the hub. The
+node was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.allowance`."""
 FLOATS = 2**30
-"""Added to ASKS in a report about a bucket that is kept at the hub, by the last answer that the node has: what it has
-charged since the last report belongs into the hub's own bucket, and so does `previous`, which is what has drained since
-of what it gives back."""
+"""Added to ASKS in a report about a bucket which, by the node's last answer, is kept at the hub: the hub adds the
+node's charges since its last report to its own bucket, and so it does with `previous`, the part of the returned
+allowance that has drained since."""
 WAITING_MAX = FLOATS - 1
 """The largest waiting cost in a report."""
 
@@ -73,14 +73,14 @@ class LimitReport(NamedTuple):
     withheld: int = 0
     """How much of a bucket's capacity a new key begins without."""
     window: int = 0
-    """The number of the window that the node is in, if the limit follows a calendar, of which the hub knows nothing."""
+    """The number of the node's present window, if the limit follows a calendar, as the hub does not know calendars."""
     opens_us: int = 0
     closes_us: int = 0
-    """When that window ends; 0 if the limit follows no calendar."""
+    """When the window of number `window` ends; 0 if the limit follows no calendar."""
     interval_us: int = 0
-    """The pace at which its cells are exchanged; 0 if that is the batch's."""
+    """The sync interval of the limit; 0 if it is the batch's."""
     apart: int = 0
-    """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
+    """The part of the capacity that is not this region's own: other regions have it, or lend it; 0 without regions."""
     lease_us: int = 0
     """How long allowances on the limit's cells belong to the node after a batch, if that is shorter than the batch's
     lease; 0 means the batch's lease. Sent in the place of `window`, see `sent_limit`; for a calendar it is always the
@@ -129,7 +129,7 @@ class CellReport(NamedTuple):
     """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
     one began, or -1 while none is open."""
     current: int
-    """Charged in this window; for a bucket, charged since the cell began; of what has dates, all that is in use."""
+    """The cost charged in this window; for a bucket, since the cell began; for charges with dates, all in use."""
     previous: int
     """The cost charged in the window before; for a bucket, its level in thousandths; for charges with dates, for how
     many microseconds any of them may still be in use."""
@@ -139,7 +139,7 @@ class CellReport(NamedTuple):
     overdraft: int
     """How far past its allowance the node may go in calm times."""
     need_milli: int
-    """The use that the node expects until the next exchange."""
+    """The use that the node expects until the next exchange, in thousandths."""
     ask: int
     """The largest cost refused since the last exchange, 0 when none was."""
     asked: int
@@ -217,7 +217,7 @@ class Batch(NamedTuple):
     generation: str
     """The hub's data as this node last saw them; empty before the first answer."""
     interval_us: int
-    """The pace of this node's exchanges, and of all limits that have none of their own."""
+    """The sync interval of this node, and of all limits without one of their own."""
     lease_us: int
     """How long the node's allowances are its own after this batch."""
     leaving: bool
@@ -230,29 +230,30 @@ class CellAnswer(NamedTuple):
     """The hub's answer about one key, with the allowances that it grants to the node that has reported."""
 
     epoch: int
-    """The hub's window, as in a report; negative while none is open."""
+    """The number of the hub's window, counted as in a report; negative while none is open."""
     allowance: int
-    """Of a key that is kept at the hub, if its algorithm is the sliding window: how much the node may charge in the
-    window `epoch` and in no other, whatever else it has in use; of a bucket, how much beyond what it has reported."""
+    """How far the node may go by itself. For a key that is kept at the hub: with a sliding window, how much the node
+    may charge in the window `epoch` and in no other, beside its other use; with a bucket, how much beyond its reported
+    charges."""
     base: int
     overdraft: int
     capacity: int
     """The smallest capacity among the live nodes; the allowances of all sum to at most this."""
     free: int
-    """The part that is granted to no node."""
+    """The part of the capacity that is granted to no node."""
     reserved: int
     """The amount that the hub saves up for another node whose ask was refused first."""
     current: int
-    """Charged by all nodes in this window; for a bucket, the merged fill in thousandths; of what has dates, what all
-    nodes have in use."""
+    """The cost charged by all nodes in this window; for a bucket, the merged fill in thousandths; for charges with
+    dates, all that nodes have in use."""
     previous: int
-    """Charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
+    """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
     silent: int
     """Unused allowances of nodes that have not reported lately; they may be in use."""
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes have a need on this key, see also AT_HUB; NOT_TAKEN if the hub has no room for it."""
+    """How many nodes need this key, plus AT_HUB if it is kept at the hub; NOT_TAKEN if the hub has no room for it."""
     last_demand: int
     """Cost asked for by all nodes in the window before."""
     window_demand: int
@@ -307,11 +308,11 @@ REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
 `reports.c` and `exchange.lua` repeat them; `tests/hub/test_row_layout.py` compares.
 """
 REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(REPORT_ROW)}q"))
-"""How that travels, narrow and wide. All numbers are little-endian."""
+"""The two formats of a cell report's row in messages, narrow and wide. All numbers are little-endian."""
 report_row: Final = cast(
     "Callable[[CellReport], tuple[int, ...]]", itemgetter(*map(CellReport._fields.index, REPORT_ROW))
 )
-"""The numbers of a report's row."""
+"""Returns the numbers of a cell report's row."""
 
 
 def report_of_row(key: str, row: Sequence[int]) -> CellReport:
@@ -321,7 +322,7 @@ def report_of_row(key: str, row: Sequence[int]) -> CellReport:
 
 
 ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
-"""How a cell answer travels, narrow and wide: its fields in their order. `plausible.c` likewise."""
+"""The two formats of a cell answer in messages, narrow and wide: its fields in their order, as in `plausible.c`."""
 
 
 class Wish(NamedTuple):
@@ -343,9 +344,9 @@ class Wish(NamedTuple):
     reserved: int
     """The amount that the node lacks whose ask was refused first."""
     fades_us: int
-    """For how long what a node may hold or use now can count, beside its lease."""
+    """For how long, in addition to a lease, charges that a node makes now can count."""
     heard_us: int
-    """When a node reported the cell last."""
+    """When a node last reported the cell."""
 
 
 class Wishes(NamedTuple):
@@ -375,7 +376,7 @@ class Lent(NamedTuple):
     status: Status
     """STALE if the lender has sent a newer call; then nothing was changed."""
     held: tuple[int, ...]
-    """How much of each is, or may be, in use: no less than was lent now; -1 if there is no such cell."""
+    """How much of each loan is, or may be, in use: no less than was lent now; -1 if there is no such cell."""
 
 
 class Totals(NamedTuple):

@@ -20,36 +20,38 @@ KINDS: Final = (MINUTE, HOUR, DAY, MONTH)
 LENGTH_MS: Final[Mapping[str, int]] = {MINUTE: 60_000, HOUR: 3_600_000, DAY: 86_400_000, MONTH: 31 * 86_400_000}
 """How long a period of each kind lasts at most."""
 AHEAD_MS: Final = 300_000
-"""So long before it begins, by the hub's clock, a period is counted in: clocks that go by a time server differ by less.
-Usage that is dated further ahead comes from a clock that is wrong."""
+"""How long before a period begins, by the hub's clock, its usage is accepted: clocks that follow a time server differ
+by less. Usage that is dated further ahead comes from a clock that is wrong."""
 MONTHS: Final = 12
 EPOCH_YEAR: Final = 1970
 PAGES: Final = 16
 """Into how many parts a shard divides the rows of one period, so that no script goes through more than one part."""
 ROWS_MAX: Final = 4096
-"""Rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole page of
-them holds up a Redis for a few milliseconds."""
+"""The most rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole
+page of them holds up a Redis for a few milliseconds."""
 BATCH_ROWS_MAX: Final = 256
-"""Rows of one batch, about. A Redis on a busy machine took 12 us for each, so no other node waits for longer than 3 ms
-for the batch of this one."""
+"""About the most rows of one batch. A Redis on a busy machine took 12 us for each, so no other node waits for longer
+than 3 ms for the batch of this one."""
 EVENTS_MAX: Final = 500
 """The most events that one call issues."""
 SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
-"""How long a hub remembers an account that is silent or gone; a message is later than that by no network."""
+"""How long a hub remembers an account that is silent or gone; no network delays a message for longer."""
 LOAD_KEPT_US: Final = 120 * 1_000_000
-"""A node that has reported no load for so long counts as gone. A new account's first batch has the hub forget those."""
+"""A node that has reported no load for this long counts as gone. A new account's first batch makes the hub forget such
+nodes."""
 REGISTERS: Final = 256
-"""Bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve the error."""
+"""The size in bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve
+the error."""
 SKETCHES_MAX: Final = 5000
-"""Identities of one hour whose addresses a node or a shard counts: 1.5 MB. Later ones are left out."""
+"""The most identities of one hour whose addresses a node or a shard counts: 1.5 MB. Later ones are left out."""
 SKETCHES_REPORTED_MAX: Final = 64
-"""Identities of one report of addresses, so that a script of a Redis is over within a few milliseconds."""
+"""The most identities in one report of addresses, so that a script of a Redis is over within a few milliseconds."""
 SKETCHES_KEPT_HOURS: Final = 2
 """For how many hours a hub keeps sketches; those of the last hour for as long after their last change."""
 SECRET_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub keeps the secret by which addresses are hashed after a node has asked for it last."""
 OTHERS: Final = "(others)"
-"""The identity under which what goes beyond a bound is counted."""
+"""The identity under which usage is counted for which there is no room."""
 _DAYS_TO_MARCH_1970: Final = 365 * 1970 + 1970 // 4 - 1970 // 100 + 1970 // 400
 """Days in the count of `period_start_s`."""
 
@@ -134,14 +136,15 @@ class UsageBatch(NamedTuple):
     sequence: int
     """Rises with every batch of this account to this shard; the hub merges none that has not risen."""
     answered: int
-    """The sequence of the last batch that was merged, as far as the node was answered. A hub that knows less has lost
-    some reports, and merges nothing until the node has heard of that."""
+    """The sequence of the last merged batch whose answer the node has. A hub that has only an earlier one has lost
+    reports, and merges nothing until the node knows of that."""
     rows: Sequence[UsageRow]
     """The account's own counts, absolute, of keys of that shard. All kinds of periods of one key are in one batch, so
     that sums over minutes and over months agree after a crash, too."""
     kept: Retention
     leaving: Sequence[Period] | None = None
-    """The account's last word: the periods in which it has rows, which no one will replace any more. None before."""
+    """In the account's last batch, the periods of its rows, which it will not replace any more. None in earlier
+    batches."""
     load: NodeLoad | None = None
 
 
@@ -154,12 +157,12 @@ class Recorded(NamedTuple):
     folded: int
     """How many rows went to OTHERS, because the hub has no room for further ones."""
     done: Mapping[str, int]
-    """By kind, up to which period all usage was exported and delivered."""
+    """By kind, the period up to which all usage was exported and delivered."""
     hub_us: int = 0
     """The hub's clock when it answered."""
     refused: Sequence[int] = ()
-    """The places in the batch of rows that the hub has not counted for their date; see `counted_us`. Of them it has
-    nothing of this account, so their counts may be reported again under another date."""
+    """The places in the batch of the rows that the hub did not count because of their date; see `counted_us`. It has
+    nothing of this account in these rows, so their counts may be reported again under another date."""
 
 
 class ExportLease(NamedTuple):
@@ -193,7 +196,7 @@ class UsageEvent(NamedTuple):
     period: Period
     key: UsageKey
     number: int
-    """0 for the first of a key and period; what comes late is in further ones."""
+    """0 for the first event of a key and period; further events have the usage that came late."""
     counts: Counts
 
 
@@ -203,9 +206,9 @@ class ExportMarks(NamedTuple):
     first: int | None
     """The first period of that kind in which anything was recorded; None if nothing was."""
     closed: int | None
-    """Up to which period events may have been issued; what is recorded there from then on is late."""
+    """The period up to which events may have been issued; usage that is recorded there from then on is late."""
     done: int | None
-    """Up to which all issued events were confirmed as delivered."""
+    """The period up to which all issued events were confirmed as delivered."""
     late: Mapping[int, int]
     """Closed periods in which something was recorded since they were exported last, each with a mark."""
 
@@ -214,7 +217,7 @@ def period_start_s(period: Period) -> int:
     """Returns when a period begins, in seconds since 1970."""
     if period.kind != MONTH:
         return period.number * (LENGTH_MS[period.kind] // 1000)
-    # Days from March on: so the odd month is the last one of its year, and a leap day the last one of that.
+    # Years are counted from March, so that February with its leap day is the last month of a year.
     year, month = divmod(period.number - 2, MONTHS)
     year += EPOCH_YEAR
     leap_days = year // 4 - year // 100 + year // 400

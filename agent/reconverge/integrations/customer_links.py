@@ -34,7 +34,7 @@ VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"
 PAGE: Final = "/my-limits"
 """The path of the page, below the console's own prefix."""
 MAGIC: Final = b"reconverge-customer-link-1 "
-"""The beginning of signed texts: it makes a signature of settings invalid for a link if both have one secret."""
+"""The beginning of signed texts. With it, no signature of other data made with the same secret is valid for a link."""
 EXPIRES_MAX: Final = 99_999_999_999
 """The year 5138; a larger number is probably in milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
@@ -50,7 +50,7 @@ class CustomerLink(NamedTuple):
 
 
 class CustomerLinks:
-    """Reads links. Raises InvalidSetting unless there are 1 to 8 secrets of at least 16 bytes each."""
+    """Checks and reads customers' links. Raises InvalidSetting unless there are 1 to 8 secrets of 16 bytes or more."""
 
     def __init__(self, secret: str | bytes | Sequence[str | bytes], clock: Clock) -> None:
         self._secrets = Secrets(secret, name=SETTING)

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EVERY_CALL: Final = "calls"
-"""The key of all calls of a function without a key."""
+"""The key under which all calls are counted if the decorator has no `key`."""
 
 
 @with_advice()
@@ -66,8 +66,8 @@ def limited(
         cost: the cost of a call, or a function of the call's arguments; a text names a kind in the limit's `costs`.
         wait: True to wait without end, or the time (seconds, `timedelta`) after which `RateLimited` is raised.
         max_queue: the most calls that may wait for a key on this node; see `RateLimiter.wait`.
-        in_doubt: how to decide a call if memory is not certain: "ask:25ms" asks the hub for at most 25 ms, and "refuse"
-            lets memory decide; by default as in the agent. A call that waits for its turn does not ask.
+        in_doubt: how to decide a call of which this process is not certain: "ask:25ms" asks the hub for at most 25 ms,
+            and "refuse" decides from memory; by default as in the agent. A call that waits for its turn does not ask.
         meter: counts the charges and the refusals of each key; a `reconverge.usage.Meter`.
 
     Raises:
@@ -92,7 +92,7 @@ def limited(
             return cast("Callable[P, R]", call.around_coroutine(function))
         if wait is not False and inspect.isasyncgenfunction(function):
             raise InvalidSetting(
-                "wait", wait, f"does not work for an asynchronous generator such as {name_of(function)}"
+                "wait", wait, f"cannot be used for an asynchronous generator such as {name_of(function)}"
             )
         return call.around(function)
 
@@ -100,7 +100,7 @@ def limited(
 
 
 def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as the user gives it
-    """Returns how long to wait, in seconds, or the bool that was given. Raises InvalidSetting."""
+    """Returns the seconds to wait, or the given True or False. Raises InvalidSetting for any other value."""
     seconds = in_seconds(wait)
     if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
         raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
@@ -114,7 +114,7 @@ def _check_limits(limits: object) -> None:
 
 
 def _check_ends(limiter: Limiter, function: object) -> None:
-    """Raises InvalidSetting for slots on a generator function: its call ends before the generator runs."""
+    """Raises InvalidSetting for slots on a generator function, whose call returns before the generator runs."""
     if isinstance(limiter, SlotLimiter) and (
         inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     ):
@@ -139,7 +139,7 @@ def _check_agent(agent: object, *, needed: bool) -> None:
 
 
 def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
-    """Returns for how many seconds a call asks the hub if memory is not certain. Raises InvalidSetting.
+    """Returns the seconds for which a call asks the hub if this process is not certain. Raises InvalidSetting.
 
     `waits` is True for calls that wait for their turn, on which `in_doubt` has no effect.
     """
@@ -239,6 +239,6 @@ class _Call:
         if self._meter is not None:
             count_call(self._meter, self._limiter, *asked, decision)
         if not decision.allowed:
-            grounds = "is used up" if decision.certain else "may have no room, which this process cannot know"
+            grounds = "is used up" if decision.certain else "may have no room, of which this process is not certain"
             message = f"limit {decision.binding!r} {grounds}; try again in {decision.retry_after:.3g} s"
             raise RateLimited(message, decision)

@@ -1,4 +1,4 @@
-"""Finds the key of a request in the WSGI environment itself, for key functions that read a header field or an address.
+"""Finds keys in the WSGI environment itself, for key functions that only read a header field or an address.
 
 The same is done for ASGI in `asgi/scope_keys.py`.
 """
@@ -6,8 +6,8 @@ The same is done for ASGI in `asgi/scope_keys.py`.
 # Theory of operation.
 #
 # Most limits count by an API key in a header, by the client's address, or by the result of a function without
-# parameters. For such a limit, a `Request` would be made, read once, and thrown away. So if the key functions of a
-# pipeline's rules are of these kinds, the keys are read from the environment.
+# parameters. For such a limit, a `Request` would be made only to be read once. So if all key functions are of these
+# kinds, finders read the keys from the environment.
 #
 # The finders find the same keys as the key functions. If proxies are trusted, an address depends on header fields, and
 # the key function itself is called.
@@ -93,7 +93,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read a WSGI environment: for a rule's key, and for the part that its scope adds.
+    """Returns two functions that read a WSGI environment: for a rule's key, and for the scope's part of it, or None.
 
     Returns None if the rule needs a `Request`. The rule must apply to all requests. `user_in` finds the request's user.
     """

@@ -21,7 +21,7 @@ Cost = Callable[[httpx.Request], int]
 
 
 class QuotaUsedUp(PortableError, httpx.TransportError):
-    """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
+    """Raised in place of sending a call: the quota has no room for it, or the server's refusal has paused calls.
 
     `decision` has the reason. Another try may succeed in `retry_after` seconds.
     """
@@ -41,7 +41,7 @@ def by_origin(request: httpx.Request) -> str:
 class LimitedTransport(httpx.BaseTransport):
     """A transport of an httpx client that sends calls when their quota has room for them.
 
-    A client of httpx uses it so:
+    An example:
 
         with httpx.Client(transport=LimitedTransport(agent.limit("api", "100/minute"))) as client:
             client.get("https://api.example.com/")
@@ -52,13 +52,13 @@ class LimitedTransport(httpx.BaseTransport):
     Args:
         limiter: the quota; each key has its own.
         inner: the transport that sends; `httpx.HTTPTransport()` by default.
-        key: returns the key whose quota a call uses; the call's server by default. None means not limited.
+        key: returns the key whose quota a call uses, or None for a call that is not limited; by default its server.
         cost: returns the cost of a call; 1 by default.
         timeout, max_queue, listen, in_doubt, server, resource: see
             `reconverge.integrations.clients.outgoing.Outgoing`.
 
     Raises:
-        QuotaUsedUp: (by a call) it would have to wait for longer than `timeout`, or too many calls wait already.
+        QuotaUsedUp: raised by a call that would wait for longer than `timeout`, or if too many calls wait already.
         InvalidSetting: a setting is invalid.
     """
 

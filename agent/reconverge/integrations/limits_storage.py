@@ -4,7 +4,7 @@
 
   limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
 
-Flask-Limiter, slowapi and all others that accept a storage URI of that library then decide from this process's memory.
+Flask-Limiter, slowapi and all other users of that library with a storage URI then decide from this process's memory.
 Settings may be in the URI's query or in the storage options: see `StorageLimits` and `shared_agent.settings_at`.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     class Missing:
-        """A stand-in for base classes that the library `limits` only has since versions 4.1 and 4.2."""
+        """Stands in for base classes that the library `limits` lacks before versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(library, "TimestampedSlidingWindow", object)
@@ -64,7 +64,7 @@ class ReconvergeStorage(
         return ReconvergeError
 
     def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """Counts as `StorageLimits.count`. `elastic_expiry` has no effect: no call extends a window."""
+        """Counts as `StorageLimits.count` does. `elastic_expiry` has no effect: no call extends a window."""
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:

@@ -1,4 +1,4 @@
-"""The storage of `limits_storage` for `limits.aio`, under `async+reconverge+redis://`; both share their counts."""
+"""A storage for `limits.aio`, under `async+reconverge+redis://`, which shares its counts with `limits_storage`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
     import limits.storage.base
 
     class Missing:
-        """A stand-in for base classes that the library `limits` only has since versions 4.1 and 4.2."""
+        """Stands in for base classes that the library `limits` lacks before versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(limits.storage.base, "TimestampedSlidingWindow", object)

@@ -1,7 +1,7 @@
 """The metrics of an agent, for any collector.
 
-All are read, when they are collected, from counters that exist anyway. No metric has the key as a label, and the number
-of label values is bounded: limits beyond `limits_max` share one series.
+At each collection, they are read from counters that the agent keeps anyway. No metric has the key as a label, and the
+number of label values is bounded: limits beyond `limits_max` share one series.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LIMITS_MAX: Final = 100
 CLASSES_MAX: Final = 50
-"""The most classes of failures; there are about thirty."""
+"""The most classes of failures with a series of their own; there are about thirty."""
 OTHER: Final = "(other)"
-"""The label for everything beyond those bounds. No limit can have this name."""
+"""The label for all limits and classes beyond the bounds. No limit can have this name."""
 HOLDS: Final = "holds"
 ENDED: Final = "ended"
 """The label of slots whose lease has ended."""
@@ -48,20 +48,20 @@ class Metric:
 
 
 METRICS: Final = (
-    Metric("reconverge_requests_total", "counter", "Decisions, by what became of them.", ("limit", "result")),
-    Metric("reconverge_near_limit_total", "counter", "How often a key had used 80 % of its quota.", ("limit",)),
+    Metric("reconverge_requests_total", "counter", "Decisions, by result.", ("limit", "result")),
+    Metric("reconverge_near_limit_total", "counter", "How often a key had used up 80 % of its quota.", ("limit",)),
     Metric("reconverge_overadmitted_total", "counter", "Cost that the fleet admitted beyond a capacity.", ("limit",)),
     Metric("reconverge_keys", "gauge", "Keys that are counted.", ("limit",)),
-    Metric("reconverge_evicted_keys_total", "counter", "Keys forgotten before they were idle.", ("limit",)),
+    Metric("reconverge_evicted_keys_total", "counter", "Keys forgotten while they were in use.", ("limit",)),
     Metric("reconverge_deferred_keys_total", "counter", "New keys whose first report had to wait.", ("limit",)),
-    Metric("reconverge_overflowed_total", "counter", "Decisions about keys that found no room.", ("limit",)),
-    Metric("reconverge_asks_total", "counter", "Requests in doubt, by what became of them.", ("limit", "result")),
+    Metric("reconverge_overflowed_total", "counter", "Decisions about keys for which memory had no room.", ("limit",)),
+    Metric("reconverge_asks_total", "counter", "Requests in doubt, by result.", ("limit", "result")),
     Metric("reconverge_ask_wait_seconds_total", "counter", "Time that requests in doubt have waited.", ("limit",)),
     Metric("reconverge_slots_in_use", "gauge", "Slots in use on this node, by their lease.", ("limit", "lease")),
-    Metric("reconverge_slots_dropped_total", "counter", "Slots that only the interpreter has given back.", ("limit",)),
-    Metric(DURATIONS, "histogram", "How long exchanges took that were answered."),
+    Metric("reconverge_slots_dropped_total", "counter", "Slots that garbage collection has given back.", ("limit",)),
+    Metric(DURATIONS, "histogram", "Durations of exchanges that the hub has answered."),
     Metric("reconverge_sync_failures_total", "counter", "Exchanges that failed, by the class of failure.", ("class",)),
-    Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
+    Metric("reconverge_pending_reports", "gauge", "Keys whose use is not reported to the hub yet."),
     Metric("reconverge_keys_not_taken_total", "counter", "How often the hub had no room for a key."),
     Metric("reconverge_staleness_seconds", "gauge", "Age of the last answer of the hub; infinite before the first."),
     Metric("reconverge_health", "gauge", "1 for the state that the agent is in.", ("state",)),
@@ -69,7 +69,7 @@ METRICS: Final = (
     Metric(
         "reconverge_settings_rejected_total",
         "counter",
-        "Published settings that were not obeyed, by reason.",
+        "Published settings that were rejected, by reason.",
         ("reason",),
     ),
     Metric("reconverge_bugs_total", "counter", "Unforeseen failures that the agent outlived."),
@@ -88,7 +88,7 @@ class Reading:
 
 
 class Readings:
-    """Makes series of an agent's metrics, by metric name: always the same series in the same order.
+    """Reads an agent's metrics into series, by metric name: always the same series in the same order.
 
     The histogram is not among them. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
     """
@@ -149,7 +149,7 @@ class Readings:
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
         """Yields each limit with its name; the limits beyond `limits_max` come together, as "(other)".
 
-        No limit is ever removed, so each keeps its place.
+        No limit is ever removed, so each limit stays on its side of the bound.
         """
         names = list(stats.limits)
         for name in names[: self._limits_max]:

@@ -38,9 +38,9 @@ class DurationExport(SilentHooks):
 def instrument(
     agent: Agent, *, meter_provider: MeterProvider | None = None, limits_max: int = LIMITS_MAX
 ) -> Callable[[], None]:
-    """Registers an agent's metrics with a meter, by their names for Prometheus without the suffix `_total`.
+    """Registers an agent's metrics with a meter, under their names in Prometheus without the suffix `_total`.
 
-    A hook records the durations of exchanges once a second, because a collector cannot ask for them later.
+    A hook records the durations of exchanges once a second, because they cannot be read later.
 
     Args:
         agent: the agent.

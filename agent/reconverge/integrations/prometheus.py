@@ -36,7 +36,7 @@ except ImportError as error:
 TOTAL: Final = "_total"
 """The suffix of a counter's name, which prometheus-client adds itself."""
 LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
-"""How the gauges of several workers are combined, if they are not summed."""
+"""The modes of prometheus-client by which gauges of several workers are combined; other gauges are summed."""
 
 
 class AgentCollector(Collector):
@@ -55,7 +55,7 @@ class AgentCollector(Collector):
         self._readings = Readings(limits_max)
 
     def describe(self) -> Iterator[Family]:
-        """Yields the metrics without values; a registry checks these for names that are taken already."""
+        """Yields the metrics without values, for the registry to check that no name is taken already."""
         for metric in METRICS:
             yield _family(metric)
 
@@ -76,8 +76,8 @@ class WorkerMetrics(SilentHooks):
     """A hook that writes an agent's numbers once a second as metrics, which prometheus-client adds up over all workers.
 
     Use one for each registry; `agent.add_hooks` may be called before or after the fork. Gauges are summed over the
-    living workers; of the staleness, the largest is used. A process writes nothing before its agent has decided or
-    exchanged anything: a master that only forks would count as a worker, and as infinitely stale.
+    living workers; of the staleness, the largest is used. A process writes nothing until its agent has decided or
+    exchanged something: otherwise a master that only forks would count as a worker, and as infinitely stale.
 
     Args:
         registry: the registry to write to; by default that of prometheus-client.
@@ -88,7 +88,7 @@ class WorkerMetrics(SilentHooks):
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
         self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
-        """The values of the last look. A forked child counts from zero, as do its files."""
+        """The values as last written, by metric and labels. A forked child counts from zero, as do its files."""
 
     def looked(self, event: Look, /) -> None:
         if not self._counted.get() and _is_idle(event.stats):
@@ -136,6 +136,6 @@ def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | H
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """Returns the number of exchanges up to each bound, cumulated as Prometheus requires."""
+    """Returns the number of exchanges that took no longer than each bound, cumulated as Prometheus requires."""
     bounds = map(floatToGoString, BOUNDS_S)
     return list(zip(bounds, accumulate(durations.counts), strict=True))

@@ -30,7 +30,7 @@ Cost = Callable[[requests.PreparedRequest], int]
 
 
 class QuotaUsedUp(PortableError, requests.RequestException):
-    """Raised instead of sending a call for which the quota has no room, or whose server asked for no calls at present.
+    """Raised in place of sending a call: the quota has no room for it, or the server's refusal has paused calls.
 
     `decision` has the reason. Another try may succeed in `retry_after` seconds.
     """
@@ -50,7 +50,7 @@ def by_origin(request: requests.PreparedRequest) -> str:
 class LimitedAdapter(HTTPAdapter):
     """An adapter of a requests session that sends calls when their quota has room for them.
 
-    A session of requests uses it so:
+    An example:
 
         session = requests.Session()
         session.mount("https://api.example.com/", LimitedAdapter(agent.limit("api", "100/minute")))
@@ -88,7 +88,7 @@ class LimitedAdapter(HTTPAdapter):
         super().__init__(**options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what is pickled with a session; requests would leave out the limit."""
+        """Returns the state to pickle with a session. The method of `HTTPAdapter` would leave out the limit."""
         return {**super().__getstate__(), "outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
@@ -111,7 +111,7 @@ class LimitedAdapter(HTTPAdapter):
 
 
 class _NotSent(Exception):
-    """Carries an error past urllib3 and requests, which would take QuotaUsedUp, an OSError, for a failed connection."""
+    """Carries a QuotaUsedUp through urllib3 and requests, which would take that OSError for a failed connection."""
 
     def __init__(self, error: QuotaUsedUp) -> None:
         self.error = error
@@ -119,7 +119,7 @@ class _NotSent(Exception):
 
 
 class _Tries:
-    """The tries of one call, each of which is charged."""
+    """One call of an adapter. Each try to send it is charged, waits for its turn, and may be refused."""
 
     def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest, key: str, cost: int) -> None:
         self._outgoing = outgoing
@@ -142,7 +142,7 @@ _tries: Final[ContextVar[_Tries]] = ContextVar("reconverge_tries")
 
 
 class _EachTry(Retry):
-    """Retries of urllib3 that charge for each further try before it is sent."""
+    """A retry policy of urllib3 that charges for each further try before it is sent."""
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         this = _tries.get(None)
@@ -157,7 +157,7 @@ class _EachTry(Retry):
 
 
 def _charging(retries: Retry) -> Retry:
-    """Returns the same retries, each of which is charged."""
+    """Returns a retry policy with the same settings that charges for each further try."""
     charged = copy(retries)
     charged.__class__ = type(type(retries).__name__, (_EachTry, type(retries)), {})
     return charged

@@ -1,4 +1,4 @@
-"""The ways in which servers state their limits in responses: which statuses refuse, and which fields have numbers.
+"""Descriptions of how servers state their limits in responses: which statuses refuse, and which fields have numbers.
 
 `ANY_SERVER` understands the fields that are common. The others are made from the documentation of one service each.
 """
@@ -23,11 +23,11 @@ class NumberFields(NamedTuple):
     name_field: str = ""
     """The field with the quota's name, if it varies."""
     gradual: bool = False
-    """Whether the quota fills up gradually: `reset` is when it is full again, and some of it is there earlier."""
+    """Whether the quota fills up gradually: then `reset` is when it is full again, and a part is available earlier."""
 
 
 class RefusalMark(NamedTuple):
-    """A field whose value begins so, in any case, in a refusal of certain calls."""
+    """A sign of a certain kind of refusal: a header field whose value begins with this text, in upper or lower case."""
 
     field: str
     begins: str
@@ -43,9 +43,9 @@ class Server:
         refuses: the statuses of a refusal.
         may_refuse: statuses that are a refusal if the response names a time to wait, or a quota with nothing left.
         pause_s: the seconds to pause after a refusal that names no time.
-        stops_all: marks of a refusal that concerns calls with any key.
-        stops_operation: marks of a refusal that concerns calls of the same operation (method and path) alone.
-        operation_parts: the number of a path's segments that make an operation; None for all.
+        stops_all: marks of a refusal that stops the calls with all keys.
+        stops_operation: marks of a refusal that stops only calls of the same operation (method and path).
+        operation_parts: how many segments of a path, from the left, identify an operation; None for all.
     """
 
     name: str
@@ -100,19 +100,19 @@ GITHUB: Final = Server(
     may_refuse=frozenset({403}),
     pause_s=60.0,  # "wait for at least one minute"
 )
-"""Quotas have the names of `X-RateLimit-Resource`: core, search, code_search, graphql and others."""
+"""GitHub's API. `X-RateLimit-Resource` names the quota: core, search, code_search, graphql and others."""
 OPENAI: Final = Server(
     "OpenAI",
     numbers=tuple(_of_openai(name, gradual=True) for name in ("requests", "tokens")),
     may_refuse=frozenset({503}),
 )
-"""Quotas are called requests and tokens."""
+"""OpenAI's API, whose quotas are called requests and tokens."""
 ANTHROPIC: Final = Server(
     "Anthropic",
     numbers=tuple(_of_anthropic(name) for name in ("requests", "tokens", "input-tokens", "output-tokens")),
     may_refuse=frozenset({503, 529}),
 )
-"""Quotas are called requests, tokens, input-tokens and output-tokens."""
+"""Anthropic's API, whose quotas are called requests, tokens, input-tokens and output-tokens."""
 DISCORD: Final = Server(
     "Discord",
     numbers=(_x_ratelimit("X-RateLimit-Bucket", "X-RateLimit-Reset-After"),),
@@ -121,7 +121,7 @@ DISCORD: Final = Server(
     stops_operation=(RefusalMark("X-RateLimit-Scope", ""), RefusalMark("X-RateLimit-Bucket", "")),
     operation_parts=5,  # api/v10/channels/ID/messages
 )
-"""A refusal stops the route, with its channel, guild or webhook; a global one stops the calls with every key."""
+"""Discord's API. A refusal stops one route (with its channel, guild or webhook); a global refusal stops all calls."""
 STRIPE: Final = Server(
     "Stripe",
     may_refuse=frozenset({503}),
@@ -131,4 +131,4 @@ STRIPE: Final = Server(
     ),
     operation_parts=2,  # v1/charges
 )
-"""A refusal stops the account, or the endpoint if `Stripe-Rate-Limited-Reason` names that."""
+"""Stripe's API. A refusal stops all calls of the account, or one endpoint if `Stripe-Rate-Limited-Reason` names it."""

@@ -37,11 +37,11 @@ class UsageCollector(Collector):
         many = stats.from_many_addresses
         gauges = {
             "at_hub": ("1 if the usage of all nodes is added up at a hub.", int(stats.at_hub)),
-            "unreported_keys": ("Keys of which something is not reported yet.", stats.unreported),
+            "unreported_keys": ("Keys whose usage is not reported completely yet.", stats.unreported),
             "rows": ("Rows that this node keeps.", stats.rows),
             "identities_from_many_addresses": ("Identities from unusually many addresses in this hour.", len(many)),
             "addresses_of_one_identity": (
-                "The most addresses that one of these came from, about; 0 if there are none.",
+                "About the most addresses of one such identity; 0 without any.",
                 max(many.values(), default=0),
             ),
         }
@@ -61,7 +61,7 @@ class UsageCollector(Collector):
         yield failures
         by_period = {
             "dropped": ("Rows that were never reported.", stats.dropped),
-            "misdated": ("Rows of a wrong clock, counted by the hub's.", stats.misdated),
+            "misdated": ("Rows with a wrong time, counted at the hub's time.", stats.misdated),
         }
         for name, (text, counts) in by_period.items():
             family = CounterMetricFamily(f"reconverge_usage_{name}", text, labels=["period"])

@@ -1,4 +1,4 @@
-"""Limits in any WSGI application. Streamed bodies stay streamed, and are closed as before.
+"""A middleware with limits for any WSGI application. Streamed bodies stay streamed, and are closed as before.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -101,12 +101,12 @@ class RateLimitMiddleware:
 
     Args:
         app: the application.
-        limits: they count all requests together, for each key; see `Rule.limits`.
+        limits: the limits of all requests together, counted per key; see `Rule.limits`.
         rules: further limits, for example of requests to some paths.
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 class Starting:
-    """Wraps `start_response` to add the fields of an outcome."""
+    """Wraps `start_response` to add the response fields of an outcome."""
 
     def __init__(self, start_response: StartResponse, outcome: Outcome) -> None:
         self._start_response = start_response
@@ -205,7 +205,7 @@ class Starting:
 
 
 class SettlingBody:
-    """Wraps a response's body. When it is closed, it calls `ended` with the bytes sent, and whether that was all."""
+    """Wraps a response's body. When closed, calls `ended` with the number of bytes sent, and whether these were all."""
 
     def __init__(self, body: Iterable[Any], ended: Callable[[int, bool], None]) -> None:
         self._body = body
@@ -229,7 +229,7 @@ class SettlingBody:
         return part
 
     def close(self) -> None:
-        """Closes the body; servers call this whether all of it was sent or not."""
+        """Closes the body. Servers call this even if they have not sent all of it."""
         try:
             close = getattr(self._body, "close", None)
             if close is not None:
@@ -239,7 +239,7 @@ class SettlingBody:
 
 
 def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
-    """Returns the routes inside middlewares, of an application of Werkzeug or Flask; None of any other."""
+    """Returns the routes of a Werkzeug or Flask application, also inside middlewares; None for other applications."""
     if app is None or depth > DEPTH_MAX:
         return None
     mounts = getattr(app, "mounts", None)
@@ -263,7 +263,7 @@ def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
 
 
 def listed(rule: Any) -> Route:
-    """Returns a route of a Werkzeug rule, in whose pattern each value that may contain slashes is marked."""
+    """Returns a Werkzeug rule as a route, in whose pattern each value that may contain slashes is marked."""
     types: Mapping[str, object] = getattr(rule, "_converters", None) or {}
     path = with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
     return Route(path, methods_in(getattr(rule, "methods", None)))
@@ -304,9 +304,9 @@ def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str
 
 
 def added_to(there: Container[str], fields: Fields) -> Fields:
-    """Returns those of the limits' fields that are to be added to a response.
+    """Returns the limits' fields that must be added to a response, from all of the limits' `fields`.
 
-    `there` are the lower-case names of the response's own fields. If both have a field, it is added only if it is a
-    list; otherwise only the application's own field is sent.
+    `there` are the lower-case names of the response's own fields. A field that the response has already is added only
+    if it is a list; otherwise only the application's own field is sent.
     """
     return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

@@ -21,11 +21,11 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
-"""The largest demand that is counted. No quota is as large, and the excess does not matter; so a demand in thousandths
-always fits into a report, however much is refused."""
+"""The largest demand that is counted, above every quota. With this maximum, a demand in thousandths always fits into a
+report, however much is refused."""
 
 LOW_WATER = 0.6
-"""Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""
+"""A node asks for more below this share of the headroom after the last answer; the study found .3 to .6 alike."""
 
 
 class Lane(Protocol):
@@ -39,7 +39,7 @@ class Lane(Protocol):
 
 
 class Promises(Protocol):
-    """The moments at which quiet cells are looked at again."""
+    """The moments at which cells without recent requests are looked at again."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
         """Schedules another look at a cell for that moment; this replaces an earlier date."""
@@ -124,7 +124,7 @@ class ReportedMeter(Protocol):
 
 
 class TimeOfCells(Protocol):
-    """The windows of a limit's cells; see `algorithms.edges.Edges`."""
+    """The part of `algorithms.edges.Edges` that reports need: it moves cells to the window of the hub's clock."""
 
     def advance(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
@@ -170,8 +170,8 @@ class AfterUnlock(Protocol):
 class Limited(Protocol):
     """The limit that cells belong to. `table.state.LimitState` defines each field.
 
-    It holds data, and two objects that differ from limit to limit: `meter` and `edges`. Functions that receive the cell
-    do the work on it, so that no cell calls back into the limit.
+    It holds data, and two objects whose classes depend on the algorithm: `meter` and `edges`. The work on a cell is
+    done by functions that receive the cell, so that no cell calls back into the limit.
     """
 
     name: str
@@ -225,9 +225,9 @@ class Headroom:
 class Cell(Headroom):
     """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
 
-    Moments are monotonic nanoseconds, rates are cost per second. A decision is `used + cost <= room` while `now <
-    until_ns`, and nothing more. Every event that must be noticed makes that comparison fail, and is handled on the slow
-    path: a window's end, an empty bucket, headroom running low, the first charge since the last report.
+    Moments are monotonic nanoseconds, rates are cost per second. The fast path of a decision only tests `used + cost <=
+    room` and `now < until_ns`. Whatever must be noticed makes this test fail, so that the slow path handles it: a
+    window's end, an empty bucket, headroom running low, the first charge since the last report.
     """
 
     __slots__ = (
@@ -298,7 +298,7 @@ class Cell(Headroom):
         "window_demand",
     )
 
-    def __init__(  # noqa: PLR0915  # a list of what there is to know
+    def __init__(  # noqa: PLR0915  # a list of all fields
         self, key: str, table: Limited, shard: Shard, now_ns: int
     ) -> None:
         self.key = key
@@ -310,34 +310,34 @@ class Cell(Headroom):
         self.used = 0
         """The charges of this window; of a bucket, those since `marked_ns`; of dated charges, all that count now."""
         self.room = -1
-        """The value up to which `used` may rise before the slow path has to look."""
+        """The value up to which `used` may rise without the slow path."""
         self.until_ns = 0
-        """When the slow path has to look in any case."""
+        """The moment from which on every decision takes the slow path."""
 
         # The meter.
         self.epoch = -1
         """The number of the window, by the hub's clock."""
         self.opened_ns = 0
-        """When that window began."""
+        """When the window `epoch` began."""
         self.lag_ns = 0
-        """Twice the possible error of that offset. Use fades by this much earlier, so that no difference of two nodes'
-        clocks can favour a request."""
+        """Twice the possible error of the node's estimate of the hub's clock. Fading use is computed as of this much
+        earlier, so that no difference between two nodes' clocks can favour a request."""
         self.previous = 0
-        """Charged in the window before; sliding windows only."""
+        """The charges of the window before; sliding windows only."""
         self.level = 0
         """How full the bucket was at `marked_ns`, in cost times nanoseconds of the window, so that it drains by whole
         numbers; buckets only."""
         self.marked_ns = now_ns
         self.lows: Lows | None = None
-        """How low the bucket has been; kept from the first charge on that may yet be corrected."""
+        """The lowest levels of the bucket; kept from the first charge on that may be corrected later."""
         self.history: History | None = None
         """The charges by date, if every charge has one."""
         self.before_ns = -NEVER_NS
         """When the window before began, by this node's clock; only if windows begin with the first charge."""
         self.free_us = 0
-        """When that ended by the hub's, so that none begins before, however little the two clocks are known."""
+        """When the window before ended by the hub's clock; the next window begins no earlier."""
         self.charged = 0
-        """Charged since the cell began."""
+        """The sum of all charges since the cell was made."""
         self.reset_us = 0
 
         # The allowances.
@@ -347,63 +347,63 @@ class Cell(Headroom):
         self.capacity = table.capacity
 
         self.at_hub = False
-        """Whether the free part stays at the hub, by its last answer: this node keeps nothing that it has not asked
-        for. For a sliding window, the allowance is then how far `used` may go in this window, without regard to the one
-        before; for a bucket, it is how much may be charged beyond what was reported then."""
+        """Whether the free part of the limit stays at the hub, by its last answer: this node keeps no more than it has
+        asked for. For a sliding window, the allowance is then the most that `used` may be in this window alone; for a
+        bucket, it is the cost that may be charged beyond the last answered report."""
 
-        # What the hub said last.
+        # The hub's last answer.
         self.heard_ns = -NEVER_NS
         self.others_current = 0
-        """Charged by the others in this window; for a bucket, their fills in thousandths at `heard_ns`."""
+        """Charges of the other nodes in this window; for a bucket, their levels in thousandths at `heard_ns`."""
         self.others_previous = 0
-        """Charged by the others in the window before; for a bucket, how full one would be at `heard_ns` into which all
-        nodes had poured what they have reported."""
+        """Charges of the other nodes in the window before; for a bucket, the level at `heard_ns` of one common bucket
+        with all charges that the nodes have reported."""
         self.silent = 0
         self.free = 0
         self.reserved = 0
         self.nodes = 1
         self.fleet_used = 0.0
-        """Used by all nodes at that time, or unused in the hands of silent ones."""
+        """The use of all nodes at `heard_ns`, and the unused allowances of nodes that have fallen silent."""
         self.fleet_needs = 0.0
         self.fleet_demand = 0.0
         self.fleet_window = 0
-        """Cost asked of all nodes in this window."""
+        """The cost of all requests at all nodes in this window."""
         self.last_demand = 0
-        """Cost asked of all nodes in the window before."""
+        """The cost of all requests at all nodes in the window before."""
 
         # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored`.
         self.stored = 0
-        """Permits of a paced limit; of a bucket that is kept at the hub, what this node can still give back."""
+        """The stored permits of a paced limit; for a bucket kept at the hub, the most that this node can give back."""
         self.share = 0
         """The allowance that goes with the stored permits."""
         self.credit = 0
-        """How much of the level was let out of a queue."""
+        """The part of the level that requests from a queue have charged."""
         self.late = 0
-        """The amount that waiters have not been let through for yet, because timers are late."""
+        """The drain that waiting requests have not used yet because timers are late; they may still use it."""
 
         # Waiters.
         self.waiters = 0
         self.waiting = 0
         """The cost of all waiting requests together."""
         self.head_cost = 0
-        """The cost of the first request that waits, if no part of that cost is of any use alone."""
+        """The cost of the first request that waits, if an allowance for a part of that cost would be of no use."""
         self.wanted = 0
-        """The value that `charged` would have if all had been charged that waited when the last report was made; 0 if
-        nothing waited."""
+        """The value of `charged` if all requests had been charged that waited when the last report was made; 0 if none
+        waited."""
         self.denied = False
-        """Whether the hub granted less than that with the last answer."""
+        """Whether the hub's last answer granted too little for `wanted`."""
 
-        # What is asked of this node.
+        # The demand on this node.
         self.counted = 0
-        """How much of `used` has been taken into account below."""
+        """The part of `used` that `measure` has counted as demand."""
         self.arrived = 0
-        """Cost asked for since `measured_ns`, admitted or not."""
+        """The cost of all requests since `measured_ns`, admitted or not."""
         self.asked = 0
-        """The cost that was asked for since the last report."""
+        """The cost of all requests since the last report, admitted or not."""
         self.ask = 0
         """The largest cost refused since the last report."""
         self.asking_ns = -NEVER_NS
-        """When a request came last that would ask in doubt; see `LimitState.asks`."""
+        """When the last request came that asks the hub if it is in doubt; see `LimitState.asks`."""
         self.window_demand = 0
         self.demand = 0.0
         self.measured_ns = now_ns
@@ -413,9 +413,9 @@ class Cell(Headroom):
         self.reported_ns = -NEVER_NS
         self.need_milli = 0
         self.held = False
-        """The hub may hold an allowance or a need in this node's name."""
+        """Whether the hub may have an allowance or a need of this node on record."""
         self.confirmed: tuple[int, int, int] = (-1, 0, 0)
-        """Epoch, current and previous of the last report that was answered."""
+        """The fields `epoch`, `current` and `previous` of the last report that the hub has answered."""
         self.unconfirmed = False
         self.fresh = False
         """Whether the cell waits for its first report, see `kernel/newcomers.py`."""
@@ -425,10 +425,10 @@ class Cell(Headroom):
         """Whether the key may have been evicted before, see `evicted.py`: then nothing is admitted before the first
         answer."""
         self.dirty = 0
-        """The number of the queue in which it waits for its report, see `lanes.py`; 0 if nothing is new."""
+        """The number of the queue in which the cell waits for a report, see `lanes.py`; 0 if nothing is new."""
         self.urgent = False
         self.low_water = 0
-        """Headroom below which it is time to ask for more."""
+        """The headroom below which the node asks for a larger allowance."""
         self.early_ns = NEVER_NS
         self.back_off_ns = 0
         self.due_ns = NEVER_NS
@@ -446,7 +446,7 @@ class Mark(NamedTuple):
     epoch: int
     reset_us: int
     look: int
-    """How often the bucket's level had been looked at by then; of what has dates, its date."""
+    """For a bucket, how many of its levels had been noted when the charge was made; for charges by date, the date."""
 
 
 def measure(cell: Cell) -> None:
@@ -456,7 +456,7 @@ def measure(cell: Cell) -> None:
         table = cell.table
         tally, requests = table.tallies[cell.shard.index], charged // table.unit
         arrived = min(cell.arrived + charged, DEMAND_MAX)
-        # Nothing is called in between, so that no exception out of a signal handler comes in between.
+        # No function is called between these assignments, so that no exception out of a signal handler separates them.
         cell.counted = cell.used
         cell.charged += charged
         tally.charged += requests
@@ -474,7 +474,7 @@ def closes_ns(cell: Cell) -> int:
 def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
     """Returns for how long a bucket has drained between two moments, in nanoseconds.
 
-    This is the whole time between the moments; for a bucket that drains in steps, one window for each edge in between.
+    That is the whole time between the moments; for a bucket that drains in steps, one window for each edge in between.
     """
     table = cell.table
     if not table.stepwise:
@@ -484,21 +484,21 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Returns until when the allowances of a cell may be used, if no batch is answered before."""
+    """Returns the moment until which the allowances of a cell may be used if the hub answers no batch before."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
 
 def usable_allowance(cell: Cell, now_ns: int) -> int:
     """Returns the allowance; 0 if its lease has ended, unless the policy keeps allowances."""
-    shard, table = cell.shard, cell.table  # as in `lease_until_ns`, without calls: every refusal comes along here
+    shard, table = cell.shard, cell.table  # as `lease_until_ns`, but without calls: each refusal runs this
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
         return cell.allowance
     return cell.allowance if table.policy.keeps_allowances else 0
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
-    """Notes the time of a request that may ask the hub in doubt, if an earlier request about this key has asked."""
+    """Stores the time of a request that may ask the hub in doubt, if an earlier request about this key has asked."""
     if cell.asking_ns > -NEVER_NS:
         cell.asking_ns = now_ns
 
@@ -506,7 +506,7 @@ def note_ask(cell: Cell, now_ns: int) -> None:
 def floats(cell: Cell) -> bool:
     """Returns whether the allowance counts charges of this window alone, beside the fading use of the window before.
 
-    That is so for a key that is kept at the hub, of a limit whose use fades.
+    It does for a key that is kept at the hub, if the use of its limit fades.
     """
     return cell.at_hub and cell.table.meter.fades
 
@@ -514,8 +514,8 @@ def floats(cell: Cell) -> bool:
 def keeps_no_allowance(cell: Cell) -> bool:
     """Returns whether this node keeps no allowance on the key, because the free part of its limit stays at the hub.
 
-    False for fixed windows and dated charges, also of a key kept at the hub: there the allowance covers the use, until
-    the window ends, or until the node reports that the charges have expired.
+    Always False for fixed windows and dated charges: there the node keeps an allowance for its use, until the window
+    ends, or until it reports that the charges have expired.
     """
     return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 

@@ -1,10 +1,10 @@
 """Selects the implementation of the kernel: the compiled parts if they were built, else those in Python.
 
-The compiled parts serve one interpreter of a process, the main one; all others decide with Python. They are written for
-an interpreter with a global lock. An interpreter that runs without its lock, as a free-threaded build does, would take
-it again for the whole process as soon as it imported them; so it does not import them, and decides with Python.
-`RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. The values `0`,
-`no`, `false`, `off` and an empty one leave the choice to the rules above; any other value is an error.
+The compiled parts serve only the main interpreter of a process; its subinterpreters decide with Python. The compiled
+parts need an interpreter with a global lock. A free-threaded interpreter would turn its lock on for the whole process
+if it imported them, so it does not import them, and decides with Python. `RECONVERGE_NO_EXTENSIONS=1` in the
+environment selects Python in all cases; so do `yes`, `true` and `on`. The values `0`, `no`, `false`, `off` and an empty
+one leave the choice to the rules above; any other value is an error.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def runs_without_lock() -> bool:
 
 PYTHON_IS_ASKED_FOR: Final = asks_for_python(os.environ.get("RECONVERGE_NO_EXTENSIONS", ""))
 WITHOUT_LOCK: Final = runs_without_lock()
-"""Whether the compiled parts are left alone, as this interpreter runs without its lock."""
+"""Whether the compiled parts are not imported because this interpreter runs without a global lock."""
 _MAIN_ONLY: Final = "main interpreter"
-"""The message of the compiled parts where they do not serve."""
+"""A part of the message of the ImportError that the compiled parts raise in a subinterpreter."""
 _problem = ""
 
 if TYPE_CHECKING or PYTHON_IS_ASKED_FOR or WITHOUT_LOCK:
@@ -65,9 +65,9 @@ COMPILED: Final = native is not None
 MISSING: Final = not (
     COMPILED or PYTHON_IS_ASKED_FOR or WITHOUT_LOCK or _MAIN_ONLY in _problem or "subinterpreter" in _problem
 )
-"""Whether the compiled parts are not there, though the environment did not ask for Python."""
+"""Whether the compiled parts were not built, though this interpreter would use them."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
-"""Which of the twins is in use."""
+"""The name of the kernel in use: "native" for the one in C, "pure" for the one in Python."""
 
 if TYPE_CHECKING or not COMPILED:
     Cell = _cell.Cell
@@ -103,7 +103,7 @@ else:
     rebase_cells = native.rebase_cells
     apply_answers = native.apply_answers
     first_odd_cell = native.first_odd_cell
-    # So that dataclasses.replace, asdict and fields take it for what it stands for.
+    # With these, dataclasses.replace, asdict and fields treat the compiled class like the dataclass that it replaces.
     names = "__dataclass_fields__ __dataclass_params__ __match_args__ switch would_refuse reentered"
     for name in names.split():
         setattr(Decision, name, getattr(_decision.Decision, name))

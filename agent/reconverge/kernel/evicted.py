@@ -4,8 +4,8 @@
 #
 # The problem. A node may forget a key whose counts the hub keeps (see `eviction.py`). When that key comes back, the
 # node must not take it for a key that is new to all, because a policy lets a node admit a part of the limit on such a
-# key before the first answer: with every eviction, that allowance could be had once more. To remember the evicted keys
-# themselves would take the memory that evicting them was to save.
+# key before the first answer: each eviction would make that part available once more. To remember the evicted keys
+# themselves would take the memory that evicting them is meant to save.
 #
 # The answer. Two Bloom filters, which can say "certainly not evicted" or "maybe". Keys are added to the younger one.
 # After `fade_ns`, the time after which the use of an evicted key has faded, the younger becomes the older, and the
@@ -19,21 +19,21 @@
 # 3,000 led to the very counters of one single key that had left.
 #
 # Without a hub nothing else counts the use of a key that has left, so there the memory holds amounts in place of bits.
-# Each probe of a key leads to a counter, which keeps the largest amount of all keys that it was kept for. A key that
-# comes back has used no more than the least of its counters. Many keys that have left make no amount larger than the
-# largest of them, so a newcomer that is mistaken for one of them has lost what one key had used, however full the
-# memory is; `lookup.py` lets a key leave only if that is half of its quota at most. How amounts fade:
+# Each probe of a key leads to a counter, which keeps the largest amount of all keys whose probes lead to it. A key that
+# comes back has used no more than the least of its counters. No counter exceeds the largest amount of a single key, so
+# a newcomer that is mistaken for evicted keys loses no more than one key had used, however full the memory is;
+# `lookup.py` lets a key leave only if it has used half of its quota at most. How amounts fade:
 #
 #     windows   the two memories are of one window and of the one before, by their numbers. A key that comes back begins
 #               in the window of the memory, and goes on from there: its use counts for as long as it would have.
-#     buckets   kept is the level, and beside it what has drained since the memory began, so that what drains later can
-#               be taken off. That goes at the slowest rate that any table of the limit has had.
+#     buckets   a counter keeps the level plus the drain from the beginning of the memory until then, so that the drain
+#               up to a later moment can be subtracted. The drain is the slowest that any table of the limit has had.
 #
-# An amount is kept in 16 bits: exactly up to 4095, and beyond that rounded up by less than 1/2048. Of a bucket it is in
-# sixteenths of a request. An amount that does not fit is not kept, and its key stays. There are COUNTERS_PER_KEY
-# counters for each key that the node may have, rounded up to a power of two: a memory has 8 to 16 bytes per key, so
-# with the 100,000 keys of the default it has 1 MB, and a limit has two of them at most. 1 % of newcomers are mistaken
-# when half as many keys have left as the node may have, 10 % when as many have.
+# An amount is kept in 16 bits: exactly up to 4095, and beyond that rounded up by less than 1/2048. For a bucket it is
+# in sixteenths of a request. A key whose amount does not fit is not evicted. There are COUNTERS_PER_KEY counters for
+# each key that the node may have, rounded up to a power of two: a memory has 8 to 16 bytes per key, so with the 100,000
+# keys of the default it has 1 MB, and a limit has two of them at most. 1 % of newcomers are mistaken when half as many
+# keys have left as the node may have, 10 % when as many have.
 #
 # The hash is SipHash-2-4 with a key of the process, so a stranger cannot choose keys that fill the bits of another key.
 # The kernel draws no randomness: the hash key is handed in. `native/evicted.c` sets the very same bits.
@@ -48,9 +48,9 @@ BITS_MAX: Final = 1 << 32
 COUNTERS_PER_KEY: Final = BITS_PER_KEY // 8
 PROBES: Final = 6
 LEVEL_PARTS: Final = 16
-"""Into how many parts a request is divided in what is kept of a bucket."""
+"""The parts of a request in which the levels of buckets are kept."""
 _EXACT: Final = 1 << 12
-"""Amounts below that are kept as they are; others as twelve bits, of which the first is set, and a number of zeros."""
+"""Amounts below this are kept exactly; larger ones as their first twelve bits and the number of bits after these."""
 _MANTISSAS: Final = _EXACT // 2
 _SHIFT_MAX: Final = 30
 AMOUNT_MAX: Final = (_EXACT - 1) << _SHIFT_MAX
@@ -75,7 +75,7 @@ class Evicted:
         wanted = min(max(BITS_PER_KEY * keys_max, BITS_MIN), BITS_MAX)
         self._mask = (1 << (wanted - 1).bit_length()) - 1
         self.fade_ns = fade_ns
-        """After which the use of a key has faded."""
+        """The time after which the use of an evicted key has faded."""
         self.rate = 0
         """The slowest rate at which levels of buckets drain, per nanosecond; see `slow_down`."""
         self.forget()

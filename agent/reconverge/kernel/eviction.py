@@ -2,40 +2,38 @@
 
 # Theory of operation.
 #
-# The problem. A node counts at most `keys_max` keys. A stranger that makes up keys fills the table, and every newcomer
-# after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while it
-# counts could use its limit once more.
+# The problem. A node counts at most `keys_max` keys. A stranger that makes up keys fills the table, and every new key
+# after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while
+# that use counts could use its limit once more.
 #
 # The rule, in this order:
 #
-# 1. A key of which nothing is in use, and in which the node holds no allowance, leaves at once: there is nothing to
-#    remember.
-# 2. With a hub, the key that is used least leaves; of those used alike, the one that was used least before, and then
-#    the one that was not asked about for longest. All it has used must be reported and acknowledged. The node lowers
-#    its allowances to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub
-#    has confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count
-#    its use twice until that has faded, never less than once. What a smooth limit has on credit is known to the node
-#    alone, and is forgotten with the key. So one that owes more than a window's worth stays until that is paid for: a
-#    large request would be the way to another one. A key of which something is in progress stays, too: the hub forgets
-#    that with the key.
-# 3. Without a hub, the key that has used less of two leaves, if that is half of its quota at most, and what it has used
-#    is remembered (`lookup.py`, `evicted.py`).
+# 1. A key without use on which the node holds no allowance leaves at once: there is nothing to remember.
+# 2. With a hub, the key with the least use leaves; among equals the one that has used least in all, then the one whose
+#    last request is longest ago. All its use must be reported and acknowledged. The node lowers its allowances to
+#    nothing, sends a last report (see `CellReport.forgotten`) and forgets the key when the hub has confirmed that it
+#    counts the use from there on. If the answer is lost, the key stays; the hub may then count its use twice until that
+#    has faded, never less than once. The debt of a smooth limit is known to the node alone, and is forgotten with the
+#    key. So a key that owes more than a window's worth stays until that is paid off; else one large request could
+#    follow another. A key with work in progress stays, too: the hub would forget that work with the key.
+# 3. Without a hub, of two keys the one that has used less leaves, if it has used half of its quota at most; its use is
+#    remembered (`lookup.py`, `evicted.py`).
 # 4. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
-# Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
-# filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes
-# at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision and no
-# exchange takes longer the more keys there are.
+# Because rule 2 takes an exchange, it begins ahead of need, when less than 1/HIGH_SHARE of the table is free, and goes
+# on until 1/LOW_SHARE is. It compares a sample of keys: an exchange looks at LOOKS places from all over the store and
+# evicts at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision
+# and no exchange takes longer the more keys there are.
 #
-# A key that was asked about within UNTOUCHED_NS stays, with any use: it is in use just now.
+# A key with a request within the last UNTOUCHED_NS stays, however little it has used.
 #
-# A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
-# for being new until the hub has answered.
+# A key that was evicted while its use counted may come back. It is remembered approximately (`evicted.py`), and does
+# not get the cold allowance of a new key: it waits for the hub's answer.
 #
-# A key that is to be erased (`hub/erasing.py`) goes the same way out, with any use and however lately it was
-# asked about. It takes a few exchanges: what is under way has to be answered first, and what is not reported yet has to
-# be reported. So `let_leave` is called again until the key is gone. What keeps it are requests: a call that waits for
-# room under it, or one that comes before the hub has confirmed. A key that was never reported goes at once.
+# A key that is to be erased (`hub/erasing.py`) leaves in the same way, with any use and however recent its last request
+# is. It takes a few exchanges: a report under way has to be answered first, and unreported use has to be reported. So
+# `let_leave` is called again until the key is gone. Only requests keep it: a call that waits for room under the key, or
+# one that comes before the hub has confirmed. A key that was never reported leaves at once.
 
 from __future__ import annotations
 
@@ -56,13 +54,13 @@ from reconverge.kernel.table.table import Table
 from reconverge.kernel.table.tiers import home_of
 
 LOOKS: Final = 256
-"""How many places one exchange looks at."""
+"""How many places of the store one exchange looks at."""
 HIGH_SHARE: Final = 10
 """Keys begin to leave when less than a tenth of the table is free."""
 LOW_SHARE: Final = 4
-"""They stop when a quarter of it is."""
+"""Keys stop leaving when a quarter of the table is free."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""A hub that does not take over what a node forgets is not asked again for so long."""
+"""How long a node evicts no keys after the hub has declined to go on counting the use of an evicted key."""
 _PARTS: Final = 1_000_000
 
 
@@ -70,9 +68,9 @@ class Evictable(NamedTuple):
     """A key that may be evicted after a last report. Sorts before keys that should stay longer."""
 
     used_ppm: int
-    """In use now, of the capacity."""
+    """The key's present use, in millionths of the capacity."""
     charged: int
-    """In use since the node has known the key."""
+    """The sum of all charges to the key since this node has had it."""
     touched_ns: int
     number: int
     cell: Cell
@@ -198,13 +196,13 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Returns whether the hub knows all use of a cell and can go on counting it, so that the node may forget it."""
+        """Returns whether the node may forget a cell, as all its use is reported and the hub can go on counting it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
             return False
         if cell.table.meter.slots and cell.used > 0:
-            return False  # what is in progress is known to the node alone, and the hub would count none of it
+            return False  # the hub would not go on counting work in progress, which only this node knows of
         if cell.table.smooth and cell.level > cell.table.quota * cell.table.window_ns:
             return False
         shard = cell.shard
@@ -229,7 +227,7 @@ class Room:
             cell.shard.keeps_until_ns = now_ns + KEPT_NS
             let_stay(cell)
         elif cell.dirty or cell.waiters or cell.used != cell.counted:
-            # The hub counts what was reported as the use of others now.
+            # The hub now counts the reported use as that of other nodes.
             let_stay(cell)
             table.edges.advance(cell, now_ns)
             measure(cell)
@@ -249,7 +247,7 @@ def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
 
 
 def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
-    """Drops a key, or marks it to leave; returns whether the node no longer has it. The caller holds the lock."""
+    """Drops a key, or marks it to leave; returns whether it was dropped. The caller holds the lock."""
     home = home_of(table, key)
     cell = home.cells.get(key)
     if cell is None:

@@ -51,9 +51,9 @@ from operator import itemgetter
 from typing import Final
 
 LOWS_MAX: Final = 32
-"""Beyond so many the two oldest become one, at the price of giving back a little less."""
+"""The most levels that are kept; beyond, the two oldest become one, and a correction may give back a little less."""
 UNDATED = -(1 << 62)
-"""Earlier than any date."""
+"""A number that is lower than any date."""
 
 
 class History:
@@ -62,8 +62,8 @@ class History:
     A date is a whole number that rises with time; this class does not know its unit. Amounts of the same date share one
     entry; an entry whose amount was given back entirely is removed.
 
-    An exception out of a signal handler may interrupt a change in the middle. Then `changing` stays set, and the next
-    change first makes total and entries agree again (`mend`).
+    An exception out of a signal handler may interrupt a change. Then `changing` stays set, and the next change first
+    makes the total and the entries agree again (`mend`).
     """
 
     __slots__ = (
@@ -83,27 +83,27 @@ class History:
 
     def __init__(self) -> None:
         self.date = UNDATED
-        """The present one."""
+        """The present date, under which new charges are entered."""
         self.shift = 0
-        """The difference from these dates to the hub's, if the hub has any."""
+        """The number that turns these dates into the hub's dates when it is added; 0 if the hub has none."""
         self.total = 0
-        """All that is in use: of the entries, and the debt."""
+        """The use: the sum of the entries and the debt."""
         self.owed = 0
-        """The use that did not fit into a window yet. As long as there is any, entries fill a window."""
+        """The debt: use that has not fitted into a window yet. While there is any, the entries fill a window."""
         self.changing = False
         """Whether a change has begun and not ended."""
         self.pending = 0
-        """The amount to be added with that change; it is not in the total yet."""
+        """The amount that the present change adds; it is not in the total yet."""
         self._dates: list[int] = []
         self._amounts: list[int] = []
         self._first = 0
-        """Where the entries begin that count."""
+        """The index of the first entry that still counts."""
         self.reported = 0
-        """How much of the total the last report contained; amounts that expire or are given back are its oldest."""
+        """The part of the total that the last report contained; expired and refunded amounts reduce it first."""
         self.confirmed = 0
         """How much of the total the last answered report contained."""
         self.others_until_ns = 0
-        """When the others' reported use does not count any more."""
+        """When the use that other nodes have reported ceases to count."""
 
     def __len__(self) -> int:
         return len(self._dates) - self._first
@@ -126,7 +126,7 @@ class History:
         missed = len(self._amounts) - len(self._dates)
         if missed < 0:
             del self._dates[missed:]
-        elif missed > 0 and 0 in self._amounts[self._first :]:  # an entry of nothing was about to go
+        elif missed > 0 and 0 in self._amounts[self._first :]:  # an entry whose amount is 0 was about to be removed
             del self._amounts[self._amounts.index(0, self._first)]
         elif missed > 0:
             del self._amounts[:missed]
@@ -182,8 +182,8 @@ class History:
     def _pay_off(self, date: int, lasts: int) -> None:
         """Replaces entries that expire before `date` with debt, each at a date `lasts` later than the entry's.
 
-        All windows that the debt fills as a whole are skipped in one step. An exception may come out of any call; in
-        between, more counts as used than there should be, and never less.
+        All windows that the debt fills completely are skipped in one step. If an exception interrupts this function,
+        the history counts too much as used, never too little.
         """
         a_window = self.total - self.owed
         if a_window <= 0:
@@ -203,7 +203,7 @@ class History:
             self._shrink(expired)
 
     def trim(self, enough: int) -> None:
-        """Removes the oldest entries as long as more than `enough` remains without them."""
+        """Removes the oldest entries as long as the remaining ones sum to more than `enough`."""
         while self.total > enough and self.total - self._amounts[self._first] > enough:
             self._shrink(self._amounts[self._first])
             self._drop(1)
@@ -236,7 +236,7 @@ class History:
                 del self._dates[place], self._amounts[place]
 
     def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
-        """Returns the date whose expiry makes the expired amount reach `amount`; None if less than that is in use.
+        """Returns the date by whose expiry at least `amount` will have expired; None if less than that is in use.
 
         `pending` was added to the present date, and is in no entry yet.
         """
@@ -267,7 +267,7 @@ class History:
         self.confirmed = max(0, self.confirmed - amount)
 
     def _drop(self, count: int) -> None:
-        """Skips the `count` oldest entries; half-skipped lists are cut, so that this is cheap on average."""
+        """Skips the `count` oldest entries, and deletes skipped entries once they are half of the lists."""
         self._first += count
         if self._first >= len(self):
             del self._dates[: self._first], self._amounts[: self._first]
@@ -275,10 +275,10 @@ class History:
 
 
 class Lows:
-    """The lowest level of one bucket since any earlier look at it, as far as that still matters.
+    """For each earlier look at a bucket, the lowest level that the bucket has had since.
 
-    Had a charge been smaller by some amount, the bucket would be lower by that amount today, except that it cannot have
-    been below zero in between. So the difference today is the amount, or the lowest level since, if that is less.
+    Had a charge been smaller by some amount, the bucket would be lower by that amount now, except that no level can
+    have been below zero in between. So the difference now is the amount, or the lowest level since, if that is less.
     """
 
     __slots__ = ("_lows", "looks")
@@ -286,7 +286,7 @@ class Lows:
     def __init__(self) -> None:
         self.looks = 0
         self._lows: list[tuple[int, int]] = []
-        """Looks and levels, both rising: a level matters until a lower one is seen."""
+        """Pairs of a look's number and a level, both rising: a level is removed when a lower one is noted."""
 
     def note(self, level: int) -> None:
         """Notes that the bucket has drained to `level`."""

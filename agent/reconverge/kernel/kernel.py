@@ -1,6 +1,6 @@
 """The kernel of one node: all its limits, and the reports and answers that they exchange with the hub.
 
-No I/O, no clock and no randomness of its own: moments, answers and failures are handed in.
+The kernel does no I/O, and has neither a clock nor randomness of its own: callers pass moments, answers and failures.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from reconverge.policies import Policy
 from reconverge.settings import MILLION
 
 COMPANIONS_MAX = 8
-"""An early exchange takes all cells along when there are so few; it is then as good as the regular one."""
+"""If at most this many cells wait, an early exchange reports all of them, and so replaces the regular exchange."""
 LEASE_WINDOWS = 10
 LEASE_MIN_NS = 30_000_000_000
 LEASE_MAX_NS = 600_000_000_000
-"""A lease lasts ten windows, but at least half a minute and at most ten: on the allowances of a limit ten of its own,
-or of the times in which its bucket fills, and on the node's name ten of the longest of all limits. Allowances whose
-lease is over sooner than that on the name are given up one limit at a time."""
+"""The longest lease: ten minutes. A lease lasts ten windows, within half a minute and ten minutes: for the allowances
+of a limit, ten of its own windows or of the times in which its bucket drains; for the node's name, ten of the longest
+of all limits. Allowances whose lease ends before that of the name are given up one limit at a time."""
 
 
 class Kernel(Node):
-    """All limits of one node, and what is reported to the hub about them."""
+    """All limits of one node, with the reports about them to the hub and the answers of the hub."""
 
     def __init__(
         self,
@@ -80,18 +80,18 @@ class Kernel(Node):
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
-        """At which its limits are exchanged: its own, and those of limits that have another; the shortest first."""
+        """The sync intervals of the node and of limits that have their own, in nanoseconds; the shortest first."""
         self.soonest_ns = interval_min_ns
-        """How long at least between two exchanges, of any limits."""
+        """The shortest time between two exchanges, of any limits."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
-        """How long the node's name lasts after the hub was last heard, and no allowance is used for longer."""
+        """How long the node's name lasts after the hub's last answer; no allowance is used for longer."""
         self._lease_fixed = lease_ns is not None
         self.slot_lease_ns = NEVER_NS
-        """The shortest lease of a limit on work in progress; the hub has to hear of the node more often."""
+        """The shortest lease of a limit on work in progress; the node must exchange within that time."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
-        """The tables that the hub knows by another name than this node does, by that name."""
+        """The tables whose limits have another name at the hub than on this node, by the name at the hub."""
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
@@ -123,11 +123,10 @@ class Kernel(Node):
         return table
 
     def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
-        """Returns a table whose limit the hub knows by another name, `reported_as`; see `table/tiers.py`.
+        """Returns a table whose limit is named `reported_as` at the hub; see `table/tiers.py`.
 
-        A key counts together in all tables of `reported_as` whose limits are counted alike: a request on this table
-        moves its key from the other table to this one, with its use. Declaring the same tier twice returns the same
-        table.
+        All tables of `reported_as` whose limits are counted alike share their keys: a request on this table moves its
+        key from the other table to this one, with its use. Declaring the same tier twice returns the same table.
 
         Raises:
             LimitConflict: the name has another limit, or the other tables of `reported_as` have another policy.
@@ -136,7 +135,7 @@ class Kernel(Node):
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
             if known.dropped:
-                with contextlib.suppress(Reentry):  # it is taken in when it is asked
+                with contextlib.suppress(Reentry):  # the next request takes it in
                     known.lock.run(self.dropped.take_in_again, known)
             if (known.limit, known.reported_as) != (limit, reported_as):
                 raise LimitConflict(name, known.limit, limit)
@@ -147,13 +146,13 @@ class Kernel(Node):
         if not others and reported_as in self.tables:
             raise LimitConflict(reported_as, self.tables[reported_as].limit, limit)
         first = next((each for each in others if each.counts_like(limit)), None)
-        if first is None:  # something may come back to those that were dropped
+        if first is None:  # a request may still revive a dropped table
             first = next((each for each in self.dropped.held_of(reported_as) if each.counts_like(limit)), None)
         if first is not None and (problem := first.why_not(limit)) is not None:
             raise InvalidLimit(str(limit), f"{first.name!r} {problem}")
         beside = next(
             (each for each in others if each.limit.slots == limit.slots), None
-        )  # others have their own policy
+        )  # tables that count apart may have another policy
         if beside is not None and beside.policy != policy:
             raise LimitConflict(name, beside.policy.name, policy.name)
         self._lengthen_lease(self.lease_with(limit))
@@ -184,7 +183,7 @@ class Kernel(Node):
         calendar windows: those are long, and a batch has no field for their lease.
         """
         if limit.slots:
-            return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well
+            return limit.window_ns  # for slots, window_ns is the lease; a shorter lease of the name ends it as well
         if self._lease_fixed or limit.calendar is not None:
             return NODES_LEASE_NS
         lasts_ns = limit.window_ns
@@ -226,7 +225,7 @@ class Kernel(Node):
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def forget_everything(self) -> None:
-        """Drops all cells, counts and allowances: another process has them now."""
+        """Drops all cells, counts and allowances in a forked child: they belong to the parent."""
         for table in self.tables.values():
             table.start_over()
         self.dropped.start_over()
@@ -248,7 +247,7 @@ class Kernel(Node):
             return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
-        """Returns when the shard's next early exchange is due, and when its next regular exchange is."""
+        """Returns the moments at which the shard's next early exchange and its next regular exchange are due."""
         shard = self.shards[shard_index]
         at_once = shard.dirty or shard.round or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
@@ -271,7 +270,7 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Collects a batch; returns limits, cell reports, whether more is due, and whether no other cell waits.
+        """Collects a batch; returns limit reports, cell reports, whether more cells are due, and whether no cell waits.
 
         An early exchange takes only the urgent cells, unless there are few others. A regular exchange begins a round if
         `begins` is set, and else continues one. The batch is under way until `install` or `take_back`. `due` holds the
@@ -279,7 +278,7 @@ class Kernel(Node):
         intervals. A node that is `leaving` reports everything.
         """
         if shard_index in self.flights:
-            self.take_back(shard_index)  # an exception out of a signal handler came before that
+            self.take_back(shard_index)  # an exception out of a signal handler prevented it
         shard = self.shards[shard_index]
         more = handed_over = False
         held: list[Cell] = []
@@ -305,7 +304,7 @@ class Kernel(Node):
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
             everything = not (shard.dirty or shard.round or self.room.wanted)
             limits = self._limit_reports(shard, indexes, now_ns, due)
-            shard.under_way_ns = now_ns  # first: a key that is taken for one under way stays, which does no harm
+            shard.under_way_ns = now_ns  # first: to take a key for one under way does no harm, as it only stays
             self.flights[shard_index] = reports
         except BaseException:  # out of a signal handler, say, if this is the main thread
             if not handed_over:
@@ -324,7 +323,7 @@ class Kernel(Node):
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Applies the answer to the batch under way."""
         reports = self.flights[shard_index]
-        farewells = self.room.farewells(reports)  # first: what an exception interrupts here is still under way
+        farewells = self.room.farewells(reports)  # first: after an exception here, the batch is still under way
         try:
             del self.flights[shard_index]
             self.shards[shard_index].under_way_ns = NEVER_NS
@@ -342,13 +341,13 @@ class Kernel(Node):
             raise
 
     def _tell(self, cells: Iterable[Cell]) -> None:
-        """Notifies the requests that wait for the keys of these cells that there may be room now."""
+        """Wakes the requests that wait for the keys of these cells, as there may be room now."""
         for cell in cells:
             for table in self.tables[cell.table.name].tiers:
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """Queues all cells of a batch again whose answer was applied only in part, and wakes waiting requests."""
+        """Queues all cells of a batch again, whose answer was applied only in part, and wakes waiting requests."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -357,7 +356,7 @@ class Kernel(Node):
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Drops the allowances on limits whose lease ended before the hub's answer, which has come just now.
+        """Drops the allowances whose lease ended before the hub's answer, which has come just now.
 
         The hub may have granted them to other nodes. The node keeps its name, and with it the use that the hub has
         counted.
@@ -381,14 +380,14 @@ class Kernel(Node):
         """Puts back the reports under way, which got no answer; they will be sent again."""
         reports = self.flights.get(shard_index)
         if reports is None:
-            return  # it was taken in before something else went wrong
+            return  # its answer was applied before something else failed
         for cell, report in zip(reports.cells, reports, strict=True):
             cell.table.lock.run(unreport_cell, cell, report)
-        self.flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
+        self.flights.pop(shard_index)  # last: after an exception all is done again, which does no harm
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Restarts the limits' totals at the part that the hub has not confirmed under the old account."""
+        """Subtracts from the limits' totals the part that the hub has confirmed, for a new account at the hub."""
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
@@ -439,7 +438,7 @@ class Kernel(Node):
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
-                mark_dirty(cell)  # it was reported, or taken off the agenda to be
+                mark_dirty(cell)  # it was reported, or taken off the agenda for a report
             elif cell.dirty and not cell.fresh:
                 shard.dirty.append(cell)
             if cell.urgent:
@@ -475,7 +474,7 @@ class Kernel(Node):
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:
         charged = refunded = 0
-        # The hub keeps one account for all that are reported by one name.
+        # The hub keeps one account for all tables with the same name there.
         for each in self._reported.get(table.reported_as, (table,)):
             more, back = table.lock.run(each.tallies[shard.index].report)
             charged, refunded = charged + more, refunded + back
@@ -489,7 +488,7 @@ class Kernel(Node):
         if calendar is not None:
             window_ns, window = calendar.longest_ns, calendar.number(now_ns + shard.offset_ns)
             opens_us, closes_us = calendar.opens_ns(window) // 1000, calendar.opens_ns(window + 1) // 1000
-        # By place: this is made for each batch, and by name it would take three times as long.
+        # Positional arguments: this runs for each batch, and keywords would take three times as long.
         return LimitReport(
             table.reported_as,
             limit.counts_as,

@@ -11,7 +11,7 @@ def plain_key(key: object, bytes_max: int) -> str:
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")
         raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into a string first")
-    key = str.__str__(key)  # not str(key), which a subclass may have made into something else
+    key = str.__str__(key)  # not str(key), which a subclass may override
     if not key or key[0] == "\x00":
         raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")
     try:

@@ -3,26 +3,26 @@
 # Theory of operation.
 #
 # A decision may be interrupted at any instruction: by a signal handler, a finalizer, a callback of the collector, a
-# tracer. What runs then may ask for a decision that needs the same lock, on the same thread. A plain lock would have
-# the thread wait for itself for ever, and a lock that may be taken twice would show the second decision a cell in the
-# middle of a change. So the second one is turned away with `Reentry`, touches nothing, and is answered by a rule that
-# keeps the bound:
+# tracer. That code may ask for a decision that needs the same lock, on the same thread. With a plain lock the thread
+# would wait for itself for ever, and with a lock that may be taken twice the second decision would find a cell in the
+# middle of a change. So the second call fails with `Reentry`, changes nothing, and is answered by a rule that keeps the
+# bound:
 #
-# - what asks for admission (`allow`, `hit`, `reserve`, `wait`) is refused, and `test` says so;
-# - what is only looked at (`usage`) is read as it stands;
-# - what must not be lost (`reset`, `refund`, a settlement, `warm`, a change) is put off until no lock is held.
+# - a request for admission (`allow`, `hit`, `reserve`, `wait`) is refused, and `test` returns a refusal;
+# - a mere look (`usage`) reads the cell as it stands;
+# - a call that must not be lost (`reset`, `refund`, a settlement, `warm`, a change) is put off until no lock is held.
 #
 # A thread that is in the middle of one decision does not wait for another thread, either, because that one may be
-# waiting for this thread: if the other lock is held, the answer is the same.
+# waiting for this thread: if the other lock is held, the same rule answers.
 #
-# While the lock is held nothing else is waited for and no callback runs. What is wanted of others, such as to wake the
-# loop, is noted at the kernel, and done after the lock was let go of (`Node.do_after_unlock`).
+# While a thread holds the lock it waits for nothing else, and no callback runs. Work for others, such as waking the
+# loop, is noted at the kernel, and done after the lock is released (`Node.do_after_unlock`).
 #
-# An exception may come out of an interruption, too: a soft time limit, Ctrl-C. CPython raises those only where
-# something is called, where a function begins and where a loop begins again. There is no such place between taking the
-# lock in C and the protected part of `with`, nor between that part and letting go. A tracer can raise anywhere, so that
-# the lock may stay taken although no work goes on under it. A thread that finds it taken looks for a frame of `run`
-# that will let go of it, and takes the lock over if there is none.
+# An interruption may also raise an exception: a soft time limit, Ctrl-C. CPython raises those only where a function is
+# called or begins, and where a loop begins again. There is no such place between taking the lock in C and the protected
+# part of `with`, nor between that part and the release. A tracer can raise anywhere, so that the lock may stay taken
+# although no work goes on under it. A thread that finds it taken looks for a frame of `run` that will release it, and
+# takes the lock over if there is none.
 #
 # The price is a call, a thread's number and a flag for each decision on the slow path, 0.3 to 0.4 us; no other form was
 # found that holds at every instruction. The lock of the compiled kernel costs nothing more.
@@ -41,23 +41,23 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NAP_S: Final = 0.0005
-"""Between two looks at a lock that is held. A lock is held for microseconds."""
+"""The seconds between two looks at a lock that is held. A lock is held for microseconds."""
 NAPS_MAX: Final = 2000
-"""After so many naps, a second or more, a waiting thread checks whether any thread will ever release the lock."""
+"""After this many naps, a second or more, a waiting thread checks whether any thread will ever release the lock."""
 
 
 class KernelFields:
     """The counters of a `Node` that the locks and the tables of limits read and change."""
 
     keys: int
-    """Kept in all limits, overflow cells not among them."""
+    """The number of keys that the node keeps, over all limits; overflow cells do not count."""
     keys_max: int
     turn: int
-    """Which of the limits is looked at next for keys that may leave."""
+    """The number of the limit that is searched next for keys that may leave."""
     after_unlock: bool
-    """Whether something waits until no lock is held; see `Node.do_after_unlock`."""
+    """Whether work is put off until no lock is held; see `Node.do_after_unlock`."""
     wake_wanted: bool
-    """Whether that is to wake the loop."""
+    """Whether a part of that work is to wake the exchange loop."""
 
     def do_after_unlock(self) -> None:
         """Does the work that was put off while a lock was held."""
@@ -77,7 +77,7 @@ def _plain_lock() -> Any:
     A greenlet that waits for a lock of gevent or eventlet lets other greenlets run, in the middle of the protected
     work.
     """
-    import _thread  # noqa: PLC0415  # it is another one once it was patched
+    import _thread  # noqa: PLC0415  # imported here, because gevent may have patched it since
 
     gevent: Any = sys.modules.get("gevent.monkey")
     if gevent is not None:
@@ -100,12 +100,13 @@ class Lock:
         self._inner = _plain_lock()
         self._kernel = kernel
         self.owner = 0
-        """The thread that took it last; negative if not by `run`. 0 only while no work goes on under it.
+        """The number of the thread that took the lock last; negative if it took it without `run`.
 
-        It is set before the work begins, and back to 0 only after work that was not cut short by an exception.
+        It is 0 only while no work goes on under the lock: it is set before the work begins, and reset to 0 only after
+        work that no exception has cut short.
         """
         self.locked: Callable[[], bool] = self._inner.locked
-        """Whether it is held."""
+        """Returns whether the lock is held."""
 
     def run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
         """Calls `work` with the lock held, and returns its result. Raises Reentry."""
@@ -151,17 +152,17 @@ class Lock:
         taken.
         """
         me = get_ident()
-        if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # as its documentation has it
+        if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # `sys` documents it
             raise Reentry
         nap = _plain_lock()
-        nap.acquire()  # and never let go of: what waits for it sleeps
+        nap.acquire()  # never released: to wait for it is to sleep
         naps = 0
         while self.locked():
             if (self.owner == me or naps == NAPS_MAX) and self._is_abandoned():
                 with contextlib.suppress(RuntimeError):  # another thread was faster
                     self._inner.release()
                 return
-            if self.owner == me:  # in a greenlet that another one has interrupted
+            if self.owner == me:  # another greenlet of this thread holds the lock
                 raise Reentry
             naps = naps % NAPS_MAX + 1
             nap.acquire(timeout=NAP_S)
@@ -203,5 +204,5 @@ def _all_frames() -> Iterable[FrameType | None]:
     yield from sys._current_frames().values()  # noqa: SLF001  # likewise
     greenlet: Any = sys.modules.get("greenlet")
     if greenlet is not None:
-        # By its type: `isinstance` asks an object for its class, and a proxy runs code of its own for that.
+        # `type` and not `isinstance`, which asks an object for its class: a proxy would run code of its own.
         yield from (each.gr_frame for each in gc.get_objects() if issubclass(type(each), greenlet.greenlet))

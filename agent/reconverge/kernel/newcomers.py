@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# A stranger that makes up keys makes up cells at the hub, too: each new key is reported at once, because its node knows
-# nothing about it. So a key that the hub has never answered about waits in a queue of its own limit, and every exchange
+# A stranger that makes up keys creates cells at the hub, too: each new key is reported at once, because its node knows
+# nothing about it. So a key that the hub has never answered for waits in a queue of its own limit, and every exchange
 # takes from these queues no more than a budget allows. Until then the node decides about the key by the policy's cold
-# rule. Keys that the hub knows do not wait here, and at least half of each batch is theirs if they need it.
+# allowance. Keys that the hub knows do not wait here, and have at least half of each batch if they need it.
 #
 # The budget is `per_second` for the whole node. Limits that have keys waiting share it evenly, however many keys each
 # of them has, so a flood of one limit's keys delays no other limit's new keys. What a limit may report accumulates for
@@ -44,11 +44,11 @@ class Newcomers:
     def start_over(self) -> None:
         """Forgets all waiting keys, and fills the budgets."""
         self._credits: dict[str, tuple[int, int]] = {}
-        """The reports that each limit may still make, in keys times nanoseconds, and as of when."""
+        """By limit: how many new keys it may still report, times a second in nanoseconds, and as of which moment."""
         self._busy: dict[str, int] = {}
-        """Until when each limit counts as one that shares the budget."""
+        """By limit: the moment until which it counts as one of the limits that share the budget."""
         self._left: dict[tuple[str, int], int] = {}
-        """How many of each limit's keys are waiting because the budget was used up, by shard."""
+        """By limit and shard: the number of keys that wait because the budget was used up."""
         self._turn = 0
 
     def forget(self, limit_name: str) -> None:
@@ -69,7 +69,7 @@ class Newcomers:
     def hand_over(
         self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
     ) -> tuple[bool, int]:
-        """Moves new keys into the next batch of at most `cells_max` cells, which also takes those in `waiting`.
+        """Moves new keys into the next batch of at most `cells_max` cells, to which the cells in `waiting` belong, too.
 
         Returns whether more may be reported at once, and when the next key may be reported if the budget is used up.
         `unmetered` is for a node that leaves: it reports all keys.
@@ -103,7 +103,7 @@ class Newcomers:
     def queue_again(self, shard: ShardState) -> None:
         """Rebuilds the queues of new keys of a shard, after an exception has interrupted `hand_over`.
 
-        A key may have been taken out of its queue by then and not be in the batch.
+        The exception may have come after a key left its queue and before it joined the batch.
         """
         for table in list(self._kernel.tables.values()):
             table.lock.run(_queue_again, table, shard)

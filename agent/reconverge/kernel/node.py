@@ -1,6 +1,6 @@
 """The state that all limits of one node share: clock and sizes, shards, and work put off until no lock is held.
 
-`Kernel` adds the exchanges with the hub. The limits know only this part of a node: they read it, and count in it.
+`Kernel` adds the exchanges with the hub. Limits use only this part of a node: they read it, and change its counters.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Node(KernelFields):
         self.keys_max = keys_max
         self.turn = 0
         self.key_bytes_max = key_bytes_max
-        self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
+        self.hash_key = hash_key  # a secret of the process, so that strangers cannot find keys with the same hashes
         self.alone = alone
-        """There is no hub, and so no other node."""
+        """Whether there is no hub, and so no other node."""
         self.region_ppm = MILLION
         """The part of every capacity that this node's region has by itself, in millionths."""
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
-        """How often cells are exchanged, how long at least between two exchanges, how long the node's name lasts."""
+        """The sync interval, the shortest time between two exchanges, and the lease of the node's name."""
         self.wake: Callable[[], None] = _no_loop
         """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
         self.on_reentry: Callable[[str], None] = _ignore_reentry
@@ -54,7 +54,8 @@ class Node(KernelFields):
         self.take_in_again: Callable[[Any], None] = _know_all
         """Called with a table that was dropped and is asked again, with its lock held; see `table/dropping.py`."""
         self.after_answers: list[Callable[[int], None]] = []
-        """Called after each answer of a hub, with the monotonic time in nanoseconds; they neither fail nor wait."""
+        """Functions that are called after each answer of a hub, with the monotonic time in nanoseconds; they neither
+        fail nor wait."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
         self._reentry_noted = False
@@ -69,7 +70,7 @@ class Node(KernelFields):
         return shard_of(self.shards, self.namespace, limit_name, key)
 
     def refresh_offset_ns(self, now_ns: int) -> int:
-        """Returns the difference to the wall clock, for a node without a hub."""
+        """Returns the offset from the monotonic clock to the wall clock, in nanoseconds, for a node without a hub."""
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
@@ -81,12 +82,12 @@ class Node(KernelFields):
         for _ in range(len(self._put_off)):
             try:
                 work = self._put_off.popleft()
-            except IndexError:  # another thread has done it
+            except IndexError:  # another thread has taken the last piece of work
                 return
             work()
 
     def put_off(self, work: Callable[[], None]) -> None:
-        """Puts work off until no lock is held any more."""
+        """Puts off `work` until no lock is held any more."""
         self._put_off.append(work)
         self.after_unlock = True
 
@@ -101,7 +102,7 @@ class Node(KernelFields):
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
-        """Forgets the hub and all reports that are due: another process goes on with them."""
+        """Forgets the hub and all reports that are due, in a forked child: the parent goes on with them."""
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False

@@ -17,15 +17,15 @@ class ShardState(ShardFields, AskState):
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
         self.index = index
         self.alone = alone
-        """There is no other node: every allowance is the whole capacity, and nothing is ever reported."""
+        """Whether there is no other node: then every allowance is the whole capacity, and nothing is ever reported."""
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
         """Forgets all knowledge of the hub; its clock is taken to be the wall clock."""
         self.offset_ns = offset_ns
-        """The difference from the monotonic clock to the hub's."""
+        """The number that turns a monotonic time into the hub's time when it is added."""
         self.refreshed_ns = -NEVER_NS
-        """When that was last compared, on a node that has no hub to ask."""
+        """When a node without a hub last computed `offset_ns` from its two clocks."""
         self.lag_ns = 0
         """Twice the possible error of `offset_ns`."""
         self.late_ns = 0
@@ -36,26 +36,26 @@ class ShardState(ShardFields, AskState):
         """When the last batch that was answered had been sent."""
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
-        """From when on the leases run, which are of various lengths; earlier than that by what a clock may err."""
+        """The moment at which all leases, of whatever length, began; set earlier by the possible error of a clock."""
         self.lost_ns = -NEVER_NS
-        """When it was last heard that the hub had lost its data."""
+        """When an answer last reported that the hub had lost its data."""
         self.voided: set[str] = set()
-        """Limits whose allowances have been given up because their lease was over, since the leases began to run."""
+        """The limits whose allowances were given up at the end of their lease, since `leased_ns` was last set."""
         self.not_taken = 0
         """How often the hub had no room for a key."""
         self.keeps_until_ns = -NEVER_NS
-        """Until when the hub is not asked to take over the use of keys that leave."""
+        """Until when no key may leave on condition that the hub goes on counting its use."""
         self.unconfirmed = 0
-        """Cells that have yet to be reported to a hub that has lost its data."""
+        """The number of cells that have yet to be reported to a hub that has lost its data."""
         self.leaving = 0
-        """Keys whose last report is due or under way; see `eviction.py`."""
+        """The number of keys whose last report is due or under way; see `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
-        """Until when a runner has promised to look at due work; a decision after that has to start one."""
+        """Until when an exchange loop will look at due work; a decision after that has to start a loop."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
-        """When to exchange ahead of time, because a cell needs it."""
+        """The moment of the next exchange ahead of time; NEVER_NS if no cell needs one."""
         self.under_way_ns = NEVER_NS
-        """When the batch was taken that waits for its answer; never, if none does."""
+        """When the batch was taken that waits for its answer; NEVER_NS if no batch waits."""
         self.later = Later()
         """The cells that wait until their limit is due."""
         self.forget_asks()
@@ -64,11 +64,11 @@ class ShardState(ShardFields, AskState):
     def stay_asleep(self) -> None:
         """Notes that the exchange loop will not wake by itself: a decision that needs it must wake or start it."""
         self.looks_ns = NEVER_NS
-        """When the loop looks at due work at the latest, without being woken."""
+        """The latest moment at which the loop looks at due work without being woken."""
         self.regular_ns = -NEVER_NS
-        """No regular exchange begins before that."""
+        """The earliest moment at which a regular exchange may begin."""
         self.begins_ns = -NEVER_NS
-        """No exchange ahead of time begins before that."""
+        """The earliest moment at which an exchange ahead of time may begin."""
 
     def stay_awake(self) -> None:
         """Notes that the exchange loop is at work, and checks for due work again before it sleeps."""
@@ -81,11 +81,11 @@ class ShardState(ShardFields, AskState):
         """
         self.regular_ns = regular_ns
         self.begins_ns = begins_ns
-        self.looks_ns = looks_ns  # last: until then each wish wakes it
+        self.looks_ns = looks_ns  # last: until then every decision that wants an exchange wakes the loop
 
 
 class Tally(TallyFields):
-    """A limit's charges and refunds at one shard since the account began, with what the hub has confirmed of them.
+    """A limit's charges and refunds at one shard since the account began, and the part that the hub has confirmed.
 
     Both numbers only rise.
     """
@@ -131,7 +131,7 @@ class Tally(TallyFields):
         other._reported = other._confirmed = (0, 0)
 
     def drop_confirmed(self) -> None:
-        """Subtracts what the hub has confirmed, so that only the rest is kept."""
+        """Subtracts the numbers that the hub has confirmed."""
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)
@@ -141,7 +141,7 @@ def shard_of(shards: Sequence[ShardState], namespace: str, limit_name: str, key:
     """Returns the shard that keeps a key, by a keyed hash: the same on all nodes, and unpredictable for clients."""
     if len(shards) == 1:
         return shards[0]
-    # Not Python's hash, which differs from process to process: nodes that disagree would keep one key in two shards and
-    # not see each other's counts.
+    # Not Python's hash, which differs from process to process: two nodes would keep one key in two shards, and not see
+    # each other's counts.
     hashed = blake2b(f"{limit_name}\x00{key}".encode(), digest_size=8, key=namespace.encode()[:64]).digest()
     return shards[int.from_bytes(hashed, "big") % len(shards)]

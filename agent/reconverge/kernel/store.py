@@ -6,14 +6,14 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 LOOKED_AROUND = 4096
-"""So many places are gone through without anything in between."""
+"""How many places `look_around` visits in one call."""
 PLACES_PASSED = 8
-"""So many places are looked at in one go, however many of them are empty."""
+"""The most places that one call of `pass_by` visits, however many of them are empty."""
 LISTED_MAX = 64
-"""The keys of a store that has more are not listed with those beside it: the store is looked through instead."""
+"""The most keys of a store that are listed in `homes`. A store with more keys is wide, and is searched instead."""
 
 JUMP = 2654435769
-"""The part of all places that a jump covers, times 2**32: by the golden ratio, jumps come down evenly spread."""
+"""The part of all places that a jump skips, times 2**32: with the golden ratio, the jumps spread evenly."""
 
 
 class Store(dict[str, Cell]):
@@ -43,23 +43,22 @@ class Store(dict[str, Cell]):
         self._places: list[Cell | None] = []
         self._empty: list[int] = []
         self._hand = 0
-        """The place at which to go on passing by."""
+        """The place from which the next `pass_by` goes on."""
         self.admitted = 0
         self.refused = 0
         self.overflow: Cell | None = None
         """The cell that counts the keys for which there is no room; it has no place."""
         self.overflowed = 0
-        """Decisions about such keys."""
+        """The number of decisions about keys for which there is no room."""
         self.left_early = 0
-        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
+        """The number of keys that were evicted to make room, before they were idle."""
         self.let_go_ns = -NEVER_NS
-        """When a key left last that could come back while its use counts; see `kernel/evicted.py`."""
+        """When the last key left that may come back while its use counts; see `kernel/evicted.py`."""
         self.beside: list[Store] | None = None
-        """The wide stores among those of the limits that count together with this one; None if there are no such
-        limits."""
+        """The wide stores of all limits that share their keys with this one; None if there are no such limits. Those
+        limits share this list."""
         self.homes: dict[str, Store] | None = None
-        """The store of each key that is in one of these stores which is not wide. All these stores share this mapping,
-        and the list."""
+        """The store of each key that is not in a wide store. All limits that share their keys share this mapping."""
         self.wide = False
 
     def put(self, cell: Cell) -> None:
@@ -79,7 +78,7 @@ class Store(dict[str, Cell]):
             return False
         self._unlist(cell.key)
         del self[cell.key]
-        cell.room = -1  # another thread may have found it, and be about to charge it
+        cell.room = -1  # another thread may have found the cell, and be about to charge it
         self._places[cell.place] = None
         self._empty.append(cell.place)
         return True
@@ -141,7 +140,7 @@ class Store(dict[str, Cell]):
                 cell.room = -1
         return end if end < len(self._places) else 0
 
-    def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store's has the same face
+    def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store uses it
         """Releases the Python object of a key until it is used again. Only the compiled store can do this."""
         return False
 

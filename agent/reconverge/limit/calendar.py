@@ -1,15 +1,15 @@
 """The days, weeks, months and years of a time zone, as windows of the hub's clock.
 
 A window opens at the first midnight of its first day, by the zone's clocks, and closes when the next one opens, however
-many hours later that is. Pure arithmetic on moments that are handed in.
+many hours later that is. The module reads no clock: callers pass all moments.
 """
 
 # Windows of a calendar have no common length: a day lasts 23 to 25 hours, and now and then there is no midnight at all.
 # The merge rule runs inside Redis, which has no time zones. So windows are numbered without gaps here, and each report
-# tells the hub in which one its node is, and when that opens and closes. `window_us` of such a report is the longest
-# that a window of the kind may last, with a day to spare; it serves for lifetimes alone. Zones are read from the
-# machine's tables when a limit is declared, and not while deciding. Nodes whose tables differ for a coming change of
-# clocks differ about an edge by as much.
+# names the window that its node is in, with the moments at which it opens and closes. `window_us` of such a report is
+# the longest that a window of the kind may last, with a day to spare; the hub uses it only to expire data. Zones are
+# read from the machine's tables when a limit is declared, and not while deciding. Nodes whose tables differ about a
+# change of clocks differ by as much about the edge of a window.
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _DAY_S: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_S: Final = 0
 LAST_S: Final = 253_000_000_000
-"""The last moment, in the year 9987. Earlier and later moments belong to the first and last window: no hub's clock
-is so wrong."""
+"""The last moment, in the year 9987. Moments after it count as in the last window, and moments before the first window
+as in that one: no hub's clock is so wrong."""
 
 
 class Unit(NamedTuple):

@@ -41,7 +41,8 @@ DIGITS_MAX: Final = 18
 _ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
 """A text that is meant as an ISO 8601 duration; no unit begins with a P."""
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
-"""The words of a limit string. A number may have signs that no quota has, so that the error can correct it whole."""
+"""Matches a word of a limit string. A number may contain `.` and `'`, which no quota has, so that the error can show
+the whole number as it should be written."""
 _THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
 """The groups of digits after the first, in a number that is written like 10,000."""
 _MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -292,14 +293,14 @@ class _TextReader:
 
 
 def _multiple(word: str) -> int | None:
-    """Returns the number for which people write a word directly after another number; None if it is no such word."""
+    """Returns the factor that a word means directly after a number, such as 1000 for `k`; None if it means none."""
     if word.lower() in _MULTIPLES:
         return _MULTIPLES[word.lower()]
     return 10 ** int(word[1:]) if _EXPONENT.fullmatch(word) else None
 
 
 def _whole(text: str, rest: str) -> str:
-    """Returns the problem with a number that is not written in digits alone, and how to write it before `rest`."""
+    """Returns the text of an error about a number that has more than digits; `rest` is the limit string after it."""
     digits = re.sub(r"[^0-9]", "", text)
     if _DECIMAL.fullmatch(text) is None:
         return f"{text!r} is not written in digits alone; write {digits}"

@@ -26,8 +26,8 @@ SMOOTH_BURSTY: Final = "smooth-bursty"
 SMOOTH_WARMING_UP: Final = "smooth-warming-up"
 CONCURRENCY: Final = "concurrency"
 
-# What else an algorithm consists of is listed in `kernel/algorithms/registry.py`.
-# How a rate is counted. A limit on what is in progress has no rate, and is asked in another way: `CONCURRENCY`.
+# `kernel/algorithms/registry.py` lists what else a new algorithm needs.
+# The algorithms that count a rate. A limit on what is in progress counts none, and has other methods: `CONCURRENCY`.
 ALGORITHMS: Final = (
     FIXED_WINDOW,
     SLIDING_WINDOW,
@@ -42,7 +42,7 @@ ALGORITHMS: Final = (
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
 """All algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three names for one arithmetic: counting tokens, theoretical arrival times, or what is in a bucket."""
+"""Three names for one arithmetic, which can count tokens, theoretical arrival times, or the level of a bucket."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
 """Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
@@ -50,25 +50,25 @@ DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
 """Algorithms that admit one request on credit, and the next when that has been paid for."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
-"""Algorithms whose use comes back steadily, and not with the window."""
+"""Algorithms whose quota comes back steadily, and not at the end of a window."""
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
 """Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
 """Algorithms whose allowances are parts of a rate, and so have to be finer than whole requests."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
-"""Algorithms that admit as much at once as fits."""
+"""Algorithms that admit a request only if its cost fits into the quota; the others admit on credit."""
 
 CLOCK: Final = "clock"
 FIRST_HIT: Final = "first-hit"
 CALENDAR: Final = "calendar"
 ALIGNMENTS: Final = (CLOCK, FIRST_HIT, CALENDAR)
-"""When fixed windows begin."""
+"""The values of `Limit.align`: when fixed windows begin."""
 UTC: Final = "UTC"
 
 GREEDY: Final = "greedy"
 INTERVAL: Final = "interval"
 REFILLS: Final = (GREEDY, INTERVAL)
-"""How the quota of a bucket comes back."""
+"""The values of `Limit.refill`: how the quota of a bucket comes back."""
 
 QUOTA_MAX: Final = 10**12
 """The largest quota: thousandths of a cost must be exact integers, also in Lua's doubles, which end at 2**53."""
@@ -83,7 +83,7 @@ there are nodes. Without this maximum one wrong cost would block a key for good,
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """The shortest window: with a shorter one, the clock error between two machines would defeat the limit."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
-"""Ten years."""
+"""The longest window: ten years."""
 SLOT_LEASE_S: Final = 5.0
 """The default lease of slots in seconds: how long the slots of a silent process stay taken."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
@@ -128,7 +128,7 @@ class Limit:
     """
 
     quota: int
-    window: float = None  # type: ignore[assignment]  # of a limit on what is in progress, its lease: see __post_init__
+    window: float = None  # type: ignore[assignment]  # None: the lease, set in __post_init__
     algorithm: str = SLIDING_WINDOW
     burst: int | None = None
     name: str | None = None
@@ -144,7 +144,7 @@ class Limit:
     costs: Mapping[str, int] | None = field(default=None, hash=False)
     lease: float | None = None
 
-    if TYPE_CHECKING:  # the fields hold numbers, and what they are made of may be a timedelta
+    if TYPE_CHECKING:  # the fields hold numbers; the arguments may be timedeltas as well
 
         def __init__(
             self,
@@ -176,7 +176,7 @@ class Limit:
         text = f"{shown(self.quota)}/{shown(self.window)}s"
         if self.lease is not None and self.algorithm != CONCURRENCY:
             raise InvalidLimit(
-                text, f"only {CONCURRENCY} has a lease of its own; that of an agent is its setting lease_ttl"
+                text, f"only {CONCURRENCY} has the setting lease; leave it out, or set the agent's lease_ttl"
             )
         if self.algorithm not in KNOWN_ALGORITHMS:
             known = f"{', '.join(KNOWN_ALGORITHMS)}{asked(self.algorithm, KNOWN_ALGORITHMS)}"
@@ -265,7 +265,7 @@ class Limit:
         if self.align == CALENDAR and unit_of(self.window_ns) is None:
             known = ", ".join(f"{unit.window_s // 86_400} ({unit.name})" for unit in UNITS)
             raise InvalidLimit(
-                text, f"align='calendar' goes only with windows of so many days: {known}; not with {self.window:g} s"
+                text, f"align='calendar' goes only with windows of these days: {known}; not with {self.window:g} s"
             )
         if not isinstance(self.timezone, str) or not 1 <= len(self.timezone) <= NAME_LENGTH_MAX:
             raise InvalidLimit(text, f"the timezone {shown(self.timezone)} is not a name like 'Europe/Berlin'")
@@ -496,8 +496,8 @@ def _check_quota(text: str, field: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidLimit(text, f"the {field} {shown(value)} is not a whole number; write one, such as 100")
     if value == 0 and field == "quota":
-        problem = "the quota 0 refuses everything, and nothing is left to count; refuse without a limit, or write it"
-        raise InvalidLimit(text, f"{problem} in a rule of a web framework, which refuses its requests then")
+        problem = "the quota 0 refuses everything, so there is nothing to count; refuse without a limit, or use it"
+        raise InvalidLimit(text, f"{problem} in a rule of a web framework, which then refuses its requests")
     if not 1 <= value <= QUOTA_MAX:
         raise InvalidLimit(text, f"the {field} {shown(value)} is not between 1 and {QUOTA_MAX}")
 

@@ -1,4 +1,4 @@
-"""How the quotas of a limit are read and named."""
+"""Reads the quotas of a limit, and names each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIER: Final = "@"
 QUOTAS_MAX: Final = 16
 """The most quotas of one limit; every request is decided by each of them."""
 _WRITTEN_LIMIT: Final = re.compile(r"[0-9]+/[0-9]*[a-zA-Z]+$")
-"""A name that is meant as a limit."""
+"""Matches a name such as `5/minute`, which was probably meant as the limit."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
 
 
@@ -31,7 +31,7 @@ def quotas_of(
     max_debt: int | None = None,
     costs: Mapping[str, int] | None = None,
 ) -> dict[str, Limit]:
-    """Returns the quotas of a limit, each under the name by which the hub and the statistics know it.
+    """Returns the quotas of a limit, each under its name at the hub and in the statistics.
 
     A single quota has the limit's name. Of several quotas, the first has the limit's name, and each further one adds
     its number, as in `api#2`. A quota with a name of its own ("as daily") adds that name instead, as in `api#daily`.
@@ -90,7 +90,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
     """Raises InvalidLimit if the only quota limits work in progress, because `Agent.limit` declares rates alone."""
     for each in quotas.values():
-        if each.slots and len(quotas) == 1:  # of several the kernel knows more to say
+        if each.slots and len(quotas) == 1:  # for several, the kernel raises a closer error
             problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
             raise InvalidLimit(str(each), problem)
 
@@ -101,7 +101,7 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
     elif isinstance(limit, Sequence) and not isinstance(limit, str | bytes):
         limits = [part for each in limit for part in _parts(each, algorithm)]
     else:
-        limits = list(Limit.parse_all(limit, algorithm=algorithm))  # type: ignore[arg-type]  # which tells what it is
+        limits = list(Limit.parse_all(limit, algorithm=algorithm))  # type: ignore[arg-type]  # it raises
     if not 1 <= len(limits) <= QUOTAS_MAX:
         raise InvalidLimit(shown(limit), f"a limit has 1 to {QUOTAS_MAX} quotas, not {len(limits)}")
     for each in limits:
@@ -136,8 +136,8 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
 def limit_of_quota(name: str) -> str:
     """Returns the name of the limit to which a quota belongs; a switch of that limit is for all of its quotas.
 
-    It is `api` for `api#2`, the second quota of a limit, and for `api@5/60s`, the quota of one plan in contracts. The
-    name of a limit has no "#" and no "@".
+    The result is `api` for `api#2`, the second quota of a limit, and for `api@5/60s`, the quota of one plan in
+    contracts. The name of a limit has no "#" and no "@".
     """
     return name.partition("#")[0].partition(TIER)[0]
 

@@ -1,7 +1,7 @@
-"""Coroutines whose result is a decision, and which are an error where a truth value is taken of them.
+"""Coroutines that return a decision, and that raise TypeError if a caller takes their truth value without `await`.
 
-Every object is true in Python unless it defines otherwise, and so is a coroutine that was never awaited: a limit whose
-`await` was forgotten in an `if` would admit everything, with nothing but a warning when the coroutine is collected.
+Every object is true in Python unless its class defines otherwise, and so is a coroutine that was never awaited: an `if`
+without its `await` would admit every request, with nothing but a warning when the coroutine is collected.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Frameworks ask whether a function is a coroutine function. Python 3.11 has a mark for that which asyncio alone reads.
+# Frameworks check whether a function is a coroutine function. In Python 3.11, only asyncio reads a mark for that.
 _MARK: Final = getattr(asyncio.coroutines, "_is_coroutine", True)
 
 
 class Undecided(Coroutine[Any, Any, T]):
-    """A coroutine without a truth value."""
+    """A coroutine whose truth value is an error."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
@@ -48,7 +48,7 @@ class Undecided(Coroutine[Any, Any, T]):
 
 
 def undecided(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Lets a coroutine function return coroutines without a truth value."""
+    """Decorates a coroutine function, so that the truth value of its coroutines is an error."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:

@@ -1,13 +1,13 @@
-"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all others."""
+"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all other keys."""
 
 # Theory of operation.
 #
-# A limit that does not ban answers by `On`, whose `allow` is the compiled store's own method; it must not pay for bans.
-# So one that does has `OnWithBans` in its place, which `Enforcement` takes for the limit itself: what is off or in
-# shadow is decided there. In shadow the bans that there are would refuse, and no refusal leads to one; off, nothing is
-# looked at.
+# A limit without bans answers by `On`, whose `allow` is the compiled store's own method; it must not pay for bans. So a
+# limit with bans answers by `OnWithBans`, which `Enforcement` uses in place of `On`; the modes off and shadow are
+# decided there as for all limits. In shadow a banned key gets `would_refuse`, and no refusal leads to a ban; off, no
+# ban is checked.
 #
-# Which keys are banned, and what that is made of: `bans.py`.
+# `bans.py` stores which keys are banned.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """The answers of a limit that bans keys which it refuses too often.
+    """The answers of a limit that is on and that bans keys which it refuses too often.
 
     Wrong arguments raise the same errors for a banned key as for any other.
     """

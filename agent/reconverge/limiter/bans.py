@@ -2,43 +2,43 @@
 
 # Theory of operation.
 #
-# `agent.limit("login", "5/minute", block_after="20/minute", block_for="10 minutes")` has two limits more, which are
-# counted, exchanged, evicted and erased like all others, so that no hub has to know of bans:
+# `agent.limit("login", "5/minute", block_after="20/minute", block_for="10 minutes")` has two further limits, which are
+# counted, exchanged, evicted and erased like all others, so that a hub needs no code for bans:
 #
 #     login/refusals   20 in 60 s     each certain refusal of the key is charged here
-#     login/ban        1 in 600 s     charged once, when `login/refusals` has reached its quota; used up, it is the ban
+#     login/ban        1 in 600 s     charged once, when `login/refusals` has reached its quota; a used-up one is a ban
 #
-# Windows of both begin with the first charge (`kernel/algorithms/first_hit.py`). The hub makes all nodes agree on when
-# a window began, and so on when a ban ends. What a banned key tries is charged to nothing, so no ban is made longer.
-# A ban lasts for a window of refusals at least; so none of the refusals before it counts towards the next one.
+# The windows of both begin with the first charge (`kernel/algorithms/first_hit.py`). The hub makes all nodes agree on
+# when a window began, and so on when a ban ends. Requests of a banned key are charged to nothing, so they prolong no
+# ban. A ban lasts for a window of refusals at least; so no refusal before it counts towards the next one.
 #
-# Both go by the merged total (`NAIVE`), and not by allowances: a ban in doubt would be worse than a late one, and a
-# node without an allowance would ban each key at once. For the same reason nothing is concluded from the one count that
-# keys beyond `max_keys` share, and refusals count only if they are certain: if the limit itself is used up, and not if
-# other nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are
-# on would ban clients for it that were always served.
+# Both limits decide by the merged total (`NAIVE`), and not by allowances: a ban in doubt would be worse than a late
+# one, and a node without an allowance would ban each key at once. For the same reason the one count that keys beyond
+# `max_keys` share leads to no ban, and refusals count only if they are certain: if the limit itself is used up, and not
+# if other nodes hold the remaining part. Nor does a refusal count that had no effect on a client, in shadow or off:
+# nodes that are on would ban clients that were always served.
 #
-# An allowed request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
-# free, and is emptied with the first answer of the hub that comes LOOK_NS later: nothing but an answer can tell of
-# another node's ban. Then the node reads `login/ban` again, which is also what has the hub asked about the key
-# (decision 8: a question touches its cell). So another node's ban is noticed after LOOK_NS, an exchange of the node
-# that began it, and two of the node that asks. A key of which the answer is old, or has not come yet, is believed to be
-# free until the next answer. A ban that begins here takes its key out of `free` at once.
+# An admitted request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
+# free, and is emptied with the first answer of the hub that comes LOOK_NS later: only an answer can report another
+# node's ban. Then the node reads `login/ban` again, and this read also queues the key for a report to the hub (decision
+# 8: a question touches its cell). So another node's ban is noticed after LOOK_NS, an exchange of the node that began
+# it, and two of this node. A key whose answer is old, or has not come yet, counts as free until the next answer. A ban
+# that begins on this node takes its key out of `free` at once.
 #
-# What it costs. `allow` takes 160 ns in place of 62: a call in Python with one look-up. A look at the clock for each
-# decision would add 95. Limits that do not ban are as they were. A key takes two places more of `max_keys`, and a row
-# per second of use in exchanges.
+# Cost. `allow` takes 160 ns in place of 62: a call in Python with one look-up. A look at the clock for each decision
+# would add 95. Limits without bans are as fast as before. A key takes two more places of `max_keys`, and a row per
+# second of use in exchanges.
 #
-# Where bans end. A part of the fleet that is cut off bans by its own refusals. When hub and node are lost together, so
-# is the ban. On a node with more keys than `max_keys`, a key without a count of its own is not banned. In a guard such
-# a limit is asked by itself, and the others give back what they charged if it refuses. Contracts cannot declare bans:
-# keys move between their limits, and a ban would have to move along. Slots and smooth limits cannot ban, as their
+# Limits of bans. A part of the fleet that is cut off bans by its own refusals. When hub and node are lost together, the
+# ban is lost. On a node with more keys than `max_keys`, a key without a count of its own is not banned. A guard asks a
+# limit with bans separately, and its other limits give back their charges if that one refuses. Contracts cannot declare
+# bans: keys move between their limits, and a ban would have to move along. Slots and smooth limits cannot ban, as their
 # refusals are never certain.
 #
-# Other ways. A list of bans at the hub would be a part of the schema, of all hubs and of both twins. A ban as a debt of
-# the limit itself works for buckets alone, and falsifies the numbers of the limit. If bans were looked at only after a
-# refusal, a banned client would be served on each node that it has not met. If each request prolonged a ban, a program
-# that retries would be banned for ever, and a stranger that knows its key could keep it banned.
+# Alternatives. A list of bans at the hub would be a part of the schema, of all hubs and of both twins. A ban as a debt
+# of the limit itself works for buckets alone, and falsifies the numbers of the limit. If bans were checked only after a
+# refusal, each node would serve a banned client until it refuses it. If each request prolonged a ban, a program that
+# retries would be banned for ever, and a stranger that knows its key could keep it banned.
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
-"""How long at least this node relies on a key not being banned, before it looks again with the next answer."""
+"""The least time for which a key that was found not banned counts as free; the next answer after it ends that."""
 FRESH_INTERVALS: Final = 2
-"""A hub's answer is too old to rely on after so many sync intervals."""
+"""The sync intervals after which an answer of the hub is too old to rely on."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
-"""By how many characters the names of the two further limits are longer than the limit's own."""
+"""The number of characters that the names of the two further limits add to the limit's own name."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
 
 
 class BanTerms(NamedTuple):
-    """The two limits that define bans: how many refusals begin one, and how long it lasts."""
+    """The two limits that define bans: one for the refusals that begin a ban, one for the time that it lasts."""
 
     refusals: Limit
     ban: Limit
@@ -111,11 +111,14 @@ def unheeded() -> Iterator[None]:
     try:
         yield
     finally:
-        _unheeded.set(False)  # without a token, which no other context could give back
+        _unheeded.set(False)  # no token: another context could not reset with it
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Returns the names of the two limits that bans are made of. Raises InvalidLimit if they are too long."""
+    """Returns the names of the limits that count the refusals and the bans of a limit with bans.
+
+    Raises InvalidLimit if they are too long.
+    """
     return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
 
 
@@ -150,20 +153,20 @@ def _seconds(block_for: object) -> float:
 class Bans:
     """The banned keys of one limit, as far as this node knows.
 
-    They are kept in the tables of `name/refusals` and `name/ban`. No method waits, and none fails for a valid key.
+    The tables of `name/refusals` and `name/ban` hold them. No method waits, and none fails for a valid key.
     """
 
     def __init__(self, refusals: Table, table: Table) -> None:
         self._refusals = refusals
         self.table = table
-        """Counts bans: `admitted` are those that this node has begun."""
+        """The table of `name/ban`; its `admitted` is the number of bans that this node has begun."""
         self.free: set[str] = set()
-        """Keys that were found not to be banned; at most `max_keys`, then all are looked up anew."""
+        """Keys that were found not to be banned; when there are `max_keys`, all are dropped and looked up anew."""
         self._in_doubt: set[str] = set()
         """The free keys for which the hub's answer is old."""
         table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
-        """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
+        """Whether the limit is on. Its refusals while it is off or in shadow have no effect, and do not count."""
         self.start_over()
 
     @property
@@ -200,10 +203,10 @@ class Bans:
             self.free.add(key)
             if usage.staleness * SECOND_NS > FRESH_INTERVALS * table.interval_ns:
                 self._in_doubt.add(key)
-            usage = table.usage(key)  # another thread may have begun a ban meanwhile, or heard of one
+            usage = table.usage(key)  # another thread may have begun a ban meanwhile, or received one
             if usage.total:
                 self.free.discard(key)
-        # What was read is of this key alone only if the key has a count of its own: it may leave at any moment.
+        # The usage is that of this key only if the key has a count of its own: it may leave at any moment.
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
@@ -227,7 +230,7 @@ class Bans:
         if not self.is_banned(key):
             return None
         decision = self.table.test(key)
-        if decision.allowed:  # it has ended since
+        if decision.allowed:  # the ban has ended since
             return None
         if counts and self._heeded:
             self._refused.add()
@@ -244,7 +247,7 @@ class Bans:
         refusals.hit(key)
         if key not in refusals.cells or refusals.usage(key).total < refusals.limit.quota:
             return False
-        if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
+        if not table.usage(key).total and key in table.cells:  # `usage` has made a cell if there was room
             table.hit(key)
         self.free.discard(key)
         return True
@@ -255,11 +258,11 @@ class Bans:
         return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
-        """Ends a ban and forgets the refusals: here at once, on all other nodes when they next look the key up."""
+        """Ends a ban and forgets the refusals: on this node at once, on other nodes when they next look the key up."""
         self.table.reset(key)
         self._refusals.reset(key)
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are read anew
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all keys are read anew
         """Forgets which keys were found free, because an identity is erased.
 
         The tables that count refusals and bans forget their keys as all tables do.

@@ -1,4 +1,4 @@
-"""Helpers of storages and guards: facts about a limit beside its decisions, such as certainty and known keys."""
+"""Functions for storages and guards: facts about a limit beside its decisions, such as certainty and known keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """Decides as `limiter.hit` if one comparison shows a certain decision; else charges nothing and returns None."""
+    """Decides as `limiter.hit` if the decision is certain; else charges nothing and returns None."""
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
@@ -23,26 +23,26 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
     """Returns the refusal of a request, with a `retry_after` after which any node probably admits the request.
 
-    The new `retry_after` is never shorter than that of `decision`.
-    It is for clients that may reach another node when they come again. An admission is returned as it is.
+    The new `retry_after` is never shorter than that of `decision`. It is for clients that may reach another node when
+    they retry. An admission is returned as it is.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Returns whether the request was charged. A limit that is off, or in shadow would refuse, charges nothing."""
+    """Returns whether the request was charged. It was not if the limit is off, or is in shadow and would refuse it."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """Returns the cost of a request, by the first quota's prices if there are several."""
+    """Returns the cost of a request; with several quotas, by the table of costs of the first."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """Returns the rest of the quota that has refused a request in doubt, as far as this node knows.
+    """Returns how much is left of the quota that has refused a request in doubt, as far as this node knows.
 
-    `decision.remaining` is less than the request's cost, as if the quota were used up.
+    `decision.remaining` is no substitute: in a refusal it is always less than the request's cost.
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
@@ -61,7 +61,7 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
 
 
 def never_admitted(limiter: Limiter, key: str) -> Decision:
-    """Returns the refusal of a request that costs more than the limit could ever admit, with no end to the wait."""
+    """Returns the refusal of a request that costs more than the limit can ever admit; its wait is infinite."""
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 

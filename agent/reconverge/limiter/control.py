@@ -1,7 +1,7 @@
 """The internal side of one limit, for the agent, guards and consoles: its tables, bans and settings in force."""
 
-# Applications have `Limiter` and its two kinds, which ask; all that only other parts of reconverge do with a limit is
-# here, so that the faces stay small. It may change in any release.
+# Applications use `Limiter` and its two subclasses. The methods that only other parts of reconverge call are here, so
+# that the public classes stay small. They may change in any release.
 
 from __future__ import annotations
 
@@ -34,28 +34,29 @@ if TYPE_CHECKING:
 
 
 class LimitControl:
-    """The tables of one limit, and its quotas, policy and switch, each in an own and a published layer."""
+    """The tables of one limit, and its quotas, policy and switch, both as this node declared them and as published."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
         self.bans = bans
-        """Which keys are banned, of a limit with `block_for`; else None."""
+        """The banned keys of a limit with `block_for`; else None."""
         self.key_bytes_max = table.tables[0].kernel.key_bytes_max
         """The longest key, in UTF-8; a longer one raises InvalidKey."""
         self.borrows = table.is_share
-        """Whether a charge may fall to its parent, to which only a reservation gives it back."""
+        """Whether the limit may charge its parent's pool; only a settled reservation gives such a charge back."""
         self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
-        """Decides by the mode in force, and counts what was admitted without or against the limit."""
+        """The modes of the limit, the one in force, and the counts of requests that shadow or off have admitted."""
         self._pauses: Pauses | None = None
         self.on_turn: Callable[[], None] | None = None
-        """Called after a switch, when another mode decides; see `RateLimiter`."""
+        """A function that is called after each switch of the mode; see `RateLimiter`."""
         self._limits_switch = Layered[Switch](ON)
         self._agents_switch = Layered[Switch](ON)
         self._override = LimitOverride()
         self._quotas: Layered[Quotas] | None = None
-        """None while the tables hold the node's own quotas, which other agents of `memory://NAME` may change there."""
+        """The node's own and the published quotas; None while the tables hold the node's own, which other agents of
+        `memory://NAME` may change there."""
         self._policy: Layered[Policy] | None = None
-        """None while the tables hold the node's own policy."""
+        """The node's own and the published policy; None while the tables hold the node's own."""
         self._caps: Quotas | None = None
         self._tier_of: tuple[str, ...] = ()
 
@@ -94,7 +95,7 @@ class LimitControl:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables that this limit decides with: one for each quota; a share has its own and its parent's."""
+        """Returns all tables by which this limit decides: one for each quota; for a share its own and its parent's."""
         return self._table.tables
 
     @property
@@ -105,7 +106,7 @@ class LimitControl:
 
     @property
     def pauses(self) -> Pauses:
-        """Returns the keys that a called server wants no calls of at present, on any node; makes the list if need be.
+        """Returns the pauses of keys that called servers have demanded; the first use declares their table.
 
         Raises LimitConflict if another limit has the name of its table.
         """
@@ -133,14 +134,14 @@ class LimitControl:
     @property
     def has_costs(self) -> bool:
         """Whether any quota has a table of costs by kind."""
-        for table in self._table.own_tables:  # noqa: SIM110  # guards ask for each request; faster than a generator
+        for table in self._table.own_tables:  # noqa: SIM110  # per request; faster than a generator
             if table.limit.costs is not None:
                 return True
         return False
 
     @property
     def policy(self) -> Policy:
-        """Returns the policy in force: how far past its allowance this node may go."""
+        """Returns the policy in force, which decides how far past its allowance this node may go."""
         return self.enforcement.tables[0].policy
 
     @property
@@ -172,7 +173,7 @@ class LimitControl:
                 self.enforcement.turn(switch.in_force)
                 if self.on_turn is not None:
                     self.on_turn()
-                if self.bans is not None:  # last: what is under way is of the former mode
+                if self.bans is not None:  # last: requests under way belong to the former mode
                     self.bans.in_force = switch.in_force == ON
             return switch.capped
 
@@ -306,12 +307,12 @@ class LimitControl:
         return change
 
     def take_over(self, key: str) -> None:
-        """Moves a key here from another limit that counts together with this one; see `Agent.tier`."""
+        """Moves a key into this limit from another tier of the same limit; see `Agent.tier`."""
         for table in self._table.tables:
             table.take_over(key)
 
     def has_counted(self, key: str) -> bool:
-        """Returns whether this process has counted a request by the key; True, too, if it has counted none by any."""
+        """Returns whether this process has counted the key; also True if it has counted no key at all."""
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 
@@ -328,10 +329,10 @@ class LimitControl:
             self.reset(key)
 
     def keys_beside(self) -> list[str]:
-        """Returns all keys of this node in this limit and in those that count together with it."""
+        """Returns all keys of this node in this limit and in the other tiers of the same limit."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:
-        """Notifies the requests that wait for the key that there may be room now."""
+        """Wakes the requests that wait for the key, as there may be room now."""
         for table in self._table.tables:
             table.tell(key)

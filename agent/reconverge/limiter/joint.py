@@ -5,12 +5,12 @@ A request in doubt asks the hub about all limits at once. `kernel/composite/join
 
 # Theory of operation.
 #
-# What memory settles is decided at once. Of the others each limit that is in doubt joins the node's next batch, so that
-# one exchange or two answer all; the request waits until each is answered, and has what was granted for it kept
-# meanwhile. Then all limits are charged in one step, or none. As `asking.py` says for one limit: what the hub has
-# answered about decides by the node's part of the limit, what it has not by what memory says; a limit for which no
-# request may wait now does not keep the others from asking. Once one limit has refused for certain, the request waits
-# for no other.
+# If the node's memory settles the request at all limits, it is decided at once. Otherwise each limit that is in doubt
+# asks the hub with the node's next batch, so that one exchange or two answer all; the request waits until each limit
+# has its answer, and grants for it are kept meanwhile. Then all limits are charged in one step, or none. As in
+# `asking.py` for one limit: a limit that has its answer decides by the node's part of the limit, any other by memory; a
+# limit at which no request may wait now does not keep the others from asking. Once one limit has refused for certain,
+# the request waits for no other.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.waiting.queue import Waker
 
 Steps: TypeAlias = Generator[int, None, Joint]
-"""Yields the nanoseconds to sleep; woken earlier by the waker."""
+"""The steps of a request that asks: yields the nanoseconds to sleep, unless its waker wakes it; returns the answers."""
 
 
 Stores: TypeAlias = "tuple[Store, ...]"
@@ -57,11 +57,11 @@ Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 
 
 class Asks(Protocol):
-    """A request's claim on one limit, about which it may ask the hub."""
+    """The demand of a request on one limit, about which it may ask the hub."""
 
     @property
     def request(self) -> AskedCost:
-        """Returns the question to the hub."""
+        """Returns the key and the cost about which to ask the hub."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class Asks(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """A request's claim on one limit, out of several limits that decide together."""
+    """The demand of a request on one limit, out of several limits that decide together; called a claim below."""
 
     limiter: Limiter
     request: AskedCost
@@ -112,8 +112,8 @@ def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns
 def can_be_joined(limiter: Limiter) -> bool:
     """Whether a limit can decide together with others: it is a rate limit that is on, and has no bans.
 
-    Off or in shadow it refuses nothing. Slots are taken one by one, as each has to be given back. The tables of a limit
-    with bans do not know which keys are banned.
+    A limit that is off or in shadow refuses no request. Slots are taken one by one, as each has to be given back. The
+    tables of a limit with bans do not store which keys are banned.
     """
     board = limiter.control.enforcement
     return board.answers is board.on and isinstance(limiter, RateLimiter) and limiter.control.bans is None
@@ -128,8 +128,8 @@ def can_decide_together(limiters: Sequence[Limiter]) -> bool:
 def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) -> list[Decision] | int | None:
     """Returns the decisions if all limits admit the request; then all have charged it.
 
-    Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
-    is needed. With `certain`, only requests that fit into the node's own part of each limit are admitted.
+    Otherwise charges nothing, and returns the index in `asked` of a limit that refuses for certain, or None if this
+    function cannot decide. With `certain`, only requests that fit into the node's own part of each limit are admitted.
     """
     claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
@@ -155,10 +155,10 @@ class _Wait:
     member: Asks
     shards: list[ShardState]
     rule: DecidingRule | None = None
-    """The rule by which the member is decided, once that is known."""
+    """The rule by which the claim is decided; None until that is known."""
     joined: bool = False
     asked_ns: int = 0
-    """Since when reports ask for it, once it has joined."""
+    """The moment from which on reports ask for the claim's cost; 0 before it has joined."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
@@ -231,7 +231,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Lets a claim ask the hub, if that is of use."""
+        """Makes a claim ask the hub, if that is of use."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:

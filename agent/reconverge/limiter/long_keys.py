@@ -9,7 +9,7 @@ from typing import Final
 OURS: Final = "~"
 """The first character of keys that clients cannot send: a client's key that begins so is hashed."""
 HASHED: Final = f"{OURS}hashed:"
-"""The beginning of a key that replaces one which cannot be used as it is."""
+"""The beginning of a hash that replaces a key."""
 DIGEST_BYTES: Final = 20
 REMEMBERED: Final = 8
 """How many keys' hashes are remembered: several rules count one request by the same key."""
@@ -20,8 +20,8 @@ REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
 def fitting(key: str, bytes_max: int) -> str:
     """Returns a key that any hub can store: the key itself if possible, else its hash, which is the same on all nodes.
 
-    To hash a long key takes the time to read it. A key of up to 65,536 characters is hashed only once for all rules
-    that count a request by it.
+    The hash of a key of up to 65,536 characters is remembered, so that it is computed only once for all rules that
+    count a request by this key.
     """
     if key[:1] != "\x00":
         if key.isascii():
@@ -38,7 +38,7 @@ def hashed(key: str) -> str:
 
 
 def _hashed(key: str) -> str:
-    # Without a secret: all nodes must make the same of a key, and they share none.
+    # Without a secret: all nodes must compute the same hash, and they share no secret.
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
     return f"{HASHED}{digest}"
 

@@ -1,11 +1,10 @@
-"""Answers for a limit that is on, in shadow or off."""
+"""The answers of a limit to each kind of call, while it is on, in shadow or off."""
 
-# A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and one look at a
-# flag before it would cost as much as the decision. So a switch assigns another function to the attribute. The
-# functions for *off* and *shadow* look at the switch each time they are called. Code that keeps `limiter.allow` in a
-# variable while the limit is on is therefore not reached by a switch, which errs on the safe side; the other way round,
-# a kept function that admits everything for ever, cannot happen. Decisions of a limit that is not on are of a subclass,
-# so that no plain decision became larger.
+# A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and to read a flag
+# before it would take as long as the decision. So a switch assigns another function to the attribute. The functions for
+# *off* and *shadow* read the switch at each call. So a switch does not affect code that has kept `limiter.allow` in a
+# variable since the limit was on, which errs on the safe side; but no kept function admits all requests for ever.
+# Decisions of a limit that is not on are of a subclass, so that plain decisions have no further fields.
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 class AsksNothing:
-    """Answers of a mode in which nothing waits: an ask is a hit."""
+    """The answers of a mode in which no request waits: `ask` and `wait` decide at once, like `hit`."""
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
@@ -60,7 +59,7 @@ class AsksNothing:
 
 
 class On:
-    """The answers of a limit that is on, to each kind of call; with `marks`, charges can be corrected."""
+    """The answers of a limit that is on, to each kind of call. With `marks`, charges can be corrected later."""
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -91,7 +90,7 @@ class On:
         costs = self._table.costs_of(cost, kind)
         try:
             return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
-        except Reentry:  # what this thread is in the middle of does not go on before this returns
+        except Reentry:  # no wait: the decision that this thread is in the middle of cannot end before this call
             return self._table.refuse_reentry()
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
@@ -108,8 +107,8 @@ class On:
 class InShadow(AsksNothing):
     """The answers of a limit in shadow: it decides and charges as usual, and admits the requests that it would refuse.
 
-    Errors are raised as usual, except CostExceedsQuota, because shadow may be used to find out the right quota. Calls
-    that wait return at once, with the decision that a limit that is on would make without waiting.
+    It raises the usual errors except CostExceedsQuota, because shadow may be used to find out the right quota. Calls
+    that could wait return at once, with the decision that a limit that is on would make without waiting.
     """
 
     def __init__(self, enforcement: Enforcement) -> None:
@@ -169,7 +168,7 @@ class InShadow(AsksNothing):
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        checked_timeout_ns(timeout)  # a wrong timeout is an error here, too, although there is no wait
+        checked_timeout_ns(timeout)  # a wrong timeout is an error, although no request waits
         return self._shadowed(lambda: self._board.on.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
@@ -274,20 +273,20 @@ class Enforcement:
         self.answers: On | InShadow | Off = self.on
         self.state: Switch = ON
         self.turning = new_lock()
-        """Held while the mode in force is changed."""
+        """The lock that is held while the mode is changed."""
         self.start_over()
 
     def start_over(self) -> None:
         """Sets the counts to zero, as they belong to the parent. Called in a forked child."""
         self._unlimited, self._would_refuse = Total(), Total()
         self.slots_dropped = 0
-        """Slots whose last reference went while they were held; see `limiter/slots.py`."""
+        """The number of slots whose last reference went while they were held; see `limiter/slots.py`."""
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()
 
     def turn(self, state: Switch) -> None:
-        """Switches to another mode; unless that is "on", all requests that wait return."""
+        """Switches to another mode. If that is "shadow" or "off", all requests that wait return."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
@@ -298,7 +297,7 @@ class Enforcement:
         waiting.let_out(None if state == ON else self._shadow.let_out if state == SHADOW else self._off.let_out)
 
     def note(self, *, unlimited: int = 0, would_refuse: int = 0) -> None:
-        """Counts requests that were admitted without a decision, or against it."""
+        """Counts requests that were admitted without a decision, or in spite of a refusal."""
         self._unlimited.add(unlimited)
         self._would_refuse.add(would_refuse)
 
@@ -313,7 +312,7 @@ class Enforcement:
         return self._would_refuse.value
 
     def disregarded(self, table: Table) -> int:
-        """Returns how many of a quota's counted refusals had no consequence, because of shadow."""
+        """Returns how many of a quota's counted refusals had no effect, because the limit was in shadow."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 

@@ -1,24 +1,25 @@
-"""Pauses: calls with a key stop, on all nodes, until a moment that a called server has named."""
+"""Pauses: all nodes stop their calls with a key until a moment that the called server has named."""
 
 # Theory of operation.
 #
-# A server that refuses a call names a time. The node that hears it must stop, and so must all others: what they send
-# meanwhile is refused, and some servers punish it. The quota itself must not pay for that: if the rest of it were
-# charged, a second's pause of a daily quota would last for a day.
+# A server that refuses a call names a time. The node that gets this answer must stop, and so must all others: the
+# server refuses their calls meanwhile, and some servers punish them. A pause must not be charged to the quota: if the
+# rest of the quota were charged, a second's pause of a daily quota would last for a day.
 #
-# So nodes share one moment for each key, and the latest that any of them has heard counts. A hub knows such a number
-# already: the date of a key's last reset, which it gives to every node that asks about the key. Nothing is ever charged
-# to the limit `name/pause`, and its keys are reset for no other reason than this:
+# So nodes share one moment for each key, and the latest moment that any node was given counts. A hub stores such a
+# number already: the date of a key's last reset, which it sends to every node that asks about the key. Nothing is ever
+# charged to the limit `name/pause`, and its keys are reset only for pauses:
 #
 #     a pause of `key` until U    =    the last reset of `key` in `name/pause` is dated U - WINDOW
 #
 # A date is in the past when it is reported, since no pause is longer than the window; the hub ignores dates far ahead.
-# It keeps a date for two windows, so until after the pause has ended. No message can shorten a pause or add two up,
-# whatever order they arrive in.
+# It keeps a date for two windows, so until after the pause has ended. No message can shorten a pause or add two up, in
+# any order of arrival.
 #
 # A node asks about a key when a call has that key, so it knows of another node's pause after an exchange of that node
-# and one of its own. Each node also remembers what it has heard itself, which it needs while it does not know the hub's
-# clock, has no room for the key, or is in the middle of a decision; it reports them with the hub's next answer.
+# and one of its own. Each node also remembers the pauses that servers have given to itself. It needs them while it does
+# not know the hub's clock, has no room for the key, or is in the middle of a decision, and shares them with the hub's
+# next answer.
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from reconverge.kernel import Kernel
 
 PAUSE: Final = "/pause"
-"""The end of the name of the limit that holds the pauses of another one."""
+"""The end of the name of a limit that holds the pauses of another limit."""
 LONGEST_S: Final = 86_400
-"""Seconds: no pause is longer."""
+"""The longest pause, in seconds."""
 WINDOW_NS: Final = LONGEST_S * SECOND_NS
 LIMIT: Final = Limit(1, float(LONGEST_S), algorithm=FIXED_WINDOW)
 HEARD_MAX: Final = 1000
-"""The most keys whose pause a node remembers by itself; beyond that, the oldest are forgotten."""
+"""The most keys whose pause a node remembers without the hub; beyond, it forgets the oldest."""
 
 
 class Pauses:
@@ -54,16 +55,16 @@ class Pauses:
         self.table = kernel.declare(check_name(f"{name}{PAUSE}"), LIMIT, STRICT)
         self._now_ns = kernel.clock.monotonic_ns
         self._section = Section()
-        """Guards changes of what was heard, not reads: a signal handler may make a call in the middle of a change."""
+        """The section that guards changes of the remembered pauses; reads need none, as a signal handler may read."""
         self._new: deque[tuple[str, int]] = deque()
         """Pauses that are not stored yet: a key, and the time until which it is paused."""
         self._heard: OrderedDict[str, int] = OrderedDict()
         self._unshared: dict[str, int] = {}
-        """Pauses that the hub has yet to learn of."""
+        """Pauses that have yet to be shared: the time until which each key is paused."""
         kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
-        """Pauses a key until a moment of this node's clock; a later end that is known stays."""
+        """Pauses a key until a moment of this node's clock; a known pause with a later end stays."""
         until_ns = min(until_ns, self._now_ns() + WINDOW_NS)
         self._new.append((key, until_ns))
         # If this thread is inside the loop already, that loop takes the new entry, too.
@@ -76,12 +77,12 @@ class Pauses:
         until_ns = max(self._heard.get(key, 0), *(until for each, until in self._new.copy() if each == key), 0)
         return max(0, until_ns - self._now_ns(), self.table.last_reset_ns(key) + WINDOW_NS - self._now_ns())
 
-    def _note_answer(self, now_ns: int) -> None:  # noqa: ARG002  # what matters is that the hub is there
+    def _note_answer(self, now_ns: int) -> None:  # noqa: ARG002  # it is enough that the hub has answered
         for key, until_ns in list(self._unshared.items()):
             self._share(key, until_ns)
 
     def _share(self, key: str, until_ns: int) -> None:
-        """Shares a pause with the other nodes, or notes that this is yet to be done."""
+        """Shares a pause with the other nodes, or stores it to be shared later."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
             self._unshared.pop(key, None)
         elif len(self._unshared) < HEARD_MAX:

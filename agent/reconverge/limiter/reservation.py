@@ -1,4 +1,4 @@
-"""A charge that is corrected once the true cost is known."""
+"""Reservations: charges that are corrected once the true cost is known."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Reservation(Unique):
             async for chunk in answer:
                 reservation.spend(len(chunk))
 
-    `async with` does the same as `with`. A reservation whose block is left without either call is abandoned: it keeps
-    its estimate and can still be settled, or gives the estimate back if `on_abandon` is "return". A reservation that is
-    used without a block and never settled keeps the estimate: the moment at which the interpreter deletes it must not
-    decide about charges.
+    `async with` does the same as `with`. A reservation whose block ends without a call of `settle` or `spend` is
+    abandoned: it keeps its estimate and can still be settled, or gives the estimate back if `on_abandon` is "return". A
+    reservation that is used without a block and never settled keeps the estimate: charges must not depend on when the
+    interpreter deletes the object.
     """
 
     __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_report", "_settled", "_spent", "decision", "estimate")
@@ -74,10 +74,10 @@ class Reservation(Unique):
         self._correct(actual - self._charged)
 
     def spend(self, cost: int) -> None:
-        """Notes that `cost` more was used: first out of the estimate, beyond it charged at once.
+        """Adds `cost` to the true cost so far; a part beyond the estimate is charged at once.
 
-        The end of the block settles the sum of all that was spent. Calls after a settlement, or for a reservation that
-        was refused, have no effect. Raises InvalidCost, also if the sum would be more than 10**12.
+        The end of the block settles for the sum of all calls. Calls after a settlement, or for a reservation that was
+        refused, have no effect. Raises InvalidCost, also if the sum would be more than 10**12.
         """
         self._check((self._spent or 0) + Table.check_cost(cost))
         if self._settled or not self.allowed:
@@ -90,8 +90,8 @@ class Reservation(Unique):
     def on_correction(self, report: Callable[[int], None]) -> None:
         """Calls `report` with each later correction: the cost charged in addition, negative if some is given back.
 
-        If several quotas have different costs for the kind of request, `report` gets that of the first quota. Only one
-        function is kept, and it must not fail.
+        If several quotas have different costs for the kind of request, `report` gets that of the first quota. A second
+        call replaces the function, which must not fail.
         """
         self._report = report
 
@@ -103,7 +103,7 @@ class Reservation(Unique):
 
     def _correct(self, difference: int) -> None:
         """Charges `difference`, or gives it back if it is negative; wakes requests that wait for the key."""
-        if difference and self._charges:  # nothing was, by a limit that is off or would have refused
+        if difference and self._charges:  # a limit that is off, or would have refused, has charged nothing
             settle(self._charges, self._key, difference)
             for charge in self._charges:
                 charge.table.tell(self._key)

@@ -2,30 +2,31 @@
 
 # Theory of operation.
 #
-# The problem. What is taken has to be given back once, whatever becomes of the work: an exception, a cancelled task, a
-# generator that is closed in the middle, a signal handler that raises. A slot that is never given back is lost to the
-# whole fleet for as long as its process lives; one that is given back twice lets one request too many in.
+# The problem. A slot that was taken has to be given back once, however the work ends: with an exception, a cancelled
+# task, a generator that is closed in the middle, a signal handler that raises. A slot that is never given back is lost
+# to the whole fleet for as long as its process lives; one that is given back twice lets one request too many in.
 #
-# How it works. A `Slot` is made before anything is charged, and what it holds stands in its fields `cell` and `cost`.
-# To give back is one step under the lock of the limit: `cost` becomes 0 and the cell's use falls, with no call in
-# between (`kernel/table/corrections.py`). So it happens once, however often and from however many threads it is asked
-# for. Asked for in the middle of a decision of the same thread, as in a finalizer, it is put off until that is over.
+# How it works. A `Slot` is made before anything is charged, and its fields `cell` and `cost` show what it holds. To
+# give it back is one step under the lock of the limit: `cost` becomes 0 and the cell's use falls, with no call in
+# between (`kernel/table/corrections.py`). So it happens once, however often and from however many threads it is
+# requested. A request in the middle of a decision of the same thread, as in a finalizer, is put off until the decision
+# is made.
 #
-#     with / async with      gives back at the end of the block, however that ends
-#     release()              likewise, earlier; asked again, it changes nothing
-#     the last reference     goes: given back as well, and counted (`dropped`), since nothing else could give it back
-#     a copy                 there is none: `copy`, `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`)
-#     a fork                 the child's slots are the parent's: nothing is given back in the child
+#     with / async with      gives the slot back at the end of the block, however the block ends release()
+#     gives it back earlier; a second call changes nothing the last reference     goes: the slot is given back and
+#     counted (`dropped`), since no code is left that could do it a copy                 cannot be made: `copy`,
+#     `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`) a fork                 the child's slots belong to
+#     the parent: the child gives nothing back
 #
-# What is left is a signal handler that raises between the charge and the fields of the slot. Python cannot close that
-# gap, and the slot comes back when its process ends.
+# One gap is left: a signal handler that raises between the charge and the fields of the slot. Python cannot close it,
+# and the slot comes back when its process ends.
 #
-# Waiting is that of all limits (`waiters.py`): the first ticket tries, and charges in the step that returns. So what is
-# cancelled while it waits has taken nothing.
+# A slot waits like a request of any limit (`waiters.py`): the first in the queue tries, and charges in the step that
+# returns. So work that is cancelled while it waits has taken nothing.
 #
-# A lease that ends. A node that is cut off starts nothing after its lease, and the hub may grant its slots to others by
-# then. Work that still runs finds out by `Slot.lease_is_over`, and is cancelled, or a hook hears of it, if
-# `on_lease_end` says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
+# A lease that ends. A node that is cut off starts no work after its lease, when the hub may grant its slots to other
+# nodes. Work that still runs can read `Slot.lease_is_over`; with `on_lease_end` a timer of the event loop cancels it,
+# or calls a function, at the moment at which the lease ends if no answer prolongs it.
 
 from __future__ import annotations
 
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from reconverge.limiter.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
-"""The decision about a slot, and the table that counts the slot if it was taken."""
+"""The cell in which a slot is counted, or None if none was taken, and the decision."""
 Order: TypeAlias = Literal["fifo", "lifo"]
 FIFO: Final = "fifo"
 LIFO: Final = "lifo"
 CANCEL: Final = "cancel"
 LEASE_LOOK_MIN_S: Final = 0.001
-"""The shortest time between two looks whether a lease has ended."""
+"""The shortest time between two checks whether a lease has ended."""
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 
@@ -83,9 +84,9 @@ class Slot(Unique):
         self._terms = terms
         self._timer: asyncio.TimerHandle | None = None
         self._cancels: int | None = None
-        """How often its task had been asked to cancel when its lease ended; None unless it was cancelled for that."""
+        """The task's count of cancel requests when this slot cancelled it at the lease's end; None if it did not."""
         self.cell: Cell | None = None
-        """Where it is counted; see `kernel.table.corrections.HeldSlots`."""
+        """The cell in which the slot is counted; see `kernel.table.corrections.HeldSlots`."""
         self.cost = 0
         """How many slots of the limit this object holds now."""
         self._decision: Decision | None = None
@@ -101,7 +102,7 @@ class Slot(Unique):
 
     @property
     def held(self) -> bool:
-        """Whether slots are in use for this object now."""
+        """Whether this object holds slots now."""
         return self.cost > 0
 
     @property
@@ -111,7 +112,7 @@ class Slot(Unique):
 
     def __bool__(self) -> bool:
         decision = self._decision
-        if decision is None and self.cell is None:  # false would refuse every request of a caller without the block
+        if decision is None and self.cell is None:  # a caller that forgot the block would be refused for ever
             raise TypeError(
                 f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; write: "
                 "with limiter.slot(key) as slot: if slot: ..."
@@ -125,7 +126,7 @@ class Slot(Unique):
         `RateLimiter.ask_blocking` does. With one it waits in the queue of the key.
 
         Raises:
-            RuntimeError: the slot is held already; or it would wait on a thread that runs an event loop.
+            RuntimeError: the slot is held already; or the call would wait on a thread that runs an event loop.
         """
         self._check_free()
         if self._terms.on_lease_end is not None:
@@ -209,7 +210,7 @@ class Slot(Unique):
             raise LeaseEnded(self._door.name, self._key) from error
 
     def __del__(self) -> None:
-        if getattr(self, "cost", 0) > 0:  # it may never have come to be
+        if getattr(self, "cost", 0) > 0:  # `__init__` may have failed
             self._door.note_dropped()
             self.release()
 
@@ -281,7 +282,7 @@ class SlotDoor:
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread, waiting if the terms say so; returns the charge and the decision."""
+        """Takes the slot on this thread, after a wait if the terms allow one; returns its cell and the decision."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:
@@ -324,7 +325,7 @@ class SlotDoor:
         return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
 
     def _is_new(self, key: str) -> bool:
-        """Returns whether the hub has never answered about a key, so that it is asked before a wait begins.
+        """Returns whether the hub has never answered for a key, so that it must be asked before a wait begins.
 
         Also permits the hub to keep the last slots of keys itself, because waiting requests ask about them from now on.
         """

@@ -13,9 +13,9 @@ ON: Final = "on"
 SHADOW: Final = "shadow"
 OFF: Final = "off"
 VARIABLE: Final = "RECONVERGE_SWITCH"
-"""The variable of the environment for the switch of agents."""
+"""The environment variable that sets the switch of agents."""
 SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
-"""Each refuses less than the one before."""
+"""All switches by name; each refuses less than the one before."""
 
 
 def checked_switch(switch: object) -> Switch:
@@ -26,7 +26,7 @@ def checked_switch(switch: object) -> Switch:
 
 
 def switch_as_said(switch: object) -> Switch:
-    """Returns the switch of the program, or else of the environment, or else "on". Raises InvalidSetting."""
+    """Returns `switch` if it is not None, else the switch in the environment, else "on". Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)

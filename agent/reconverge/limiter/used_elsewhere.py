@@ -1,13 +1,13 @@
-"""Charges a quota for what clients outside this fleet have used of it, until a moment at which that counts no more."""
+"""Charges a quota for its use by clients outside this fleet, until a moment at which that use ceases to count."""
 
 # Theory of operation.
 #
 # The charge ends at its own moment, and not one window after it was made: a server that renews its quota at midnight
-# has all of it then, and our window of a day must not hold yesterday's difference until tomorrow. So each charge is
-# remembered, and given back when its key is asked about after that moment. A process that ends before leaves the
-# charge to the window, which is too careful and no more.
+# has all of it then, and our window of a day must not keep yesterday's charge until tomorrow. So each charge is
+# remembered, and given back with the first request for its key after that moment. If the process ends before, the
+# charge lasts until its window is over, which refuses too much but never admits too much.
 #
-# Only one quota of a limit is charged: a quota for a day does not pay for what was used of a quota for a minute.
+# Only one quota of a limit is charged: use of a quota for a minute is not charged to a quota for a day.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRAS_MAX: Final = 1000
 
 
 class Extra(NamedTuple):
-    """A charge for the use of others."""
+    """A charge for the use by clients outside this fleet."""
 
     key: str
     charged: Charged
@@ -36,7 +36,7 @@ class Extra(NamedTuple):
 
 
 class UsedElsewhere:
-    """The charges of one limit for what others have used."""
+    """The charges of one limit for its use by clients outside this fleet."""
 
     def __init__(self, control: LimitControl) -> None:
         self._control = control
@@ -44,7 +44,7 @@ class UsedElsewhere:
         self._extras: deque[Extra] = deque(maxlen=EXTRAS_MAX)
 
     def lower(self, key: str, quota: str, remaining: int, for_s: float | None) -> None:
-        """Lowers what is left of a quota for a key to `remaining`, for some seconds, or until its window ends."""
+        """Charges a key until `remaining` is left of a quota, for `for_s` seconds; with None until its window ends."""
         _, charges = self._control.enforcement.answers.hit_and_mark(key, 0, None)
         for charged in charges:
             if charged.table.name != quota:
@@ -57,12 +57,12 @@ class UsedElsewhere:
                     self._extras.append(Extra(key, charged, amount, now_ns, now_ns + round(for_s * SECOND_NS)))
 
     def give_back(self, key: str) -> None:
-        """Gives back the charges of a key that have come to their end."""
+        """Gives back the charges of a key whose time is over."""
         now_ns = self._now_ns()
         for _ in range(len(self._extras)):
             try:
                 extra = self._extras.popleft()
-            except IndexError:  # another thread gives back as well
+            except IndexError:  # another thread has given back the last one
                 return
             if extra.key == key and now_ns >= extra.until_ns:
                 _give_back(extra, now_ns)
@@ -73,10 +73,10 @@ class UsedElsewhere:
 def _give_back(extra: Extra, now_ns: int) -> None:
     table, mark, unit = extra.charged
     if mark.cell is not table.cells.get(extra.key) or mark.reset_us != mark.cell.reset_us:
-        return  # the key has been forgotten since, and the charge with it
+        return  # the node has forgotten the key since, with its charge
     if table.dated is not None and now_ns - extra.made_ns >= table.window_ns:
         return
-    # Without the mark, which is of the moment before the charge: a log would look for the charge there, and a bucket
-    # would take it for drained.
+    # Without a mark, because the one there is was made before the charge: a log would not find the charge by it, and a
+    # bucket would take the charge for drained.
     table.correct(extra.key, mark.epoch, -extra.amount * unit)
     table.tell(extra.key)

@@ -1,8 +1,8 @@
 """Caps prevent published settings from raising a limit beyond the amount that its node permits."""
 
-# A secret can be stolen, and a publisher can make mistakes. So the cap is applied on the node, each time either layer
-# changes, and a published limit string changes only quota and burst: lower costs, or another algorithm, would be ways
-# around the cap.
+# A secret can be stolen, and a publisher can make mistakes. So the cap is applied on the node, each time its own limit
+# or the published one changes, and a published limit string changes only quota and burst: with lower costs or another
+# algorithm it could evade the cap.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None
 
 
 def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """Returns the quotas of a limit with the quota and the burst from a limit string, and everything else unchanged.
+    """Returns the quotas `own` with the quota and burst that the limit string `text` gives; all else stays the same.
 
     Raises InvalidLimit unless the string has the same windows in the same order.
     """
@@ -57,7 +57,7 @@ def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Li
 def capped(limit: Limit, cap: Limit) -> Limit:
     """Returns the limit, lowered if necessary, so that neither its quota nor its burst exceeds the cap's.
 
-    Both must count in the same way; they differ in quota and burst at most.
+    Window and algorithm of both must be equal; only quota and burst may differ.
     """
     quota = min(limit.quota, cap.quota)
     if limit.algorithm not in BURSTING:
@@ -82,7 +82,7 @@ def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[fl
 
 
 def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
-    """Returns the policy with at most this overshoot, if that is lower.
+    """Returns the policy with its overshoot lowered to `max_overshoot`, or unchanged if it is not above that.
 
     `naive` is unchanged, because it has no bound.
     """

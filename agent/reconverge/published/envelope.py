@@ -7,8 +7,8 @@ followed by JSON. An unsigned payload is rejected before any of it is parsed. No
 # Write access to the hub must not include the right to raise limits, because every node has the hub's password. So only
 # a signature makes a node accept a document, with a secret that is not the hub's. The size is checked first, then the
 # signature, and only then is anything parsed: unsigned data never reaches the JSON parser. A document contains its
-# namespace, so that it cannot be replayed in another one; a version that must rise, so that an older one cannot be
-# posted again; and its end, because a process that has just started knows no version.
+# namespace, so that it cannot be replayed in another one; a version that must rise, so that an older document cannot be
+# posted again; and the time when it expires, because a process that has just started knows no version to compare with.
 #
 # The name of the format is signed, too, so a signature of settings is not valid for contracts.
 
@@ -26,7 +26,7 @@ from reconverge.settings import checked_namespace
 
 VARIABLE: Final = "RECONVERGE_SETTINGS_SECRET"
 PAYLOAD_BYTES_MAX: Final = 65_536
-"""The longest payload, published settings of about 800 limits. A longer one is rejected unread."""
+"""The longest payload in bytes, room for settings of about 800 limits. A longer payload is rejected unread."""
 VERSION_MAX: Final = (1 << 53) - 1
 """The largest whole number that every JSON parser keeps exactly."""
 AHEAD_MAX_S: Final = 300
@@ -190,10 +190,12 @@ class Format(Generic[Doc]):
     magic: bytes
     """The format's name and number, and a blank."""
     checked: Callable[[object], Doc]
-    """Returns the document from a table. Raises InvalidDocument."""
+    """Returns the document that a parsed table describes. Raises InvalidDocument if the table is invalid."""
 
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
-        """Returns the document if it was signed with one of the secrets for that namespace, even if it has expired.
+        """Returns the document, even an expired one, if it was signed with one of the secrets for that namespace.
+
+        Otherwise returns the reason for its rejection.
 
         A publisher calls this first, because it must build only on documents that nodes of the namespace accept.
         """
@@ -212,7 +214,7 @@ class Format(Generic[Doc]):
 class Verifier(Generic[Doc]):
     """Decides which documents one node accepts.
 
-    `minimum` is the lowest version that the node accepts, also while it knows no version yet.
+    `minimum` is the lowest version that the node accepts, even while it knows no version yet.
 
     Raises InvalidSetting if `minimum` is not a valid version.
     """
@@ -260,13 +262,15 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
             raise InvalidDocument(f"must be a whole number from 1 to {VERSION_MAX}, not {shown(value)}", name)
     lifetime_s = table["expires"] - table["issued"]
     if not 1 <= lifetime_s <= lifetime_max_s:
-        raise InvalidDocument(f"is {lifetime_s} s after `issued`; must be 1 s to {lifetime_max_s} s", "expires")
+        raise InvalidDocument(
+            f"is {lifetime_s} s after `issued`; a document is valid for 1 s to {lifetime_max_s} s", "expires"
+        )
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise InvalidDocument(f"has one of the names {', '.join(table)[:200]} twice; leave one out")
+        raise InvalidDocument(f"has one of its fields twice ({', '.join(table)[:200]}); leave one out")
     return table
 
 

@@ -50,7 +50,8 @@ def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
 
     A published switch for such a name would have no effect.
 
-    A limit of contracts that counts by further facts is named `api/customer.user` at the hub, and also matches `api`.
+    At the hub, a limit `api` of contracts that counts by customer and user is named `api/customer.user`; `api` matches
+    it.
     """
     known = {limit_of_quota(each) for each in reported}
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]

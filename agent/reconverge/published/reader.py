@@ -7,9 +7,9 @@
 # neither apply a document that no operator has published, nor lose one that an operator has published.
 #
 # How it works. Once in an interval, after the exchange and separate from it, a node reads the document at the hub. If
-# the document were a part of the exchange's answer, it would belong to the schema, to every hub and to both twins of
-# the merge rule, only to save a command that costs 90 us where the barest one costs 79. As long as the document is the
-# same, Redis answers only with its mark.
+# the answer to an exchange carried the document, the schema, every hub and both implementations of the merge rule would
+# have to deal with it, only to save one command that costs 90 us, where the cheapest possible command costs 79. While
+# the document is unchanged, Redis answers with a short mark of it instead of the document.
 #
 #     the hub returns                            the node
 #     ----------------------------------------   ---------------------------------------------------------------------
@@ -28,7 +28,7 @@
 # A hub that has lost its data has lost the document, and a node that starts then would not get it. So nodes that have
 # it post it again, after a random time within RESTORED_AFTER_S, and only if it is still missing. Only an empty place or
 # an older document is replaced: a forged, malformed or premature one may come from a publisher with a new secret or a
-# better clock, and nodes that do not know that secret yet would undo a rotation.
+# better clock, and nodes that do not know the new secret yet would undo the change of secrets.
 #
 # Settings and contracts differ in their requirements:
 #
@@ -65,7 +65,7 @@ logger = logging.getLogger("reconverge")
 
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
-"""The random delay after which a node posts a lost document again, so that not all nodes do."""
+"""The range of the random delay, in seconds, before a node posts a lost document again, so that not all nodes do."""
 UNFIT: Final = "unfit"
 """The reason for rejecting a valid document that this node has failed to apply."""
 NO_STORE: Final = "no-store"
@@ -92,17 +92,17 @@ class ReaderStats:
 
 
 class Reader(ABC, Generic[Doc, Store]):
-    """Reads one kind of document at a hub; a `Follower` of the exchange driver.
+    """Reads one kind of signed document at a hub; the exchange driver calls it as a `Follower`.
 
-    `interval_ns` returns the time between two looks, in nanoseconds.
+    `interval_ns` returns the time between two reads of the hub, in nanoseconds.
     """
 
     what: ClassVar[str]
-    """The documents' name in messages, in the plural."""
+    """The name of the documents in messages, such as "settings"."""
     may_mend: ClassVar[tuple[str, ...]] = (PREMATURE, EXPIRED)
-    """Reasons for a rejection that may no longer apply at a later look."""
+    """The reasons for which a rejected document is checked again at each later read, as they may no longer apply."""
     brief = True
-    """Whether a look is one small question (`Follower.brief`)."""
+    """Whether a read sends the hub at most one short command (`Follower.brief`)."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Reader(ABC, Generic[Doc, Store]):
             "restored": self._restored,
         }
 
-    # ------------------------------------------------------------ in which documents differ
+    # ------------------------------------------------------------ methods for one kind of document
 
     @abstractmethod
     def _store_in(self, hub: Hub) -> Store | None:
@@ -175,26 +175,26 @@ class Reader(ABC, Generic[Doc, Store]):
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does a subclass's further work at the hub, after a look that the hub has answered, or when no look is due."""
+        """Does a subclass's further work at the hub, after a read that the hub has answered, or when no read is due."""
 
     def _due_look_ns(self) -> int:
-        """Returns when to look next, by the monotonic clock."""
+        """Returns when to read the hub next, in nanoseconds of the monotonic clock."""
         return self._look_ns
 
-    # ------------------------------------------------------------ as a follower
+    # ------------------------------------------------------------ called by the exchange driver
 
     def start_over(self) -> None:
-        """Makes the next look due at once, for a new driver."""
+        """Makes the next read due at once, because a new exchange driver has started."""
         self._look_ns = self._clock.monotonic_ns()
 
     def due_ns(self) -> int:
-        """Returns when there is something to do, by the monotonic clock."""
+        """Returns when `follow` has work to do next, in nanoseconds of the monotonic clock."""
         return self._due_look_ns()
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Looks at the hub if a look is due.
+        """Reads the document at the hub if a read is due.
 
-        `cut_off`: whether exchanges fail; then it does not look, because the exchanges report the failure.
+        With `cut_off`, the node's exchanges fail: the reader then does not ask the hub, as the exchanges report it.
         """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
@@ -203,7 +203,7 @@ class Reader(ABC, Generic[Doc, Store]):
             return
         self._look_ns = now_ns + self._interval_ns()
         if store is None:
-            problem = f"{type(hub).__name__} keeps no {self.what}: {self.what} apply on this node only"
+            problem = f"{type(hub).__name__} stores no {self.what}; use another hub if {self.what} are published"
             self._say(NO_STORE, problem, level=logging.ERROR)
         elif not cut_off:
             await self._look(store, timeout_s)
@@ -223,7 +223,7 @@ class Reader(ABC, Generic[Doc, Store]):
                 self._logged.forget(*self._failures)
             await self._go_on(store, timeout_s)
 
-    # ------------------------------------------------------------ what was read
+    # ------------------------------------------------------------ checking a document and putting it in force
 
     async def _judge(self, store: Store, payload: bytes | None, timeout_s: float) -> None:
         again, before = payload == self._seen, self._reason
@@ -288,10 +288,10 @@ class Reader(ABC, Generic[Doc, Store]):
             self._restored += 1
             logger.warning("reconverge: published %s were missing at the hub, and were posted again", self.what)
 
-    # ------------------------------------------------------------ what goes wrong
+    # ------------------------------------------------------------ failures
 
     def _unreadable(self, error: Exception) -> None:
-        """Handles a failed look: it is logged, and the next look is delayed longer each time."""
+        """Logs a failed read of the hub, and delays the next read, longer with each failure in a row."""
         self._failures_in_a_row += 1
         self._look_ns = self._clock.monotonic_ns() + backoff_ns(self._interval_ns(), self._failures_in_a_row)
         self._fail_for(error, f"published {self.what} cannot be read; the last ones stay in force")

@@ -16,7 +16,7 @@ from reconverge.settings import SYNC_INTERVAL_MAX, SYNC_INTERVAL_MIN, check_seco
 MAGIC: Final = b"reconverge-settings-1 "
 LIMITS_MAX: Final = 1000
 LIFETIME_MAX_S: Final = 31 * 86_400
-"""The longest validity: settings that were not published again for so long are forgotten."""
+"""The longest validity in seconds: settings that are not published again in time expire."""
 OVERSHOOT_MAX: Final = 1000
 
 Word: TypeAlias = Literal["on", "shadow", "off"]
@@ -69,7 +69,7 @@ def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
 
 
 def checked(said: object) -> FleetSettings:
-    """Returns the settings in a table. Raises InvalidDocument, which names the invalid field."""
+    """Returns the settings that a parsed table describes. Raises InvalidDocument, which names the invalid field."""
     table = _table(said, SETTINGS_FIELDS)
     check_stamp(table, lifetime_max_s=LIFETIME_MAX_S)
     _check_interval(table)
@@ -90,7 +90,7 @@ def checked(said: object) -> FleetSettings:
 SETTINGS: Final = Format(MAGIC, checked)
 SETTINGS_FIELDS: Final = (*STAMP, "sync_interval", "switch", "limits")
 LIMIT_FIELDS: Final = ("limit", "max_overshoot", "sync_interval", "switch")
-"""The settings of one limit: add a new one here, in `LimitOverride`, and in `Overrides`."""
+"""The names of the settings of one limit. A new one must be added here, in `LimitOverride`, and in `Overrides`."""
 
 
 def _limit_override(name: str, said: object) -> LimitOverride:
@@ -140,7 +140,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 @contextmanager
 def _field(*path: str) -> Iterator[None]:
-    """Turns errors of its block into InvalidDocument with the field's path."""
+    """Turns errors that are raised in its `with` block into InvalidDocument with the field's path."""
     try:
         yield
     except ReconvergeError as error:

@@ -28,7 +28,7 @@ class FleetSettingsStats(ReaderStats):
     capped: tuple[str, ...] = ()
     """The names of limits whose published value is bounded by their cap."""
     unfit: dict[str, str] = field(default_factory=dict[str, str])
-    """The settings that do not fit this node, each with the reason, by the name of a limit, or "sync_interval"."""
+    """The reasons why published settings cannot apply on this node, by the name of the limit, or by "sync_interval"."""
 
 
 class SettingsReader(Reader[FleetSettings, SettingsStore]):
@@ -56,12 +56,12 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         return FleetSettingsStats(**self._counted())
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Looks at the hub if that is due, and ends or restores settings by the clock."""
+        """Removes settings that have expired, and then reads the settings at the hub if that is due."""
         self._follow_the_clock()
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 
     def _follow_the_clock(self) -> None:
-        """Removes expired settings, and restores them if the clock had only jumped."""
+        """Removes expired settings, or puts them in force again if the clock was set back to before their expiry."""
         newest, before = self._newest, self.in_force
         now = newest if newest is not None and newest.expires > self._now_s() else None
         if now is before:

@@ -7,10 +7,10 @@
 # reads. It is stored where a hub stores the pages of contracts, in a place derived from the namespace. So every hub
 # with pages has room for it, and a user of Redis needs no further right.
 #
-# A publisher reads the log, puts what it has changed before the rest, and puts it back. It does so after the settings
-# are published, and whatever goes wrong then is logged and changes nothing of that: a switch must not depend on being
-# logged. Of two publishers at one moment the later one may put its log in the place of the other's, as its settings
-# stand in the place of the other's, too. A publisher of an older version, and one that names no author, adds nothing.
+# A publisher reads the log, adds its own changes at the beginning, and writes the log back. It does so after it has
+# published the settings, and a failure is only logged, because a switch must not depend on this log. If two publishers
+# write at the same moment, the later log may replace the earlier one, just as the later settings replace the earlier
+# ones. A publisher of an older version adds no lines, and neither does a publisher that names no author.
 #
 # The signature proves that a holder of the secret wrote the log. It does not prove the author, because the holder may
 # give any name; and a client that can write to the hub can delete the log, or restore an older one.
@@ -33,7 +33,7 @@ logger = logging.getLogger("reconverge")
 MAGIC: Final = b"reconverge-switchlog-1 "
 LINES_MAX: Final = 50
 LOG_BYTES_MAX: Final = 32_768
-"""The longest log that is read; in a longer one, the oldest lines are dropped."""
+"""The longest log that is read, in bytes; a writer drops the oldest lines of a longer log."""
 AUTHOR_LENGTH_MAX: Final = 200
 """The longest name of an author, the same as in contracts."""
 LIMIT_LENGTH_MAX: Final = 200
@@ -47,7 +47,7 @@ class Turned(NamedTuple):
     """One turned switch: when, by which author, of which limit, and its new state."""
 
     when: int
-    """The time in seconds since 1970, by the publisher's clock."""
+    """When the switch was turned, in seconds since 1970 by the publisher's clock."""
     by: str
     """The author, as the holder of the secret has stated."""
     limit: str | None

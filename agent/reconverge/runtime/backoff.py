@@ -1,11 +1,11 @@
 """How long to pause after failures: twice as long each time, up to a cap.
 
-`exchange/syncer.py` asks it when an exchange has failed (`Syncer.failed`), and shortens the pause at random.
+`Syncer.failed` in `exchange/syncer.py` computes the pause after a failed exchange here, and shortens it at random.
 """
 
-# A node that is alone in failing loses little by asking once a second, and a hub that comes back is heard of within a
-# second. The cap is part of the protocol: a hub that has lost its data waits until all nodes can have spoken, and that
-# reckons with this cap. Whatever is spread at random on top must therefore only make a pause shorter.
+# A node whose exchanges alone fail loses little by trying once a second, and every node notices within a second that a
+# hub is back. The cap is part of the protocol: a hub that has lost its data waits until all nodes can have reported,
+# and computes that time from this cap. So a random part may only make a pause shorter.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconverge.clock import SECOND_NS
 BACKOFF_CAP_NS: Final = SECOND_NS
 """The longest pause, unless the interval itself is longer."""
 DOUBLINGS_MAX: Final = 30
-"""So many times a pause is doubled at most; the cap is reached long before, and numbers stay small."""
+"""The most doublings of a pause: the cap is reached long before, and numbers stay small."""
 
 
 def backoff_ns(interval_ns: int, failures_in_a_row: int) -> int:

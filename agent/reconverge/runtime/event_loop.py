@@ -55,11 +55,11 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
         self._helpers += 1
         run = partial(self._help, future, partial(func, *args))
         if not in_main_interpreter():
-            run()  # a thread that is left over would end the process together with this interpreter
+            run()  # a thread that outlives this interpreter would crash the process
             return future
         try:
             start_thread(run, name="reconverge-helper")
-        except RuntimeError:  # at its end the interpreter lends no more threads; last words may need a connection
+        except RuntimeError:  # an interpreter that ends starts no threads, and the last reports may need a connection
             run()
         return future
 
@@ -74,14 +74,14 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
     def _answered(self, question: tuple[Any, ...], asked: asyncio.Future[Any]) -> None:
         self._asked.pop(question, None)
         if not asked.cancelled():
-            asked.exception()  # it may be that nothing waits for the answer any more
+            asked.exception()  # marks an error as seen: maybe nothing waits for the answer any more
 
     def _help(self, future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
         result: Any = None
         problem: Exception | None = None
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001  # it belongs to what waits for the result
+        except Exception as error:  # noqa: BLE001  # raised where the result is awaited
             problem = error
         try:
             self.call_soon_threadsafe(self._helped, future, result, problem)

@@ -22,7 +22,7 @@ def has_a_loop() -> bool:
 def in_a_handler() -> str:
     """Returns a phrase such as "in a signal handler" if this thread is in one or in a finalizer; else an empty string.
 
-    It judges by the frames of the thread. A signal handler runs on the main thread, and is recognized by its function.
+    It searches the frames of the thread. A signal handler is recognized by its code, on the main thread alone.
     A callback of a weak reference, or of the garbage collector, looks like any other call, and is not recognized.
     """
     handlers: set[CodeType] = set()

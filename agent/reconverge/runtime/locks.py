@@ -2,17 +2,17 @@
 
 # Theory of operation.
 #
-# A fork copies locks as they are, and of all threads the one that forks. A lock that another thread held at that moment
-# is held in the child for good, and the next thread that wants it waits for ever.
+# A fork copies every lock as it is, but only the thread that forks. A lock that another thread held at that moment is
+# held in the child for good, and the next thread that wants it waits for ever.
 #
-# So every lock of the product is made here, and known for as long as it lives. In the child, before anything else
-# starts over, all locks that other threads held are free again. One that the forking thread holds itself is left as it
-# is: a hook or a finalizer may fork in the middle of a section, and leaves it in the child as well.
+# So every lock of the product is made here, and registered for as long as it lives. In the child, before anything else
+# starts over, all locks that other threads held are freed. A lock that the forking thread holds itself stays held: a
+# hook or a finalizer may fork in the middle of a section, and the child's copy of that thread leaves the section, too.
 #
-# What such a lock guards may be half changed. Mostly that does no harm: it is replaced in one step, or begun anew in
-# the child. Where it does harm, the lock is `whole`: the fork takes it first, and waits until the thread that holds it
-# has come to its end. It waits for WHOLE_WAIT_S at most: a fork must not hang because of a child that is not there yet.
-# All whole locks guard arithmetic, which takes less.
+# The data that such a lock guards may be half changed. Mostly that does no harm: they are replaced in one step, or the
+# child starts with new ones. Where it does harm, the lock is `whole`: the fork takes it first, and so waits until the
+# thread that holds it has finished its change. The fork waits for WHOLE_WAIT_S at most, as it must not hang. All whole
+# locks guard arithmetic, which takes less.
 #
 # Where gevent or eventlet has replaced locks, their own are used, and are left alone here: green threads live on in the
 # child, and let go of what they hold.
@@ -36,9 +36,9 @@ OF_THE_INTERPRETER: Final = "_thread"
 
 _known: Final[set[weakref.ref[Any]]] = set()
 _whole: Final[dict[weakref.ref[Any], None]] = {}
-"""In the order in which they were made, which is the one in which each fork takes them."""
+"""The whole locks, in the order in which they were made and in which each fork takes them."""
 _taken: Final[dict[int, list[Any]]] = {}
-"""By thread, what it has taken for the fork that it is about to make."""
+"""The whole locks that a thread has taken because it is about to fork, by the thread's number."""
 
 
 def new_lock(*, whole: bool = False) -> Any:
@@ -47,13 +47,13 @@ def new_lock(*, whole: bool = False) -> Any:
     With `whole`, a fork first waits for the thread that holds the lock, so that the child does not find the guarded
     data half changed. A change must take milliseconds at most: the fork waits for WHOLE_WAIT_S seconds at most.
     """
-    lock = threading.RLock()  # fork: known from here on
+    lock = threading.RLock()  # fork: registered below
     return known(lock, whole=whole)
 
 
 def new_future() -> Future[Any]:
     """Returns a future whose lock is free in a forked child."""
-    future: Future[Any] = Future()  # fork: known from the next line on
+    future: Future[Any] = Future()  # fork: registered below
     known(future._condition._lock)  # type: ignore[attr-defined]  # noqa: SLF001  # the lock of its condition
     return future
 
@@ -64,7 +64,7 @@ def known(lock: Any, *, whole: bool = False) -> Any:
     `whole` is as in `new_lock`.
     """
     if type(lock).__module__ == OF_THE_INTERPRETER:
-        # Methods of C forget a lock that has gone: a signal handler that raises could interrupt a function of Python.
+        # The callbacks are methods in C, as a signal handler that raises could interrupt a function in Python.
         _known.add(weakref.ref(lock, _known.discard))
         if whole:
             _whole[weakref.ref(lock, _whole.pop)] = None
@@ -87,7 +87,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _after_fork_in_parent()
-    _taken.clear()  # by threads that are not here
+    _taken.clear()  # the threads that have taken locks do not exist in the child
     for reference in list(_known):
         lock = reference()
         if lock is not None and not lock._is_owned():  # noqa: SLF001  # as `threading.Condition` asks

@@ -1,20 +1,21 @@
-"""Keeps a log readable: a fact is logged once, and a lasting failure only so many times in a while."""
+"""Keeps a log readable: a fact is logged once, and a lasting failure a limited number of times within a period."""
 
 # Theory of operation.
 #
-# What fails once mostly fails again, often with every request or every exchange. A message each time fills disks, hides
-# all else, and costs more than the failure. Silence is no better. So the first of each kind is logged, the rest is
-# thinned out, and all of it is counted in `stats()`: the log says that there is something, the counter how much.
+# A call that fails once mostly fails again, often with every request or every exchange. A message each time fills
+# disks, hides all other messages, and costs more than the failure. Silence is no better. So the first failure of each
+# kind is logged, later ones are thinned out, and all are counted in `stats()`: the log shows that calls fail, the
+# counter how many.
 #
 #     LoggedOnce     one message for each fact, until it is forgotten: "this rule limits nothing", "the hub is gone"
-#     LogThrottle    so many messages in so long, whatever they are about: failures of requests, a hub that flaps
+#     LogThrottle    at most N messages within a period, on any subject: failures of requests, a hub that flaps
 #
 # Failures happen in signal handlers and finalizers, too, in the middle of another message of the same thread. So there
 # is no lock in here: one step of the interpreter on a dictionary decides which caller is first, and what a throttle
 # lets through in a race is one message too many.
 #
-# Not every "only the first time" needs one of these. Where the failures are counted anyway, `if self.bugs == 1` says
-# the same in less.
+# Not every "only the first time" needs one of these. Where the failures are counted anyway, `if self.bugs == 1` is
+# enough.
 
 from __future__ import annotations
 

@@ -4,14 +4,15 @@
 #
 # A connection belongs to the event loop that opened it, and a task to the loop that runs it. An application may use one
 # hub from several loops in turn (`asyncio.run` twice, a loop for each test), and a fork leaves the child with copies of
-# all that its parent holds, which talk on the parent's sockets.
+# all that its parent holds, connections on the parent's sockets among them.
 #
-# So the thing is asked for each time it is needed. If process and loop are those of the last time, the answer is what
-# there is; if not, the old one is left alone and another is made. Neither a fork nor a loop that is closed without a
-# word has to be announced.
+# So a caller asks `Owned` for the resource each time it needs it. If process and loop are the same as last time, it
+# gets the same resource; if not, `Owned` abandons the old one and makes another. So neither a fork nor the closing of
+# a loop has to be announced.
 #
-# What a fork inherited is never taken apart, and never freed: closing the copy of a socket removes it from the epoll
-# that both processes share, so that the parent would hear nothing any more. It is kept until the process ends.
+# A resource that a fork has inherited is never closed, and never freed: closing the copy of a socket removes the socket
+# from the epoll object that both processes share, so that the parent would not notice its answers any more. The child
+# keeps it until the process ends.
 #
 # `embedded/hub.py` compares processes by itself: it has to keep the lock that it inherited until it has one of its own,
 # or the server would end between the two.
@@ -69,8 +70,8 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 class Owned(Generic[T]):
     """A resource that is made anew for every owner that asks for it; those of other owners are abandoned.
 
-    `left` is called with each abandoned resource, and whether it is the parent's, of which this process is a fork.
-    `whose` returns the owner that asks: by default a process and an event loop in it.
+    `left` is called with each abandoned resource, and with whether it belongs to the process that this one was forked
+    from. `whose` returns the owner that asks: by default this process and the event loop that runs.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Owned(Generic[T]):
     def take(self) -> T | None:
         """Returns the resource of the asking owner, which the caller must close; None if there is none.
 
-        `get` makes another.
+        The next `get` makes another.
         """
         if self._thing is None or self._owner != self._asking():
             self._leave_alone()

@@ -6,18 +6,18 @@
 # all three and takes a new name (`Agent.start_over_after_fork`), because two processes under one name would replace
 # each other's counts at the hub.
 #
-# A process that ends says its last words: all counts, and its allowances go back at once instead of after a lease in
-# which they count as used. SIGTERM ends a process without `atexit`, so it is handled, but only where the application
-# does not.
+# A process that ends sends its last reports: they carry all counts, and give the allowances back at once; otherwise
+# these would count as used until their lease ends. SIGTERM ends a process without `atexit`, so this module handles it,
+# but only where the application does not.
 #
 # Daemons of `multiprocessing` are left to end at once. `with Pool(4)` ends by SIGTERM to each worker, sent once, and a
 # `join` without limit. A handler in Python runs only when the main thread comes back to the interpreter. If the signal
-# comes just before that thread blocks, or together with what wakes it in vain, it blocks after all; and what terminates
-# a pool competes with its workers for the lock of their queue, and keeps it. Of 1200 pools of four whose workers had a
-# handler that only raises SystemExit, 9 hung for ever; with an agent in each worker about one in fifty. No thread
-# learns that the handler is waiting but by `signal.set_wakeup_fd`, which belongs to event loops and which forked
-# children share. Without a handler none of 2040 pools hung. Such a worker is one that was killed: `pool.close();
-# pool.join()` loses nothing.
+# comes just before that thread blocks, or together with a needless wake-up, the thread blocks after all; and the parent
+# that ends a pool competes with its workers for the lock of their queue, and keeps it. Of 1200 pools of four whose
+# workers had a handler that only raises SystemExit, 9 hung for ever; with an agent in each worker about one in fifty.
+# No thread learns that the handler is waiting but by `signal.set_wakeup_fd`, which belongs to event loops and which
+# forked children share. Without a handler none of 2040 pools hung. Such a worker sends no last reports; after
+# `pool.close(); pool.join()` it does.
 #
 # Where the main thread runs an event loop, a callback of the loop ends it, not the handler: an exception that a handler
 # raises in the middle of a task is kept by that task, comes again out of each task that waits for it while
@@ -25,8 +25,8 @@
 # from its callbacks is interrupted after all, a little later.
 #
 # A server may handle SIGTERM itself, take its handler back when it has shut down, and send itself the signal to end by
-# it, as uvicorn does. That signal waits, blocked for the main thread, until the last words are said, whether our
-# handler is the one that the server goes back to or not.
+# it, as uvicorn does. That signal waits, blocked for the main thread, until the last reports are sent, whether or not
+# our handler is the one that the server restores.
 from __future__ import annotations
 
 import asyncio
@@ -50,8 +50,7 @@ logger = logging.getLogger("reconverge")
 LAST_WORDS_S: Final = 2.0
 """The longest that each agent may take to send its last reports when the process ends."""
 LAST_WORDS_BESIDE_S: Final = 30.0
-"""The longest time in a subinterpreter: Python ends the process if a subinterpreter ends before all its threads have.
-"""
+"""The same in a subinterpreter, which must wait for all its threads: Python aborts the process if one is left."""
 SIGTERM_GRACE_S: Final = 5.0
 """The longest that a process lives on after SIGTERM, with any work on its threads."""
 LOOP_GRACE_S: Final = 0.5
@@ -93,7 +92,7 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
     SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
     daemon of `multiprocessing` it ends the process at once, as usual.
     """
-    global _hooked_pid  # noqa: PLW0603  # hooks belong to the process, and so does knowing about them
+    global _hooked_pid  # noqa: PLW0603  # fork hooks belong to the process, and so does this note of them
     if not _hooked_pid:
         # Threads that hold locks do not survive a fork, and connections must not.
         os.register_at_fork(after_in_child=_after_fork)
@@ -101,16 +100,16 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
         if not in_main_interpreter():
             # As executors do: before an isolated interpreter waits for its threads, which `atexit` comes too late for.
             threading._register_atexit(stop_all)  # type: ignore[attr-defined]  # noqa: SLF001  # see above
-        # In a child this comes when it knows whether it is a daemon.
+        # `multiprocessing` calls this in a child once it is known whether the child is a daemon.
         multiprocessing.util.register_after_fork(_leave_daemons_alone, lambda leave: leave())
     _agents.add(agent)
     if _hooked_pid != os.getpid():
         _hooked_pid = os.getpid()
         if multiprocessing.parent_process() is not None:
-            # Such a process leaves by os._exit, past atexit.
+            # A child of `multiprocessing` ends by os._exit, which does not run atexit.
             multiprocessing.util.Finalize(None, stop_all, exitpriority=100)
     if not in_main_interpreter():
-        return  # signals belong to the main one
+        return  # only the main interpreter handles signals
     if sigterm and not _is_daemon() and threading.current_thread() is threading.main_thread():
         handler = signal.getsignal(signal.SIGTERM)
         if handler is signal.SIG_DFL:
@@ -138,7 +137,7 @@ def stop_all() -> None:
         _speaking_pid = 0
         if _held_back_pid == os.getpid() and threading.current_thread() is threading.main_thread():
             if signal.getsignal(signal.SIGTERM) is _on_sigterm:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all is said
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)  # all reports are sent
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # and the process ends by it, if it is pending
 
 
@@ -211,7 +210,7 @@ def _on_sigterm(_number: int, frame: FrameType | None) -> None:
     elif _asked_pid == os.getpid():
         _asked_pid = 0
         raise SystemExit(SIGTERM_STATUS)  # out of the call that keeps the loop
-    # Any further signal would only interrupt the last words, which do not take long.
+    # Any further signal would only interrupt the last reports, which do not take long.
 
 
 def _end_main_thread() -> None:
@@ -250,8 +249,8 @@ def _after_fork() -> None:
 
 
 # `multiprocessing` starts a fresh interpreter as `python -c`, which looks for modules in the working directory first: a
-# file `pickle.py` there would take the place of the standard library's. A parent that ends by a signal before it has
-# said all to such an interpreter leaves it with half a message, of which it complains at length.
+# file `pickle.py` there would take the place of the standard library's. A parent that ends by a signal while it writes
+# to such an interpreter leaves it with half a message, for which it prints a traceback.
 VARIABLE: Final = "PYTHONSAFEPATH"
 
 

@@ -2,19 +2,19 @@
 
 # Theory of operation.
 #
-# Copies of one process have the same name at the hub, count on from the same numbers and hold the same lines. A process
-# cannot see how often it was copied, but two facts show that it was restored:
+# Copies of one process have the same name at the hub, count on from the same numbers and hold the same allowances. A
+# process cannot see how often it was copied, but two facts show that it was restored:
 #
 # - The wall clock goes forward at once, while the clock that counts from the machine's start, and goes on while the
-#   machine is suspended, does not. So it is in a virtual machine that is restored from a snapshot, and in a process
+#   machine is suspended, does not. This happens in a virtual machine that is restored from a snapshot, and in a process
 #   that CRIU restores. A wall clock that is set forward by hand, or by NTP in one step, looks the same; the price of
-#   such a mistake is one exchange without lines. Where no clock goes on during a suspension, every suspension looks so,
-#   too.
-# - The boot id has changed under a process that goes on. So it is after CRIU has moved a process to another machine.
+#   such a mistake is one exchange without allowances. Where no clock goes on during a suspension, every suspension
+#   looks like a restoration, too.
+# - The boot id has changed while the process goes on, as after CRIU has moved the process to another machine.
 #
-# Neither fact shows two copies that go on within seconds of the image on one machine. A hub that has a batch of that
-# number under that name already does not either: a network that delivers a batch twice looks the same, and a node that
-# took a new account then would report twice what had been counted.
+# Neither fact shows two copies that go on within seconds of the image on one machine. Nor can the hub tell them by a
+# second batch with the same number and name: a network that delivers a batch twice looks the same, and a node that
+# opened a new account then would report again what the hub has counted.
 
 from __future__ import annotations
 

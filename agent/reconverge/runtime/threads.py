@@ -37,7 +37,7 @@ GEVENT: Final = "gevent"
 EVENTLET: Final = "eventlet"
 NUMBERS_APART: Final = 64
 INTERPRETERS_APART: Final = 16
-"""So many interpreters get so many numbers each; counting up takes 0.1 ms for each."""
+"""How many interpreters get NUMBERS_APART thread numbers each of their own; using up a number takes 0.1 ms."""
 
 
 def _original(module: str, name: str) -> Any:
@@ -48,10 +48,10 @@ def _original(module: str, name: str) -> Any:
 
 
 _start_new_thread: Callable[..., int] = _original("_thread", "start_new_thread")
-_allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")  # fork: what waits for these waits for a time
+_allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")  # fork: every wait for these has a timeout
 thread_id: Callable[[], int] = _original("_thread", "get_ident")
 """Returns the number of the operating system's thread that runs now; all its greenlets share it."""
-_new_rlock: Callable[[], Any] = _original("_thread", "RLock")  # fork: `Section` makes them known
+_new_rlock: Callable[[], Any] = _original("_thread", "RLock")  # fork: `Section` registers them
 _poll: Any = _original("select", "poll") if hasattr(select, "poll") else None
 _getaddrinfo: Callable[..., Any] = _original("socket", "getaddrinfo")
 
@@ -156,7 +156,7 @@ class WakeEvent:
         """Ends the current or the next `wait`. Never blocks, and may be called from anywhere."""
         try:
             self._quiet.release()
-        except RuntimeError:  # it was rung already
+        except RuntimeError:  # the event is set already
             return
 
     def wait(self, timeout_s: float) -> bool:

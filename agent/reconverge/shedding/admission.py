@@ -2,22 +2,22 @@
 
 # Theory of operation.
 #
-# What runs is what needs the service. A request that waits for its client (the body of an upload does not come, the
-# response is not read) needs nothing but memory, and its client decides how long that lasts: sixteen idle uploads
-# would hold all slots for as long as a stranger likes. So such a request *steps aside*: its tickets count it as not
-# there, and how long it waits is no part of how long it took. When it *goes on*, it is counted again at once.
+# Slots are for requests that the service works on. A request that waits for its client (the body of an upload does not
+# come, the response is not read) needs nothing but memory, and its client decides how long that lasts: sixteen idle
+# uploads could hold all slots for as long as a stranger likes. So such a request *steps aside*: its tickets do not
+# count it, and the wait is not part of its round trip. When it *goes on*, it is counted again at once.
 #
-# It may find no room then. What has not begun to work may still be refused: else an attacker would have a thousand
-# requests admitted one by one, and let all of them begin at the same moment. What has begun goes on `anyway`: it is
-# counted beyond the limit, and newcomers are refused until there is room. It is never made to wait for a slot, since
-# the one that holds the slot may wait for it.
+# There may be no free slot then. If the work on the request has not begun, it may still be refused: else an attacker
+# could have a thousand requests admitted one by one, and let all of them begin at the same moment. If the work has
+# begun, the request goes on `anyway`: it counts beyond the limit, and new requests are refused until there is room. It
+# never waits for a slot, since the request that holds the slot may wait for this one.
 #
-# Reasons to wait can overlap, so they are counted, and the last one to end goes on.
+# A request can wait for several reasons at once, so these are counted; it goes on when the last of them ends.
 #
 # An admission that is dropped and was never finished (a WSGI server that does not close a body, an application that
 # forgets) would be in progress for ever. Its finalizer hands it to the stack, which ends it with the next request. The
-# finalizer itself takes no lock: it may run in the midst of anything that the thread does. An admission that no program
-# has kept counts for a second more, because its request may run all the same.
+# finalizer itself takes no lock, because it may run at any moment, even while its thread holds that lock. An admission
+# that the program did not keep counts for a second more, because its request may still run.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DecidingStack(Protocol):
     """The part of a stack that its admissions need."""
 
     def now_ns(self) -> int:
-        """Returns the present moment, on the monotonic clock."""
+        """Returns the time of the monotonic clock, in nanoseconds."""
         ...
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -60,7 +60,7 @@ class Admission(Unique):
             if admission:
                 work()
 
-    An exception in the block says nothing about the load, except for TimeoutError, which counts as dropped.
+    After an exception the request is no measure of the load; after TimeoutError, it counts as dropped.
     """
 
     __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")
@@ -76,15 +76,15 @@ class Admission(Unique):
         self._stack = stack
         self._tickets = tickets
         self.away = 0
-        """How many waits are under way that do not count as work of the service."""
+        """The number of waits for the client that have begun and not ended."""
         self.rank = rank
-        """The place of its class."""
+        """The place of the request's class, 0 for the most important one."""
         self.finished = refusal is not None
         """Whether the request is over, and its slots are free."""
         self.refusal = refusal
-        """Why it may not go on; None if it may."""
+        """The refusal; None if the request may go on."""
         self.would_refuse = would_refuse
-        """The refusals of layers in shadow."""
+        """The refusals by layers in shadow, which have no effect."""
 
     @property
     def allowed(self) -> bool:
@@ -102,7 +102,7 @@ class Admission(Unique):
         return self._tickets
 
     def finish(self, outcome: Outcome = SERVED) -> None:
-        """Ends the request. Only the first call counts."""
+        """Ends the request, and frees its slots. Only the first call has an effect."""
         self.finished = True
         tickets, self._tickets = self._tickets, ()
         if tickets:

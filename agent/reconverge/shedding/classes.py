@@ -3,12 +3,12 @@
 # Theory of operation.
 #
 # Which requests matter is the one thing that a service cannot measure, so it is the one thing to configure. The default
-# is the four classes that Stripe has published: critical methods, POST, GET, and test traffic. A method tells POST from
-# GET; *critical* and *test* are said by the application, in a function, or by a trusted proxy, in a header.
+# is the four classes that Stripe has published: critical methods, POST, GET, and test traffic. The method distinguishes
+# POST and GET; a function of the application, or a header from a trusted proxy, marks requests as *critical* or *test*.
 #
-# A header comes from the client, and a client that could call itself critical would be shed last for the asking. So a
-# header can only make a request less important than its method does, unless the application says that the header is to
-# be trusted, because a proxy sets or removes it.
+# A header comes from the client, and any client could call its requests critical, to be shed last. So a header can only
+# make a request less important than its method does, unless the application says that the header is to be trusted,
+# because a proxy sets or removes it.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEST: Final = "test"
 DEFAULT_CLASSES: Final = (CRITICAL, POST, GET, TEST)
 HEADER: Final = "x-traffic-class"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods that RFC 9110 calls safe: they are repeated without harm, so they are shed before others."""
+"""Methods that RFC 9110 calls safe: a client can repeat them without harm, so they are shed before others."""
 CLASSES_MAX: Final = 16
 """The most classes: each has metrics of its own, and decisions go through them one by one."""
 

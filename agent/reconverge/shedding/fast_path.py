@@ -1,26 +1,26 @@
-"""A faster way through a stack of this package's own layers, if all are on, in the usual order, and no two alike."""
+"""Decides faster in a stack that has only layers of this package, in the usual order, and none of them in shadow."""
 
 # Theory of operation.
 #
-# A stack knows its layers as what `Layer` says: each is called, and may return a ticket, which is called at the end. So
-# any layer can stand in it. For a request that is admitted, which is nearly all of them, that meant an arrival, a
-# ticket of each layer, a list of them and an admission, and half of the time went into making them.
+# A stack knows its layers by the interface `Layer`: it calls each layer, which may return a ticket, and calls the
+# ticket when the request ends. So a stack can have layers of any class. For each admitted request, and nearly all are,
+# this makes an arrival, a ticket of each layer, a list of the tickets and an admission, which takes half of the time.
 #
 # Most stacks consist of the four layers of this package, in the order rate, concurrency, fleet, worker, of which some
-# are left out. What each of those needs of a request is known, so the stack has a `FastPath`, which is made when it is
-# declared and again when it is switched. It asks the same parts of the layers in the same order (the limiter, the
-# slots, the limiter of the class, the dither), and what they hold stands in one object, the `Passage`, which is the
-# admission as well. A refusal is made by the layer that refuses, by the same function as in the general way.
+# are left out. Such a stack makes a `FastPath`, and makes it anew when a layer is switched. The fast path asks the same
+# parts of the layers in the same order (the limiter, the slots, the limiter of the class, the dither), and stores all
+# that they hold for the request in one object, the `Passage`, which is the admission as well. The layer that refuses
+# makes the refusal, by the same function as in the general way.
 #
-#     what there is beside                              becomes
-#     a layer in shadow                                 the general way, for all requests
-#     another layer, also one that is derived,
+#     the stack has                                     effect
+#     a layer in shadow                                 the general way is used, for all requests
+#     a layer of another class, even a derived one,
 #     another order, or two layers of a kind            likewise
-#     a layer that is off                               is left out, as in the general way
-#     a limit that is off or in shadow                  its decision says so, and is looked at when it is given back
+#     a layer that is off                               the layer is left out, as in the general way
+#     a limit that is off or in shadow                  its decision shows that, and nothing is given back then
 #
-# Tickets are made when they are asked for. Each way ends the same: what is finished or given back twice counts once.
-# `tests/shedding/test_fast_path.py` holds both ways against each other.
+# Tickets are made only when a caller reads them. Both ways end alike: a request that is finished or given back twice
+# counts once. `tests/shedding/test_fast_path.py` compares both ways.
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Passage(Admission):
     held: bool
     aside: bool
     charged: Decision | None
-    """The decision of the caller's limit."""
+    """The decision of the caller's limit; None if there is no such layer."""
     reserved: Decision | None
-    """The decision of the fleet's limit."""
+    """The decision of the fleet's limit; None if nothing was charged to it."""
     busy: Busy | None
 
     refusal = None

@@ -2,17 +2,18 @@
 
 # Theory of operation.
 #
-# The capacity of the fleet is a limit with one key for all traffic. A class with a reserved part has a share of it
-# (a limit with a `parent`, decision 30): what the share holds no other class can use, and beyond it the class may use
-# the pool. All other classes have the pool alone. So with a fifth reserved, the others together never take more than
+# The capacity of the fleet is a limit with one key for all traffic. A class with a reserved part has a share of it (a
+# limit with a `parent`, decision record 0030): no other class can use this share, and beyond the share the class may
+# use the pool. All other classes have only the pool. So with a fifth reserved, the others together never take more than
 # four fifths of the capacity, on however many nodes.
 #
 # Partitioned. A node that cannot reach its hub goes on within its allowances until their lease is over. After that
 # `strict` and `balanced` limits refuse every known key, which is right for a quota and wrong for a whole service: the
-# loss of the hub would be an outage of everything behind it. So a node whose agent is partitioned goes on with what it
-# was admitting before: of each class, in a window, as much as the most in any of the last `REMEMBERED` windows in which
-# the hub was there. What nodes did at the same time fitted the capacity, so what they do together stays near it, but no
-# longer below it by construction: traffic that moves between nodes can add up to more. A refusal says so.
+# loss of the hub would be an outage of everything behind it. So a node whose agent is partitioned goes on admitting as
+# before: in each window, of each class, as many requests as in the fullest of the last `REMEMBERED` windows in which
+# the hub answered. The admissions of all nodes in one window fitted the capacity, so their sum stays near the capacity.
+# But the capacity is no longer a bound: traffic that moves between nodes can add up to more. A refusal then states that
+# the node cannot reach the others.
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ class FleetShedder:
         ]
         """The limiters, by the place of the class."""
         self.memories: Final = [Remembered(whole.window_ns) for _ in self.classes.names]
-        """Each remembers the requests that its limit admits, by the place of the class."""
+        """The counts of the requests that each limit has admitted, by the place of the class."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
         register(self, sigterm=False)
@@ -158,7 +159,7 @@ def _quotas_of(reserved: object, classes: TrafficClasses, whole: Limit) -> dict[
 
 
 class Remembered:
-    """The requests of a class that a node admits in a window with its hub, and may admit again without it."""
+    """Counts the requests of a class that a node admits in each window, to admit as many while its hub is away."""
 
     def __init__(self, window_ns: int) -> None:
         self.window_s = window_ns / 1e9
@@ -177,8 +178,8 @@ class Remembered:
 
     def admitted(self, now_ns: int) -> None:
         """Counts a request that the limit has admitted."""
-        # Without the lock, but once in a window: each request comes here. One that another thread counts just then is
-        # counted in one of the two windows.
+        # The lock is taken only once in a window, as each request comes here. A request that another thread counts at
+        # that moment counts in one of the two windows.
         if now_ns >= self._ends_ns:
             with self._lock:
                 self._move_to(now_ns // self._window_ns)

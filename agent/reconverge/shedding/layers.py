@@ -28,11 +28,11 @@ class Arrival:
 
     def __init__(self, key: str, rank: int, now_ns: int) -> None:
         self.key = key
-        """The key that a rate is counted by."""
+        """The key by which layers count a request rate."""
         self.rank = rank
-        """The place of its class, 0 for the most important one."""
+        """The place of the request's class, 0 for the most important one."""
         self.now_ns = now_ns
-        """When it arrived, on the monotonic clock."""
+        """When the request arrived, in nanoseconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class ShedRefusal:
     reason: str
     """A sentence for the caller."""
     decision: Decision | None = None
-    """The decision of the limit, if the layer counts by one."""
+    """The decision of the layer's limit; None if the layer has no limit."""
     quotas: Mapping[str, Limit] | None = None
-    """The quotas of that limit, by name."""
+    """The quotas of the layer's limit, by name; None if the layer has no limit."""
     concurrent_max: int | None = None
-    """The most requests in progress, of a layer that counts them."""
+    """The most requests that may be in progress, if the layer counts these; otherwise None."""
 
 
 class InProgress(NamedTuple):
@@ -62,7 +62,7 @@ class InProgress(NamedTuple):
     limit: int
     """How many requests may run at once."""
     left: int
-    """How many more may begin."""
+    """How many more requests may begin."""
 
 
 class Ticket(Protocol):
@@ -74,8 +74,8 @@ class Ticket(Protocol):
     response: an `InProgress`, or None.
 
     A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
-    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now, and
-    none with `anyway`.
+    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now; with
+    `anyway` it always returns None.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
@@ -103,11 +103,11 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Returns a ticket, or None if nothing is held, or a refusal, which charges nothing."""
+        """Returns a ticket if it admits the request, None if it holds nothing for it, or an uncharged refusal."""
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits in shadow a request that `enter` has just refused. A layer that counts running requests counts it."""
+        """Admits a request that `enter` has refused in shadow. Returns a ticket if the layer counts requests."""
         ...
 
     def readings(self) -> Mapping[str, float]:

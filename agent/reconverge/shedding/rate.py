@@ -60,8 +60,8 @@ def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision
 class Charge:
     """The ticket of one request that was charged to a limit."""
 
-    # A reservation would do, and costs ten times as much as a hit: it marks the charge, so that it can be corrected to
-    # the last unit in whichever window it lies. What is given back here was charged microseconds ago.
+    # A reservation would work, too, but costs ten times as much as a hit: it marks the charge, so that the charge can
+    # be corrected exactly in any window. A charge that is given back here was made microseconds ago.
 
     __slots__ = ("_key", "decision", "limiter", "shown")
 

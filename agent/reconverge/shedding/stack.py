@@ -2,16 +2,16 @@
 
 # Theory of operation.
 #
-# The layers are asked in the order in which they are given, which should be from the caller's own limit to the state
-# of this worker: request rate, concurrency, fleet, worker. The first that refuses decides, and names itself. What the
-# layers before it hold for the request is given back, last first, as if it had never come: a request that the worker
-# sheds uses up nothing of its sender's quota.
+# The layers are asked in the order in which they are given, which should be from the caller's own limit to the state of
+# this worker: request rate, concurrency, fleet, worker. The first that refuses decides, and names itself. The layers
+# before it give back all that they hold for the request, the last layer first, as if it had never come: a request that
+# the worker sheds uses up nothing of its sender's quota.
 #
-# A layer in shadow is asked as ever, and requests that it would have refused are counted and reported, and go on. A
+# A layer in shadow is asked as well, and requests that it would have refused are counted and reported, and go on. A
 # layer that is off is not asked.
 #
-# Deciding never waits and nothing in it can be cancelled, so there is no moment in which a cancelled request holds a
-# part of the layers. What is admitted is held until `finish`, which may be called from any thread, and any number of
+# A decision never waits and cannot be cancelled halfway, so a cancelled request never holds the slots of only some
+# layers. An admitted request holds its slots until `finish`, which may be called from any thread, and any number of
 # times.
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("reconverge")
 LAYERS_MAX: Final = 16
 NAME_LENGTH_MAX: Final = 100
 DROPPED_NS: Final = SECOND_NS
-"""How long an admission counts that a program has thrown away: its request may have begun just then."""
+"""How long an admission still counts that a program did not keep, as its request may be running."""
 NO_KEY: Final = "(none)"
 """The key under which requests without a key are counted together."""
 
@@ -71,7 +71,7 @@ class Stack:
         classes: the classes of traffic, which all layers share; by default those of the layers, or the four of
             `TrafficClasses`.
         switches: "on", "shadow" or "off" by the names of layers; see `switch`.
-        name: its name in a console, which shows stacks of one name on all nodes together.
+        name: the stack's name in a console, which shows stacks of one name on all nodes together.
         clock: for tests.
 
     Raises InvalidSetting for layers of one name, of different classes, or more than 16, and for an unknown switch.
@@ -177,7 +177,7 @@ class Stack:
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
 
     def enter_ranked(self, key: str, rank: int) -> Admission:
-        """Decides as `enter`, by the place of the class."""
+        """Decides about one request as `enter` does, for the class at place `rank`, 0 being the most important one."""
         if self._lost:
             self._end_lost()
         fast_path = self._fast_path
@@ -249,7 +249,7 @@ class Stack:
                 )
 
     def now_ns(self) -> int:
-        """Returns the present moment, on the monotonic clock."""
+        """Returns the time of the monotonic clock, in nanoseconds."""
         return self._now()
 
     def stats(self) -> StackStats:

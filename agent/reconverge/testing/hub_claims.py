@@ -44,10 +44,10 @@ class HubClaims(
     """
 
     own_clock: ClassVar[bool] = False
-    """Whether the hub goes by a clock of its own, and ignores the one that `make_hub` is given.
+    """Whether the hub uses a clock of its own, and ignores the one that `make_hub` is given.
 
-    Then the claims that need time to pass are skipped, and the others take the hub's clock to be about this machine's.
-    Give a hub a `clock` if you can: half of what may go wrong needs hours.
+    Then the claims that need time to pass are skipped, and the others assume that the hub's clock is near this
+    machine's. Give a hub a `clock` if you can: many faults show only after hours.
     """
 
     seeds: ClassVar[range] = range(8)

@@ -2,14 +2,15 @@
 
 # Theory of operation.
 #
-# The estimates of nodes cannot be added up: a customer behind one address may come to all of them. Their sketches can
-# be merged, if all nodes hash with one secret (`merge/addresses.py`). So a node asks the hub for the fleet's secret
-# first, and proposes its own; where the hub has another, the node's book begins anew with that. What it met before,
-# until the first report of its process, is missing in the fleet's numbers.
+# The estimates of several nodes cannot be added up, because a customer with one address may send requests to all of
+# them. But the sketches behind the estimates can be merged, if all nodes hash with the same secret
+# (`merge/addresses.py`). So a node first proposes its own secret to the hub, and gets the secret of the fleet. If that
+# is another one, the node begins a new book of addresses with it. The addresses that the node counted before, until the
+# first report of its process, are missing from the fleet's numbers.
 #
-# Only registers that have risen are reported: most identities have one or two addresses, and nothing to report most of
-# the time. What could not be reported goes with the next report of the same hour; a hub that has lost its data, which
-# the node hears when it reports usage, gets the whole hour again.
+# A node reports only the registers that have risen: most identities have one or two addresses, so most of the time
+# there is nothing to report. Registers that could not be reported are part of the next report of the same hour. If the
+# hub's answer to a usage report shows that the hub has lost its data, the node reports all registers of the hour again.
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from reconverge.usage.meter import Meter
 from reconverge.usage.periods import period_at
 
 Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
-"""A function that waits for an answer of the hub, within its timeout, and raises the errors of the call."""
+"""A function that awaits a call of the hub within a timeout. It returns the answer, and raises the call's errors."""
 
 
 class AddressReports:

@@ -1,21 +1,22 @@
-"""Estimates from how many addresses each identity comes: a credential that leaks is used from many."""
+"""Estimates how many addresses each identity comes from, because a leaked credential is used from many."""
 
 # Theory of operation.
 #
-# A set of addresses for each identity has no bound. A HyperLogLog has one: an address is hashed; the first bits choose
-# one of REGISTERS bytes, which keeps the most zeros that the rest of a hash began with. The number of distinct
-# addresses follows from these bytes with a standard error of 1.04 / sqrt(REGISTERS), which is 6.5 % for 256; numbers
-# below 2.5 * REGISTERS are counted by empty registers, which is more exact: 20 addresses are counted to about one.
+# A set of addresses for each identity would have no bound. A HyperLogLog has a fixed size: an address is hashed; the
+# first bits of the hash choose one of REGISTERS bytes, and this byte keeps the highest number of zeros with which the
+# rest of any such hash has begun. The number of distinct addresses follows from these bytes with a standard error of
+# 1.04 / sqrt(REGISTERS), which is 6.5 % for 256; numbers below 2.5 * REGISTERS are estimated from the number of empty
+# registers, which is more exact: the estimate for 20 addresses is off by about one.
 #
 # Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. Addresses are hashed with a secret, so that a client cannot
-# choose addresses that look like few. It begins as the process's own; a hub that merges the sketches of a fleet has all
-# nodes hash with the same one, and the book begins anew with that (`address_reports.py`).
+# choose addresses that look like few. Each process begins with a secret of its own. If the hub merges the sketches of a
+# fleet, all nodes must hash with the same secret, and the book begins anew with that one (`address_reports.py`).
 #
-# A book is about one hour, and about the requests that this node has served. Of SKETCHES_MAX identities at most: the
-# ones that came first. Those beyond are counted as `unwatched`.
+# A book covers one hour, and the requests that this node has served. It has room for SKETCHES_MAX identities, those
+# that came first; requests of further identities are counted as `unwatched`.
 #
-# Most requests come from an address that their identity has come from before, and are found in a set; so a hash is made
-# of new ones alone. The set is emptied when it is full, which costs hashes and changes no estimate.
+# Most requests come from an address that their identity has used before. A set holds these pairs, so that only new
+# addresses are hashed. The set is emptied when it is full, which costs hashes and changes no estimate.
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ from reconverge.runtime.locks import new_lock
 ERROR: Final = 1.04 / REGISTERS**0.5
 """The standard error of a large estimate, as a fraction of it."""
 TEXT_MAX: Final = 512
-"""The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
+"""The most characters of an identity, limit or route that is counted by its name; no customer has a longer name."""
 MANY: Final = 100
 """The number of addresses in an hour that counts as unusual."""
 SEEN_MAX: Final = 10_000
-"""Pairs of an identity and an address that are not hashed again: 1 MB, as long as addresses are short."""
+"""The most pairs of identity and address that are remembered, so as not to hash them again: about 1 MB."""
 SECRET_BYTES: Final = 16
 _ALPHA: Final = 0.7213 / (1 + 1.079 / REGISTERS)
 _REST_BITS: Final = 56

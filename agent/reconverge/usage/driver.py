@@ -1,4 +1,4 @@
-"""Runs one round of reports: sends the hub what a meter has counted. Works on any thread."""
+"""Sends a meter's new counts to the hub, one round of batches at a time, on any thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reconverge.usage.reports import UsageReports
 logger = logging.getLogger("reconverge")
 
 ROUNDS_MAX: Final = 10_000
-"""The most batches of one round: more than any node has rows for."""
+"""The most batches that one round sends to a shard; no node has enough rows to fill them."""
 
 
 class UsageDriver:
@@ -55,9 +55,9 @@ class UsageDriver:
         self._orders = orders
         self._logged = LoggedOnce()
         self.answered = 0
-        """Batches that were answered."""
+        """The number of batches that the hub has answered."""
         self.failures: Counter[str] = Counter()
-        """Failed reports, by class."""
+        """The number of failed reports, by class of failure."""
         self.addresses = AddressReports(meter, ledger, clock)
         self.start_over()
 
@@ -107,12 +107,13 @@ class UsageDriver:
             await self._say(self.reports.last_word(shard))
             if self.reports.unreported and not await self._report_last_words_again(shard):
                 return False
-        # All is reported; a shard that has not heard the last word keeps the account's rows until their period goes.
+        # All counts are reported. A shard that did not get the last batch keeps the account's rows until it drops their
+        # period.
         self.reports.start_over()
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Reports again to a shard that has lost its data, as its answer to the end of the account has shown.
+        """Reports all rows again to a shard whose answer to the last batch shows that it has lost its data.
 
         Returns whether the shard has received all counts.
         """
@@ -125,7 +126,9 @@ class UsageDriver:
         """Counts an unforeseen error, and logs the first one."""
         self.failures[f"bug:{type(error).__name__}"] += 1
         if self._logged.is_new("bug"):
-            logger.error("reconverge: reporting usage failed in a way that was not foreseen", exc_info=error)
+            logger.error(
+                "reconverge: a report of usage failed with an unexpected error; the next report follows", exc_info=error
+            )
 
     def _gather(self) -> NodeLoad:
         now_ns = self._clock.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Erases a node's usage counts of identities that are to be erased. See `hub/erasing.py`.
+"""Carries out a hub's orders to erase identities (`hub/erasing.py`) in the usage counts of one node.
 
 A node reads the erasure orders before each report, so after an outage it reports nothing of an identity that was erased
 during the outage. If a node has reported counts of the identity while the hub was being searched, it retracts these
@@ -34,9 +34,9 @@ class UsageErasing:
         """Starts over with no orders, as in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
-        """The rows to be taken back, by shard."""
+        """The rows to be retracted from the hub, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
-        """Functions that return whether an identity is to be forgotten without an order."""
+        """Functions that return True for identities to be forgotten without an order of the hub."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
         """Adds identities, for which `is_named` returns True, to be forgotten with the next report.
@@ -48,7 +48,7 @@ class UsageErasing:
     async def obey(self, ledger: object, reports: UsageReports) -> None:
         """Forgets the identities that are to be erased, and retracts their rows from the hub.
 
-        Raises HubUnavailable; the next call goes on from there.
+        Raises HubUnavailable; the next call then continues with the rows that are left.
         """
         while self._here:
             self._erase(reports, self._here.popleft())

@@ -1,9 +1,9 @@
 """Converts usage events to formats of other systems: CloudEvents 1.0, Stripe's meter events, JSON lines, CSV."""
 
-# The id of an event follows from what it counts: namespace, limit, identity, route, period and number, and from nothing
-# else. So an event that is delivered twice has one id, and two events never share one. It is 40 digits long: Stripe
-# takes identifiers of up to 100 characters. All events of a period carry the moment at which the period begins, so that
-# a receiver counts them in the window that they are about, however late they come.
+# The id of an event is a hash of its namespace, limit, identity, route, period and number, and of nothing else. So an
+# event that is delivered twice has the same id both times, and two events never share an id. The id has 40 digits;
+# Stripe takes identifiers of up to 100 characters. All events of a period carry the moment at which the period begins,
+# so that a receiver counts them in the right period, however late they come.
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def stripe_meter_event(
         value: the number to bill: cost, requests or refused.
 
     Raises:
-        InvalidSetting: the event name is too long, or there is no such value.
+        InvalidSetting: the event name is empty or too long, or `value` is none of these numbers.
     """
     counts = event.counts._asdict()
     if value not in counts:

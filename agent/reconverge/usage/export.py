@@ -2,22 +2,21 @@
 
 # Theory of operation.
 #
-# An event is fixed at the hub before it is delivered, with its number and what it counts, and stays there until it is
-# confirmed. An exporter that dies in between leaves it to the next one, which delivers the same event again; two
-# exporters at once deliver the same events. What an event is called follows from what it counts (`events.py`), so a
-# receiver that identifies events by their ids takes each once. A lease keeps further exporters idle, to save work;
-# nothing depends on it.
+# The hub stores an event with its number and its counts before it is delivered, and keeps it until the exporter
+# confirms the delivery. If an exporter dies in between, the next one delivers the same event again; two exporters at
+# once deliver the same events. The id of an event follows from its contents (`events.py`), so a receiver that
+# identifies events by their ids counts each event once. A lease keeps further exporters idle, which only saves work.
 #
 #     close the period  ->  issue events  ->  deliver  ->  confirm  ->  ...  ->  finish the period
 #
-# A period is closed `grace` seconds after its end, when running nodes have reported it. It ends by the hub's clock,
-# which the answer about the lease carries: an exporter whose own clock is ahead would close periods that go on. What a
-# node that was cut off reports later is late: the hub marks the period, and the next run issues further events with the
-# differences.
+# A period is closed `grace` seconds after its end, when running nodes have reported it. The end is measured by the
+# hub's clock, which the hub's answer about the lease contains: an exporter whose own clock is ahead would close periods
+# that still go on. If a node that was cut off reports usage of a closed period, the hub marks the period as late, and
+# the next run issues further events with the differences.
 #
-# What is exported is done with the period's `finish`. Nodes hear of that with their next answer, and keep no longer
-# what they had reported of it. A hub that has lost its data begins its numbers anew: what was exported before is
-# exported under the same ids again, which receivers drop, and never as more; see the decision record 0121.
+# `finish` marks a period as exported. The hub's next answer to each node says so, and the node drops the rows that it
+# has reported of the period. A hub that has lost its data numbers events from the beginning again: usage that was
+# exported before gets the same ids again, and receivers drop it (decision record 0121).
 
 from __future__ import annotations
 
@@ -106,7 +105,8 @@ class Exporter:
     async def run(self) -> ExportRun:
         """Exports the usage of all periods that are due. Does nothing while another exporter has the lease.
 
-        Raises HubUnavailable, and what `deliver` raises; the next run, of any exporter, goes on from there.
+        Raises HubUnavailable, and the errors of `deliver`; the next run of any exporter then delivers the same events
+        again.
         """
         lease = await self._lead()
         run = ExportRun(leads=lease.leads, lease=lease)

@@ -2,17 +2,18 @@
 
 # Theory of operation.
 #
-# `add` finds a row in a dictionary and adds to it, under a lock. The longest that a thread holds it is a `take`, which
-# goes through the rows of the node. A signal handler may call `add` in the middle of anything: the lock can be taken
-# again by its thread, and a sum in a row is one step of the interpreter.
+# `add` finds a row in a dictionary and adds to it, under a lock. `take` holds the lock longest, as it goes through all
+# rows of the node. A signal handler may call `add` at any moment, even while its thread holds the lock: the thread may
+# take the lock again, and the interpreter adds to a row in one step.
 #
-# `take` returns what has come since the last time, and keeps the names of the minute that it is, so that `rows_max`
-# bounds a minute however often it is taken from. All other minutes go: nothing can come to them late.
+# `take` returns the counts since the last call. It keeps the rows of the present minute, set to zero, so that
+# `rows_max` bounds the rows of a minute however often `take` is called. It deletes all other minutes, as nothing is
+# counted in them any more.
 #
-# The minute is the wall clock's, to both sides: after a clock has jumped back, counting goes on in the earlier minute.
+# The minute is always that of the wall clock: after the clock has jumped back, charges count in the earlier minute.
 #
-# Memory is bounded by rows for each minute and by routes for the life of a meter. What goes beyond is counted under
-# OTHERS, which is logged once and counted; nothing is lost.
+# Memory is bounded by a number of rows for each minute, and a number of routes for the life of a meter. Charges beyond
+# these bounds are counted under OTHERS, so none is lost; the first such case is logged, and all are counted.
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """The counts of one key in one minute, as the meter hands them over."""
+    """The counts of one key in one minute since the last call of `Meter.take`, which returns them."""
 
     minute: int
     """The number of the minute since 1970."""
@@ -86,7 +87,7 @@ class Meter:
         self._routes: dict[str, str] = {}
         self._companions = 0
         self.addresses = AddressBook()
-        """Estimates from how many addresses each identity comes."""
+        """The book that estimates how many addresses each identity comes from."""
 
     def add(self, identity: str, limit: str, cost: int = 1, route: str = "", *, refused: bool = False) -> None:
         """Counts one request of an identity. Does no input or output.
@@ -96,7 +97,7 @@ class Meter:
             limit: the name of the limit that was charged.
             cost: the charge; negative for a refund when a reservation is settled for less. A refund does
                 not count as a request.
-            route: the pattern that the request's path was found by.
+            route: the pattern of the route that matched the request's path.
             refused: the request was refused, so that `cost` was not charged.
 
         Raises:
@@ -141,7 +142,7 @@ class Meter:
             self.addresses.note(identity, address)
 
     def join_requests(self, count: int = 1) -> None:
-        """Notes that `count` of the counted requests were further limits of one request, which was counted already.
+        """Notes that `count` calls of `add` were for a further limit of a request that `add` had counted already.
 
         The node's load becomes smaller by `count`. For callers that call `add` for each limit of a request.
         """

@@ -43,7 +43,7 @@ def checked_kind(kind: object) -> str:
 
 
 def period_at(kind: str, at_s: float) -> Period:
-    """Returns the period of that kind in which a moment lies, in seconds since 1970. Raises InvalidSetting."""
+    """Returns the period of a kind that contains `at_s`, in seconds since 1970. Raises InvalidSetting for no kind."""
     if checked_kind(kind) == MONTH:
         moment = datetime.fromtimestamp(at_s // 1, UTC)
         return Period(kind, (moment.year - EPOCH_YEAR) * MONTHS + moment.month - 1)
@@ -56,7 +56,7 @@ def period_name(period: Period) -> str:
 
 
 def period_named(name: str) -> Period:
-    """Returns the period that has a name such as `period_name` returns. Raises InvalidSetting."""
+    """Returns the period of a name like those that `period_name` returns. Raises InvalidSetting for any other name."""
     for kind, form in _FORMATS.items():
         try:
             moment = datetime.strptime(name, form).replace(tzinfo=UTC)

@@ -24,7 +24,7 @@ async def totals(
     identity: str | None = None,
     limit: str | None = None,
 ) -> dict[UsageKey, Counts]:
-    """Adds up the use of all nodes in a period, as far as they have reported it.
+    """Returns the usage in a period by key, summed over all nodes, as far as they have reported it.
 
     Args:
         ledger: the usage ledger of a hub: `hub.usage`.

@@ -3,20 +3,20 @@
 # Theory of operation.
 #
 # Usage has a thread and a connection of its own, beside the agent's. Exchanges decide about requests, and have to be
-# quick; usage may be ten seconds old, and its batches are long. What goes wrong with one must not hold up the other.
+# quick; usage may be ten seconds old, and its batches are long. A failure of the one must not delay the other.
 #
-# The thread gathers what has come, sends each shard one batch after the other until nothing is unreported, and sleeps.
-# It speaks to every shard each time, also with nothing to say: one that has lost its data gets the reports again at
-# once. A batch that fails is not repeated; its rows are reported with the next round. The last word is said in two
-# steps: first all rows, then that the account ends. If the first fails, the account goes on, so that nothing is
-# reported twice.
+# The thread gathers the new counts, sends each shard one batch after the other until nothing is unreported, and sleeps.
+# In each round every shard gets at least one batch, even an empty one, so that a shard that has lost its data gets the
+# reports again at once. A batch that fails is not repeated; its rows are part of the next round. At the end, the thread
+# first reports all rows, and then closes the account. If the first step fails, the account stays open, so that nothing
+# is reported twice.
 #
 # One thread reports at a time. `stop` does not wait for ever, so a thread may still be reporting when `start` is called
-# again: with two of them, each would take the other's batches for those of a copy of the process, and report again what
-# the hub had. So `start` has the thread that is there go on, and a thread ends only where no `start` can come in
-# between (`_is_over`).
+# again: with two of them, each would take the other's batches for those of a copy of the process, and report again the
+# counts that the hub has. So `start` lets a thread that is still there go on, and a thread ends only in a section that
+# excludes `start` (`_is_over`).
 #
-# Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is reported again.
+# Before each report the thread reads the orders to erase identities (`erasing.py`), so that it reports no erased one.
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from reconverge.usage.meter import Meter
 logger = logging.getLogger("reconverge")
 
 INTERVAL_S: Final = 10.0
-"""Seconds between two reports: a killed process loses that much usage at most, and live totals are that old."""
+"""Seconds between two reports: a killed process loses the usage of this time at most, and live totals lag by it."""
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
 STOP_S: Final = 5.0
 LOOK_S: Final = 0.1
-"""How soon a thread notices that it is to stop, while the hub has work to do in its loop."""
+"""The most seconds until a thread notices `stop`, while the hub has work to do in the thread's event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +61,33 @@ class UsageStats:
     at_hub: bool
     """Whether a hub adds up the usage of all nodes; if not, usage is counted on this node only."""
     answered: int
-    """Batches that the hub has answered."""
+    """The number of batches that the hub has answered."""
     failures: dict[str, int]
-    """Failed reports, by class of failure."""
+    """The number of failed reports, by class of failure."""
     unreported: int
-    """Keys with counts that are not reported yet."""
+    """The number of keys with counts that are not reported yet."""
     rows: int
-    """Rows that the node keeps, of all periods."""
+    """The number of rows that the node keeps, in all periods together."""
     overflowed: int
     """How many times this node has counted something under "(others)" for lack of room."""
     folded: int
-    """Rows that the hub has counted under "(others)"."""
+    """The number of rows that the hub has counted under "(others)"."""
     losses: int
     """How often the hub had lost this node's reports; the node sent the rows that it still kept again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Rows that were never reported and are lost, by kind of period."""
+    """The number of rows that were never reported and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
     """Identities that have come to this node from unusually many addresses in this hour, with an estimate of the
     number; see `reconverge.usage.from_many_addresses` for the whole fleet."""
     unwatched: int = 0
     """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
     misdated: dict[str, int] = field(default_factory=dict[str, int])
-    """Rows that the hub has refused for their date, by kind of period: the clock of this machine is wrong. They are
-    counted in the period that it is by the hub's clock."""
+    """The number of rows, by kind of period, that the hub has refused because this machine's clock is wrong. They are
+    counted in the hub's present period."""
 
 
 class _ReportThread:
-    """A thread that reports, from its start to its end."""
+    """One thread that reports usage: its wake-up event, its id, and whether it has ended."""
 
     __slots__ = ("ended", "thread_id", "waker")
 
@@ -116,8 +116,8 @@ class UsageReporter:
         clock: a clock for tests; by default the machine's.
 
     Raises:
-        InvalidSetting: a setting makes no sense.
-        UnknownHub, MissingExtra: see `open_hub`.
+        InvalidSetting: a setting is invalid.
+        UnknownHub, MissingExtra: as `open_hub` raises them.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class UsageReporter:
             orders=self._orders,
         )
         self._nothing_runs()
-        process.register(self, sigterm=False)  # what the meter counts until `start` is not a forked child's either
+        process.register(self, sigterm=False)  # a forked child must also drop what the meter counted before `start`
 
     def _nothing_runs(self) -> None:
         self._section = Section()
-        """The section in which a thread is started or ended."""
+        """The critical section in which a thread is started or ended."""
         self._wanted = False
         self._thread: _ReportThread | None = None
 
@@ -234,7 +234,7 @@ class UsageReporter:
         await asyncio.to_thread(self.stop)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Forgets this node's counts of some identities, with the next report; a callback for `Agent.on_forget`.
+        """Forgets the counts of the identities that `is_named` accepts, at the next report; for `Agent.on_forget`.
 
         Not needed with a hub, from which the reporter reads the orders to erase an identity.
         """

@@ -2,27 +2,27 @@
 
 # Theory of operation.
 #
-# The meter's minutes are added to the rows of four periods each: its minute, hour, day and month. A row is the
-# account's own count of a key in a period, and absolute. The counts that the hub got last stand beside it; where they
-# differ, the row is reported with the next batch. So a batch that fails, or whose answer is lost, is not repeated: what
-# has not been answered is reported again, as it is by then.
+# The meter's counts of a minute are added to the rows of four periods: the minute, its hour, its day and its month. A
+# row is the account's total for a key in a period, not a difference. Beside it stand the counts that the hub got last;
+# while they differ, the row is part of the next batch. So a batch that fails, or whose answer is lost, is not repeated:
+# the next batch contains its rows with their counts by then.
 #
-# A batch states what the account was answered to. A hub that knows less has lost reports, all of them or the last
-# moments, and refuses the batch. Then every row that is kept counts as unreported. A hub that knows more than the
-# account has said knows it from another process, a copy of this one: the account is left to that, and another begins
-# with nothing.
+# A batch states the number of the last batch that the hub has answered. A hub that knows only lower numbers of the
+# account has lost reports, and refuses the batch; then every row that the node keeps counts as unreported. A hub that
+# knows a higher number than this process has sent got it from a copy of this process: the account is left to the copy,
+# and this process begins another account with its unreported counts.
 #
 # Rows are kept until their period was exported and delivered (`done`), or for a few periods if nothing is exported;
-# those that are not reported yet for as long as the hub would take them. How long that is, is measured by the clock
-# that does not jump, from the last count of a period on: by the numbers of periods, a wall clock that goes ahead and
-# back would have all that comes afterwards be too old. What comes later for a period that is gone, from a clock that is
-# behind, is counted in the first one after it (`open_periods.py`).
+# unreported rows for as long as the hub would take them. The age of a period is measured by the monotonic clock, from
+# its last count on. Measured by the numbers of periods, all later counts would seem too old after the wall clock had
+# gone ahead and back. Counts for a period that was dropped, from a clock that is behind, are added to the first open
+# period after it (`open_periods.py`).
 #
-# What the hub refuses for its date comes from a wall clock that is wrong: ahead, or further back than the hub keeps. It
-# is counted in the period that it is by the hub's clock, which has not got it yet; so nothing is lost, and each kind of
-# period sums to the same. Only what the hub has had of such a row stays there.
+# The hub refuses rows whose date comes from a wrong wall clock: one that is ahead, or further back than the hub keeps
+# periods. Their counts are moved to the hub's present period, so nothing is lost, and all kinds of period have the same
+# sum. Only the part of such a row that the hub has merged before stays where it is.
 #
-# The last word ends the account: the hub forgets the account's own rows, and the next start has a new account.
+# The last batch ends the account: the hub forgets the account's own rows, and the next start has a new account.
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from reconverge.usage.periods import period_at, period_name, periods_of_minute
 logger = logging.getLogger("reconverge")
 
 KEPT_REPORTED: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
-"""So many periods of a kind that is not exported are kept before the present one, after they were reported."""
+"""How many reported periods before the present one a node keeps, by kind, if that kind is not exported."""
 ROWS_KEPT_MAX: Final = 400_000
 """The most rows that a node keeps, of all periods: about 150 MB. Beyond that, keys that are new to a period are
 counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
@@ -106,15 +106,15 @@ class UsageReports:
         self.losses = 0
         """How often the hub has lost this node's reports."""
         self.reported_again = 0
-        """Rows that were reported again because the hub had lost them."""
+        """The number of rows that were reported again because the hub had lost them."""
         self.dropped: Counter[str] = Counter()
-        """Rows that were never reported, by kind of period: the hub did not answer for as long as it keeps them."""
+        """The number of rows, by kind of period, that were never reported in the time for which the hub keeps them."""
         self.misdated: Counter[str] = Counter()
-        """Rows that the hub has refused for their date, by kind of period; they count in its present period."""
+        """The number of rows, by kind of period, that were moved to the hub's present period for their wrong date."""
         self.folded = 0
-        """Rows that the hub has counted under OTHERS."""
+        """The number of rows that the hub has counted under OTHERS."""
         self.overflowed = 0
-        """Rows that this node has counted under OTHERS, because it keeps no more."""
+        """The number of rows that this node has counted under OTHERS, because it had no room for more."""
         self.lock = new_lock()
         self.start_over()
 
@@ -136,13 +136,13 @@ class UsageReports:
 
     @property
     def rows(self) -> int:
-        """Returns how many rows are kept."""
+        """Returns the number of rows that this node keeps, of all periods."""
         return self._count
 
     def gather(self, now_ns: int) -> Counts:
         """Adds the meter's new counts to the rows. Returns the sum of these counts over all keys.
 
-        `now_ns` is a moment of the monotonic clock.
+        `now_ns` is the time of the monotonic clock.
         """
         with self.lock:
             taken = self.meter.take()
@@ -200,9 +200,9 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, (), self._kept, periods)
 
     def recorded(self, batch: UsageBatch, answer: Recorded, now_ns: int) -> None:
-        """Notes the hub's answer to a batch: marks its rows as reported, or reports again what the hub has lost.
+        """Marks the rows of an answered batch as reported, or all rows as unreported if the hub has lost its data.
 
-        `now_ns` is a moment of the monotonic clock, as for `gather`.
+        `now_ns` is the time of the monotonic clock, as for `gather`.
         """
         with self.lock:
             if batch.account != self.account:
@@ -260,7 +260,7 @@ class UsageReports:
         self._shards[self._shard_of(key)].reported(key, period)
         new = _plus(kept.counts, kept.merged, -1)
         if kept.reported != kept.merged:
-            self._note_dropped(period.kind, 1)  # the hub has lost that since, and does not take it any more
+            self._note_dropped(period.kind, 1)  # the hub has lost reported counts, and takes them no more
         kept.counts = kept.reported = kept.merged
         if kept.merged == NOTHING:
             del rows[key]
@@ -280,7 +280,7 @@ class UsageReports:
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
             if age_ms <= length_ms:
-                continue  # it may be the present one
+                continue  # this may be the present period
             unreported = sum(row.counts != row.reported for row in self._rows[period].values())
             kept_ms = (KEPT_REPORTED[kind] + 1) * length_ms
             over = number <= self._done[kind] if kind in self._done else age_ms > kept_ms
@@ -311,7 +311,7 @@ class UsageReports:
         self.losses += 1
         self.reported_again += count
         logger.warning(
-            "reconverge: the hub has lost usage that it had; this node reports %d rows again. Usage that departed nodes"
+            "reconverge: the hub has lost reported usage; this node reports %d rows again. Usage that departed nodes"
             " had reported, and that was not exported, is lost unless the hub's own data have come back",
             count,
         )

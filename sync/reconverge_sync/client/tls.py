@@ -1,8 +1,9 @@
 """Makes the TLS context for all connections of a URL: one context, which is made anew when its files have changed."""
 
-# redis-py makes a context for each connection, and reads all authorities of the system into it although one is named:
-# 36 to 43 ms of the loop's time. With three Sentinels that took 95 to 157 ms of an exchange that has 400 ms; on a busy
-# machine agents did not come back from a failover. Shared, and with the named authority alone, it is 7 to 9 ms.
+# redis-py makes a context for each connection, and reads all certificate authorities of the system into it although one
+# is named: 36 to 43 ms of the loop's time. With three Sentinels that took 95 to 157 ms of an exchange that has 400 ms;
+# on a busy machine agents did not come back from a failover. A shared context with the named authority alone takes 7 to
+# 9 ms.
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ CONTENTS: Final = {
 class UnusableFile(Exception):
     """Raised when a file that the URL names for TLS cannot be read, or has other content than it should.
 
-    It is no OSError, which a client would take for a server that cannot be reached.
+    It is not derived from OSError, which a client would take for a server that cannot be reached.
     """
 
     def __init__(self, name: str, path: str, problem: str) -> None:
@@ -47,7 +48,8 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE if options["ssl_cert_reqs"] == "none" else ssl.CERT_REQUIRED
     if "ssl_certfile" in options or "ssl_keyfile" in options:
         try:
-            # With a password, though an empty one, a key that has one is an error; without, the terminal is asked.
+            # With an empty password, an encrypted key is an error; with none, OpenSSL would ask for one at the
+            # terminal.
             context.load_cert_chain(options.get("ssl_certfile", ""), options.get("ssl_keyfile"), password="")
         except (ssl.SSLError, ValueError):
             raise _unfit("ssl_keyfile" if "ssl_keyfile" in options else "ssl_certfile", options) from None

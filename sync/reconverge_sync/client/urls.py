@@ -47,7 +47,7 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 
 
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
-    """Whether the value of an option is a word for on, in upper or lower case; a word for off is False.
+    """Returns True if the value of an option is a word for on, False if it is one for off; in any case of letters.
 
     Raises the exception that `refuse` makes for any other word.
     """

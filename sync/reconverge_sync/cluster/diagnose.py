@@ -13,9 +13,9 @@ from reconverge_sync.redis.diagnosis.advice import as_failure
 
 CLUSTER: Final = "cluster"
 EXAMINED_MAX: Final = 32
-"""The most servers that are examined; if so many are healthy, the cluster itself reports the others."""
+"""The most servers that are examined; if these are healthy, the cluster itself reports failures of the others."""
 UNEVEN: Final = 2.0
-"""If one server has so many times an even share of the shards, a finding suggests more shards."""
+"""If a server has more than this multiple of an even share of the shards, a finding suggests more shards."""
 
 Examine = Callable[[Place, int], Awaitable[Diagnosis]]
 """A function that examines the server at a place, with exchanges in a shard that the server owns."""

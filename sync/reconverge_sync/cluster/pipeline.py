@@ -81,7 +81,7 @@ class NodePipeline:
             board: list[_Question] = []
             while self._waiting and len(board) < QUESTIONS_MAX:
                 question = self._waiting.popleft()
-                if not question.answer.done():  # a caller that has given up has cancelled it
+                if not question.answer.done():  # a caller that has given up has cancelled its future
                     board.append(question)
             if board:
                 await self._carry(board)

@@ -164,11 +164,11 @@ class ClusterTopology:
                 place = self._owner_of[slot] = place_at(error.host, error.port, place)
                 before = ()
             except exceptions.AskError as error:
-                # For this one question: the slot is being moved there.
+                # Asked for this one command: the slot is being moved to that server.
                 place = place_at(error.host, error.port, place)
                 before = (("ASKING",),)
-            # Another server may have its slots by now. Sending the same command again is harmless: counts are
-            # absolute.
+            # Another server may own the slots of this one by now. Sending the same command again is harmless: counts
+            # are absolute.
             except (*_GONE, exceptions.ResponseError) as error:
                 if isinstance(error, exceptions.ResponseError) and not from_wrong_server(error):
                     raise
@@ -230,7 +230,7 @@ class ClusterTopology:
     async def _make_map(self) -> None:
         places = list({**self._known, **dict.fromkeys(self._connection.places)})
         self._random.shuffle(places)
-        # A timeout here is no answer either; the callers have the rest of the time for that.
+        # A timeout here counts as no answer; the callers wait for the rest of their time.
         async with asyncio.timeout(self._timeout_s * MAP_SHARE):
             found = await self._first_map(places[:SERVERS_ASKED_MAX])
         self._owner_of.update(found.owners)

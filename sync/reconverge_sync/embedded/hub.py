@@ -225,7 +225,7 @@ class EmbeddedHub:
 
     def _join(self) -> None:
         """Becomes a user of the server, and starts it if it does not run."""
-        # The owner of the directory above could put another in the place of ours.
+        # The owner of the parent directory could replace our directory by another.
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = directory.lstat()
@@ -285,7 +285,7 @@ class EmbeddedHub:
         """Starts and returns the supervisor process, which keeps the server running."""
         command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
         command += ["fresh"] if self._alone else []
-        self._alone = False  # others may use it by the time it has to be started again
+        self._alone = False  # other processes may use the server by the time it has to be started again
         return subprocess.Popen(
             command,
             cwd="/",

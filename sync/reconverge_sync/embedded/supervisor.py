@@ -2,8 +2,8 @@
 
 Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports only its own modules, so that
 no file in the working directory of an application is run. `fresh` is given if no process can have used another server
-of that name before; the script then makes a file `fresh` in the directory, by which all users know. The script goes
-into the background, so that the process that starts it has no child to wait for. All users share a lock of
+of that name before; the script then makes a file `fresh` in the directory, which shows that to all users. The script
+goes into the background, so that the process that starts it has no child to wait for. All users share a lock of
 `users.lock`; when the script gets that lock for itself alone, all users are gone, even those that were killed. The
 script holds a lock of the directory itself for as long as it runs. That lock shows users that the files there are
 valid, makes another supervisor wait, and keeps cleaners of temporary files away.

@@ -9,8 +9,8 @@
 # Ranks can be compared only where addresses were hashed alike, so each secret has sketches of its own. All nodes take
 # the secret that shard 0 keeps; where it is lost, they go on with the next one, in new sketches.
 #
-# Hours are dated by nodes, and bounded by the hub's clock: one node whose clock is wrong neither begins hours without
-# number nor has those of others forgotten.
+# Hours are dated by nodes, and bounded by the hub's clock: one node whose clock is wrong can neither begin any number
+# of hours nor make the hub forget those of others.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Final
 from reconverge.hub.usage import HOUR, REGISTERS, SKETCHES_MAX, SKETCHES_RETENTION, AddressReport, Period, counted_us
 
 RANK_MAX: Final = 57
-"""The highest rank that a hash of eight bytes has, of which one is the register's number."""
+"""The highest rank: a hash has eight bytes, one of which is the number of the register."""
 
 
 class AddressShard:
@@ -52,7 +52,7 @@ class AddressShard:
         return left_out
 
     def erase(self, identity: str) -> None:
-        """Removes an identity."""
+        """Removes all sketches of an identity."""
         for sketches in self._sketches.values():
             sketches.pop(identity, None)
 

@@ -5,59 +5,60 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 
 # Theory of operation.
 #
-# The problem. An allowance is granted ahead of the requests that will use it, so it lies on one node while another
-# refuses. Where there is much for each node that is of little consequence. Of five a minute, four nodes hold one each
-# and the fifth lies nowhere; of thirty-two nodes most hold nothing, and refuse while others are idle.
+# The problem. An allowance is granted ahead of the requests that will use it, so one node may hold it unused while
+# another refuses. With a large quota for each node that matters little. Of five a minute, four nodes hold one each and
+# no node the fifth; of thirty-two nodes most hold nothing, and refuse while others are idle.
 #
-# How it works. A node whose requests ask in doubt says so in its report, and how much cost waits for the answer
-# (`CellReport.waiting`). What is free of a key that is scarce for its nodes then stays at the hub, and a node is
-# granted what waits, as far as there is room, and nothing in advance. Its next report gives back what was not used. A
-# node that does not ask is granted allowances ahead, as ever, of what is left.
+# How it works. A node whose requests ask in doubt reports that, and how much cost waits for the answer
+# (`CellReport.waiting`). The free part of a key that is scarce for its nodes then stays at the hub, and the hub grants
+# a node the waiting cost, as far as there is room, and nothing in advance. The next report gives back what was not
+# used. A node that does not ask is granted allowances in advance, as usual, from what is left.
 #
 # Vouchers. A sliding window's use fades on its node and at the hub alike. With allowances in whole requests each node
-# would keep the fraction that has faded until it amounts to a request, and has been reported. So what is granted to an
-# ask is no allowance but a number of vouchers, which only the window of the answer knows: with them a node charges, and
-# what it has in use otherwise fades for the benefit of all. Its right at any moment is what it has in use, and its
-# vouchers:
+# would keep the fraction that has faded until it amounts to a request, and has been reported. So the grant to an ask is
+# no allowance but a number of vouchers, which are valid in the window of the answer only: with them a node charges, and
+# its other use fades for the benefit of all. The most that a node may have in use at any moment, its right, is its
+# present use and its vouchers:
 #
 #     node: charged in this window <= charged when it reported + vouchers; in the next window it has none
 #     hub:  right of a node that floats = charged when it reported + vouchers + what has not faded of the window before
 #
-# The former is at most the latter at every moment and on both sides of an edge, so rights that sum to the capacity at
-# most keep the fleet below it. The ledger keeps them as an allowance of what was in use, rounded up, and the vouchers
-# (`Entry.allowance`), which is at least the right. So a batch that may read no more entries counts by allowances alone,
-# which is too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add
-# up the same in any order.
+# The first line is at most the second at every moment and on both sides of a window's edge, so rights that sum to the
+# capacity at most keep the fleet below it. The ledger keeps them as an allowance of what was in use, rounded up, and
+# the vouchers (`Entry.allowance`), which is at least the right. So a batch that may read no more entries counts
+# allowances alone, which is too careful and never too much. Sums of fractions are made of whole numbers (`Floating`),
+# so that both twins add up the same in any order.
 #
-# What has a date counts whole until it expires, so nothing of it is stranded in parts, and what is granted to an ask is
-# an allowance, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then
-# that is its allowance still, which is too careful and never wrong.
+# A charge with a date counts whole until it expires, so it leaves no parts of requests behind, and the grant to an ask
+# is an allowance, as in a fixed window. The hub does not know the dates: a node reports that a charge has expired, and
+# until then the charge is in its allowance, which is too careful and never too much.
 #
-# The hub's own bucket. What is in a bucket drains on its node by the node's allowance. Once all nodes have used some,
-# each has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the
-# hub is there: the entry of the departed holds it, and it drains by all that no node has as an allowance. A node that
-# reports pours into it what it has charged since its last report, and holds nothing but vouchers, with which nothing
-# drains:
+# The hub's own bucket. A bucket drains on its node at the node's allowance's part of the rate. Once all nodes have used
+# some of it, each has room for a part of a request, and none for a whole one. So the level of a bucket that is kept at
+# the hub is at the hub: the entry of departed nodes holds it, and it drains at the part of the rate that no node has as
+# an allowance. A node that reports pours into it what it has charged since its last report, and holds nothing but
+# vouchers, with which nothing drains:
 #
 #     level of the fleet <= level at the hub + vouchers <= capacity - allowances
 #
-# A charge that its node has yet to report counts as a voucher, which does not drain; so what is at the hub may drain by
-# the part of the rate that would go with vouchers, too: by all that does not go with allowances. That changes with
-# allowances, so it is reckoned at every merge (`LedgerCell.drain_pool`), whether the key is kept at the hub or not.
+# A charge that its node has yet to report counts as a voucher, which does not drain; so the hub's level may also drain
+# at the vouchers' part of the rate: at all of the rate that allowances do not take. That changes with allowances, so
+# the hub drains it at every merge (`LedgerCell.drain_pool`), whether the key is kept at the hub or not.
 #
-# A node may stop to float, or start, with any answer; its report says which it does (`CellReport.floats`), and what
-# it had in its bucket moves with the answer. If that is lost, it is counted at both sides until it has drained. Of a
-# node that floats and that these data know nothing of, the hub knows no level: it takes its bucket to be full.
+# A node may begin or cease to keep its bucket at the hub, which is called to float, with any answer; its report shows
+# which (`CellReport.floats`), and its bucket's level moves with the answer. If the answer is lost, the level counts on
+# both sides until it has drained. If a node floats and the hub's data have no entry of it, the hub takes its bucket to
+# be full.
 #
-# What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
+# The level that a node gives back may have drained meanwhile; the node computes and reports by how much at most.
 #
-# Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. A request
-# counts as what is asked for costs: 1000 an hour are five requests of cost 200, and allowances of what is left would
-# lie on each node, too small for any of them. The cost is a mean (`LedgerCell.unit`), so that one dear request does not
-# have a thousand cheap ones ask; and the hub keeps it, since most reports come while nothing waits. Of other keys the
-# last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about all that
-# the limit admits costs no more than a few exchanges would. A key that was not asked about in the window before may be
-# asked about by all nodes any moment.
+# Which keys. The hub keeps a key if fewer than SMALL requests, or SMALL_BUCKET, come to each node that gets requests
+# for it. A request counts by its cost: 1000 an hour are five requests of cost 200, and allowances of the rest on each
+# node would be too small for any of them. The cost is a mean (`LedgerCell.unit`), so that one dear request does not
+# make a thousand cheap ones ask; and the hub keeps the mean, since most reports come while no request waits. Of other
+# keys the hub keeps the last requests, as a grant in advance would lie idle on a node without requests; but only if
+# asking about all that the limit admits costs no more than a few exchanges would. A key that was not asked about in the
+# window before may be asked about by all nodes any moment.
 
 from __future__ import annotations
 
@@ -70,19 +71,19 @@ from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
 
 SMALL = 8
-"""A key is kept at the hub if its capacity is fewer requests for each node than this;"""
+"""The hub keeps a key whose capacity is fewer requests for each node than this."""
 SMALL_BUCKET = 32
-"""the same for buckets, with a larger number, because the part of a bucket that no node holds drains nothing."""
+"""As SMALL, for buckets: a larger number, because the part of a bucket that no node holds drains nothing."""
 TIGHT_FIXED = 2
-"""In a fixed window, a key is kept at the hub while at most so many requests are left for each node;"""
+"""In a fixed window, the hub keeps a key while at most this many requests are left for each node."""
 TIGHT = 16
-"""the same for sliding windows and buckets, where nodes come to the last requests all the time."""
+"""As TIGHT_FIXED, for sliding windows and buckets, where nodes come to the last requests all the time."""
 JOINING = 16
-"""After so many batches of a node, all nodes that were started together with it have joined."""
+"""After this many batches of a node, all nodes that were started together with it have joined."""
 NODES_MIN = 4
-"""A fleet counts as at least so many nodes for any key, as nodes with few requests for it come and go."""
+"""A fleet counts as at least this many nodes for any key, as nodes with few requests for it come and go."""
 UNIT_WEIGHT = 8
-"""The mean of what a request costs goes by an eighth of the way to each new one; from 1 it goes all the way."""
+"""The mean cost of a request moves by an eighth of the difference to each new cost; from 1 by all of it."""
 CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
@@ -115,8 +116,8 @@ def stays_at_hub(
     """Whether the free part of a key stays at the hub, for a node whose requests have asked about it."""
     if not report.asks or nodes < 2 or not rule.bounded:
         return False
-    # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does
-    # not is worse off than either. What is refused asks no more than once in an interval.
+    # Judged by the admissions that the limit allows and not by the demand, which changes: a key that moves to and fro
+    # is worse off than at either place. A refused request asks no more than once in an interval.
     admitted = rule.quota if rule.bucket else cell.capacity
     if float(admitted) * pace_us > float(CHEAP * nodes * cell.unit) * rule.window_us:
         return False
@@ -132,9 +133,9 @@ class HubAsk:
 
     report: CellReport
     small: bool
-    """Whether the capacity is too small for windows to begin with a base."""
+    """Whether the capacity is so small that nodes begin windows without allowances."""
     floating: Floating | None = None
-    """The sums of the other entries that float, if all were looked at; else their allowances count."""
+    """The sums of the other entries that float (`Entry.floats`), if all were read; None: their allowances count."""
     granted: int = 0
     holds: int = 0
     """The allowance of a bucket from before it was kept at the hub: its node may use it until it has received the

@@ -1,7 +1,7 @@
 """Bounds on a node's reports, so that no report has an effect for longer than its limit allows.
 
-A node is trusted to count: it may use up every key that it is asked about. It is not trusted to be sane. A number that
-is merely large, from a fault of its memory or a program that speaks the protocol badly, must not leave data that never
+A node is trusted to count: it may use up every key that it is asked about. It is not trusted to report sensible
+numbers. A number that is merely large, from a fault of its memory or a faulty program, must not leave data that never
 expire, nor take a key from all other nodes for longer than the node could have done by using it.
 
 A batch is refused as a whole if it has windows, quotas, leases or intervals beyond the values that an agent accepts as
@@ -23,12 +23,12 @@ from reconverge.limit.limit import QUOTA_MAX
 
 DAY_US: Final = 86_400_000_000
 WINDOW_MAX_US: Final = 3660 * DAY_US
-"""The longest window that can be declared. A bucket that takes longer to drain is forgotten as if it took so long."""
+"""The longest window that can be declared. A bucket that takes longer to drain is forgotten after this time, too."""
 LEASE_MAX_US: Final = 60 * DAY_US
 """The longest lease is a bridge's, of seven weeks."""
 INTERVAL_MAX_US: Final = DAY_US
 DEBT_MAX: Final = 10
-"""A bucket counts as filled so many times at most: more would only keep it full for longer when its node has gone."""
+"""A bucket counts as filled at most this many times: more would only keep it full for longer when its node has gone."""
 NEEDS_MAX: Final = 100
 """The largest need of a paced limit that is counted, in capacities."""
 NEED_MAX_MILLI: Final = 10**15
@@ -36,7 +36,7 @@ SAID_MAX: Final = 2**43
 """Larger than any node asks for, and so small that a thousand such numbers have an exact sum in Lua."""
 NAMES_SHOWN_MAX: Final = 100
 RESET_AHEAD_MAX_US: Final = DAY_US
-"""A reset further ahead than that is ignored: until its moment comes, no other could reset the key."""
+"""A reset further in the future than this is ignored: until its moment comes, no other could reset the key."""
 
 
 def check(batch: Batch) -> None:
@@ -84,7 +84,7 @@ class Fill(NamedTuple):
     """
 
     most_milli: int
-    """By what the node declares now, and by the capacity it declared last, by which it was granted what it reports."""
+    """The highest level by the node's present declaration or by its last one, under which it got its allowance."""
     own_milli: int
     """The level that the node was taken to have in its bucket."""
 

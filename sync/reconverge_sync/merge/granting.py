@@ -20,11 +20,10 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # need itself is granted whole.
 #
 # Asks are whole. What a node had to refuse because it did not fit into its allowance is its ask. Two nodes that ask for
-# 10 and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
-# what comes free meanwhile is saved up for it (`LedgerCell.first`, `LedgerCell.reserved`), and nothing of that is
-# granted to others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may
-# be less than a request: it is met all the same, or nodes that wait would share what is free for ever, each too little
-# of it.
+# 10 and get 6 each could both admit nothing, for ever. So the hub meets an ask whole or not at all, and the oldest one
+# first: it saves up what comes free for that ask (`LedgerCell.first`, `LedgerCell.reserved`), and grants none of it to
+# others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may be less than
+# a request: it is met all the same, or nodes that wait would share what is free for ever, each too little of it.
 #
 # The overdraft is what the fleet may use beyond the capacity. What allowances, departed nodes, and use that is covered
 # by neither an allowance nor an overdraft take beyond the capacity counts as overdraft that is granted. Without
@@ -32,11 +31,10 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # full, so nodes report less than they have in use (`test_overdraft_of_leavers.py`).
 #
 # Bases are raised only for a node whose report is of the hub's own window. A node that has yet to open that window
-# would do so with the base that it hears of now, while the ledger has counted its old base as its allowance: the
-# allowances of one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch ==
-# cell.epoch`.
+# would open it with the base in this answer, while the ledger has counted its old base as its allowance: the allowances
+# of one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch == cell.epoch`.
 #
-# A bucket drains by its allowances: a node with an allowance of a third drains a third of the rate. One in debt (use
+# A bucket drains by its allowances: a node with an allowance of a third drains a third of the rate. A node in debt (use
 # beyond its allowance) would drain it too slowly. Its debt is not free for the others anyway, so it may hold what is
 # free up to that.
 
@@ -71,7 +69,8 @@ def grant(
     capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
-        # A bucket drains by its allowances, so one in debt may hold what is free up to its debt: no other node loses.
+        # A bucket drains by its allowances, so a node in debt may hold free capacity up to its debt: no other node
+        # loses.
         entry.allowance += max(0, min(entry.debt, capacity - cell.allowances - entry.allowance))
         entry.debt = max(0, ceil(used) - entry.allowance)
     if entry.need_milli == 0:
@@ -80,7 +79,7 @@ def grant(
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
-        # Debts are used beyond allowances, and what is reserved is saved up for the oldest ask.
+        # Debts are use beyond allowances, and the reserved amount is saved up for the oldest ask.
         free, target = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved, pool * share
         if pool >= needs:
             most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
@@ -88,7 +87,7 @@ def grant(
             target = min(need + slack * (pool - needs) * share, most)
             if small_allowances:
                 target = min(target, headroom_max(need, pool))
-        # What is used up of a window does not come back for an ask; slots do, so they are saved up for it.
+        # The used part of a window does not come back for an ask; slots do, so they are saved up for it.
         left = float(capacity) if rule.slots else pool
         if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:
             entry.allowance += _raise(cell, node, entry, target, left, used, free)
@@ -106,7 +105,7 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
         return
     share = need / ((cell.needs_milli + entry.need_milli) / 1000)
     if report.asked > 0 or own * share >= 1:
-        # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
+        # Only for a node in this window: a node that has yet to open it would open it with the base in this answer.
         start = ceil(own * share)
         if small_allowances:
             start = min(start, ceil(headroom_max(need, own)))

@@ -42,7 +42,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
     """
     if not rule.fixed or report.epoch == cell.epoch:
         entry.allowance = min(report.allowance, entry.allowance)
-    entry.vouchers = 0  # the rest of them is given back, and all else counts as used
+    entry.vouchers = 0  # the node gives unused vouchers back, and used ones are in its counts
     entry.base = min(report.base, entry.base)
 
 
@@ -74,8 +74,8 @@ def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
         entry.previous = report.current
     used = entry.used(rule, cell, hub_us)
     entry.debt = max(0, ceil(used) - entry.allowance)
-    # The node gives back what it has not used. A node that leaves reports none, and its use is still there: another
-    # node that got this overdraft would exceed the bound.
+    # The node gives its unused overdraft back. A node that leaves reports no overdraft, but its use stays: another node
+    # that got this overdraft would exceed the bound.
     entry.overdraft = min(entry.overdraft, max(report.overdraft, entry.debt))
     entry.need_milli = report.need_milli
     entry.demand_milli = report.demand_milli

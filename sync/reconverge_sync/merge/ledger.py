@@ -11,15 +11,15 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # while all sums are cleared and counted anew.
 #
 # Use fades with time, without any report. In a sliding window the sums stay as they are, and `LedgerCell.used` is asked
-# for a moment. A bucket is as full as its nodes last said. What only a look at each entry can tell, such as the end of
-# a date or of a lease, waits for the next scan; until then too much counts as used, and never too little.
+# for a moment. A bucket is as full as its nodes last reported. Changes that show in single entries only, such as the
+# end of a date or of a lease, wait for the next scan; until then too much counts as used, and never too little.
 #
 # Departed nodes are one entry. When a node's lease is over, its entry is turned into what it may have used by then and
 # is folded into DEPARTED; so a cell keeps one entry for all nodes that ever left. What they used goes on fading by the
 # limit's own rule:
 #
 # - a window forgets it or lets it fade, as it does any count;
-# - a bucket drains by all of the rate that goes with no node's allowance: it is the hub's own bucket
+# - a bucket drains at the part of the rate that goes with no node's allowance: it is the hub's own bucket
 #   (`LedgerCell.drain_pool`);
 # - use with dates is kept in two parts, `current` and `previous`, each with the latest end of its members. A new
 #   departure joins `current`; `previous` is never prolonged. With one part, nodes that leave now and then would
@@ -34,8 +34,8 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # of each.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
-# as use does (`LedgerCell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the
-# hub remembers such keys for REMEMBERED_US.
+# as use does (`LedgerCell.withhold`). A key is new if the hub does not know it; nodes forget keys too easily to judge.
+# So the hub remembers such keys for REMEMBERED_US.
 #
 # Slots, of a limit on what is in progress, are counted as a fixed window is that never ends: a node's `current` is what
 # it has in progress, and each report replaces it. Only a departure differs: the hub counts nothing of what a node whose
@@ -98,16 +98,16 @@ class LimitRule:
     """Whether the count does not fade: it is that of a fixed window, or of slots."""
     bucket: bool
     dated: bool
-    """Whether charges expire each by its date: a node reports its use, and how long that counts at most."""
+    """Whether each charge expires by its own date: a node reports its use, and how long that counts at most."""
     overshoot_milli: int
     first_hit: bool = False
     stepwise: bool = False
     withheld: int = 0
     interval_us: int = 0
-    """The pace at which its cells are exchanged; 0 if that is the batch's."""
+    """The sync interval of the limit; 0 if it is the batch's."""
     apart: int = 0
     lease_us: int = 0
-    """How long allowances on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
+    """The lease of the limit's allowances, if it is shorter than the node's lease; 0 if it is not."""
     slots: bool = False
     """Whether work in progress counts, and no window ends."""
 
@@ -154,7 +154,7 @@ class LimitRule:
     def small_allowances(self, lease_us: int) -> bool:
         """Whether use counts for longer than a lease, so that allowances stay small; see `reconverge.hub.headroom`."""
         if self.slots:
-            return False  # what a node held comes back with its lease
+            return False  # slots: the capacity that a node held is free when its lease ends
         runs_out_us: float = self.window_us
         if self.bucket:
             drains_us = float(self.window_us) * self.capacity / self.quota
@@ -234,8 +234,8 @@ class Entry:
     seen_us: int = 0
     current: int = 0
     previous: int = 0
-    """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`; of what has dates, what was
-    `current` for the departed before, and expires at a moment of its own."""
+    """The cost charged in the window before; for a bucket, the fill in thousandths at `seen_us`; for charges with
+    dates, the earlier part of departed nodes' use, which expires at a moment of its own."""
     allowance: int = 0
     base: int = 0
     overdraft: int = 0
@@ -251,9 +251,9 @@ class Entry:
     """For charges with dates: when `current` does not count any more."""
     previous_until_us: int = 0
     lease_us: int = 0
-    """How long its allowances are its node's own, if shorter than the lease on the node's name; 0 if it is not."""
+    """The lease of the allowances, if it is shorter than that of the node's name; 0 if it is not."""
     vouchers: int = 0
-    """How much of its allowance was granted to requests that had asked; see `floats`."""
+    """The part of the allowance that was granted to single requests that had asked; see `floats`."""
 
     def floats(self, rule: LimitRule) -> bool:
         """Returns whether the node's allowance floats: it is only an upper bound, and falls as the node's use fades.
@@ -268,7 +268,7 @@ class Entry:
     def uncovered(self) -> int:
         """Returns the use beyond both the allowance and the overdraft, which counts as neither.
 
-        A node that hears of less than it has in use reports that little, and so does one that leaves.
+        A node whose answer has a lower allowance than its use reports the lower one, and so does a node that leaves.
         """
         return max(0, self.debt - self.overdraft)
 
@@ -285,7 +285,8 @@ class Entry:
         if steps != 0:
             self.window_demand = 0
             if rule.fixed:
-                # A node that departed between two windows may have begun the next unheard, and used its base in it.
+                # A node that departed between two windows may have begun the next without a report, and used its base
+                # in it.
                 keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
                 self.current = self.current if keeps else 0
                 self.allowance, self.debt, self.ask = max(self.base, self.current), 0, 0
@@ -327,8 +328,8 @@ class Entry:
         if rule.slots:
             self.current = self.allowance = 0
         elif rule.bucket:
-            # What it had reported may have drained by then, and been used anew, to the last thousandth. Since then its
-            # allowance has drained it; vouchers drain nothing.
+            # The reported level may have drained by then, and been used anew, to the last thousandth. Since then the
+            # node's allowance has drained it; vouchers drain nothing.
             drained = rule.drained_milli(
                 rule.refilled_us(idle_us, hub_us), self.allowance - self.vouchers, self.capacity
             )
@@ -358,10 +359,10 @@ class Entry:
         if rule.bucket:
             self.allowance = ceil(
                 self.previous / 1000
-            )  # it has drained when the merge began, by `LedgerCell.drain_pool`
+            )  # the bucket has drained when the merge began, by `LedgerCell.drain_pool`
         elif rule.dated:
             if self.previous == 0:
-                # So that what departs from now on does not make it count for longer, again and again.
+                # So that later departures do not make this use count for longer, again and again.
                 self.previous, self.previous_until_us = self.current, self.current_until_us
                 self.current = self.current_until_us = 0
             self.allowance = self.current + self.previous
@@ -369,7 +370,7 @@ class Entry:
             self.allowance = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: LimitRule) -> bool:
-        """Whether the entry has no more information than that of an unknown node."""
+        """Returns whether the entry is the same as that of an unknown node."""
         allowances = self.allowance or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
         return not (allowances or counts or self.need_milli or self.ask or self.window_demand)
@@ -384,19 +385,19 @@ class LedgerCell:
     filled_us: int
     entries: dict[str, Entry] = field(default_factory=dict)
     fill_milli: float = 0.0
-    """The bucket that all charges went into, in thousandths, as of `filled_us`."""
+    """The level of the bucket that all nodes' charges went into, in thousandths, as of `filled_us`."""
     reset_us: int = 0
     scanned_us: int = 0
-    """When all entries were counted last; 0 when they have to be counted at the next chance."""
+    """When all entries were last counted, in microseconds of the hub's clock; 0 if the next merge has to count them."""
     learn_until_us: int = 0
     expires_us: int = 0
     last_demand: int = 0
     first: str = ""
-    """The name of the node whose ask was refused first, and is not granted yet."""
+    """The name of the node whose ask has waited longest; empty if none waits."""
     reserved: int = 0
-    """The amount that this node lacks, which the hub saves up for it."""
+    """The amount that the node `first` lacks, which the hub saves up for it."""
     restless: bool = False
-    """When the entries were counted last, there was something that time changes, or a node that waits for its ask."""
+    """Whether the last count of the entries found use that time changes, or a node that waits for its ask."""
     silent: int = 0
     allowances: int = 0
     bases: int = 0
@@ -416,9 +417,9 @@ class LedgerCell:
     spare_milli: int = 0
     """The amount beyond the hub's own bucket that could have drained between the last two merges."""
     spare_share: int = 0
-    """By what part of the capacity it drained meanwhile."""
+    """The part of the capacity by which the hub's own bucket drained between these merges."""
     unit: int = 1
-    """The mean cost of late of a request that asks; see `merge/asking.py`."""
+    """The mean cost of recent requests that asked; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
         """Keeps the cell for at least `lives_us`.

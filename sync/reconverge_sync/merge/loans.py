@@ -5,12 +5,12 @@ In Redis, `exchange.lua`, `wishes.lua` and `lend.lua` keep the same data, in the
 
 # Theory of operation.
 #
-# A region's hub deals out its own part of a capacity, and what it was lent beyond that. A loan can be lowered at any
-# moment, but counts as held until nodes have let go: the ledger keeps the higher allowances, answers tell the nodes of
-# lower ones, and `lend` says what is held: the loan, or the allowances and debts beyond the region's own part less what
-# other lenders have lent, if that is more. Loans go into allowances alone: with a base the next window would begin with
-# what may have gone back by then. They are kept by lender, so two bridges need no election: what each lends is added
-# up. A message that is late brings a sequence number or an end that has passed.
+# A region's hub grants its own part of a capacity, and its loans beyond that. A loan can be lowered at any
+# moment, but counts as held until nodes have given it back: the ledger keeps the higher allowances, answers contain
+# lower ones, and `lend` returns the amount held: the loan, or the allowances and debts beyond the region's own part
+# less what other lenders have lent, if that is more. Loans raise allowances alone: in a base the next window would
+# begin with a loan that may have ended by then. They are kept by lender, so two bridges need no election: what each
+# lends is added up. A message that is late brings a sequence number or an end that has passed.
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from reconverge.hub.report import Lent, Loan, Status, Wish
 from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 
 WISHES_MAX: Final = 1000
-"""So many cells of a shard can be lent something at a time; what others lack, they do without."""
+"""The most cells of a shard that can have loans at a time; further cells get none."""
 LENDERS_MAX: Final = 8
 """The most lenders of one cell. Beyond that, a call of a new lender changes nothing."""
 PACES: Final = 4
-"""Beside its lease and its meter, a node may be late by so many intervals."""
+"""A node may report a cell this many intervals later than its lease and its meter require."""
 
 Identity = tuple[str, str, int, str]
 
@@ -57,7 +57,7 @@ class Lending:
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
         """Puts a cell on the list if it needs more than its region has, or has a loan; otherwise removes it."""
-        # Windows that begin with a hit are each region's own; and a loan of slots would end while they are in use.
+        # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
         name = _name(identity)

@@ -8,18 +8,18 @@ still has then is the use of departed nodes, and is erased with it.
 # Theory of operation of ending that time.
 #
 # The problem. A hub that has lost its data grants nothing of a strict limit until nothing from before can count any
-# more: a lease and two windows. Of a limit per month that is 62 days. Most of what it waits for it knows after seconds,
-# because every live node reports its counts and its allowances again. What it cannot know is what departed nodes had
-# used, which the lost data knew, and what nodes hold that are cut off just now.
+# more: a lease and two windows. Of a limit per month that is 62 days. Most of the data are back after seconds, because
+# every live node reports its counts and its allowances again. Not back are the use of departed nodes, and the
+# allowances of nodes that are cut off just now.
 #
 # Why nothing does this by itself. A hub cannot tell a node that is gone from one that is cut off, nor whether any node
-# had left before the loss. An operator can, or can accept the price: what such nodes had used, or use meanwhile, may
+# had left before the loss. An operator can, or can accept the price: the use of such nodes, before and meanwhile, may
 # be admitted once more.
 #
 # How it works. The data go on as if they had begun so long ago that no wait is left (`ADOPTED_US`), and stay lost: a
-# node that comes back from before the loss shows nothing new. Each cell's own wait ends. A node that brings allowances
-# along has its cells wait as briefly as those of a limit that is not strict. All of it is part of the data: other data,
-# after the next loss, know nothing of it.
+# node that comes back from before the loss begins no other wait. Each cell's own wait ends. If a node reports
+# allowances from before, its cells wait as briefly as those of a limit that is not strict. All of this is part of the
+# data, and is gone after the next loss.
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def refusal(data: HubData, generation: str) -> str:
     if data.generation != generation:
         return f"the hub's data are called {data.generation}, not {generation}; check again what was lost"
     if not data.waits and data.adopted == 0:
-        return "the hub has lost nothing, and waits for nothing"
+        return "the hub has lost no data, and waits for no node"
     if data.hub_us < data.reports_until_us:
         left_s = (data.reports_until_us - data.hub_us) / 1_000_000
-        return f"nodes may still be reporting what they know; come back in {left_s:.1f} s"
+        return f"nodes may still be reporting their counts; repeat the order in {left_s:.1f} s"
     return ""
 
 

@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # What a cell stores is as old as its last merge: nodes have left since, windows have ended, buckets have drained. The
-# merge rule sees to that whenever a node reports. A reader does the same to a copy: it brings the cell into the hub's
-# window and counts all entries anew, as a merge does, and throws the copy away. So a reading is what the next node
-# would be answered, and there is no second rule of what counts.
+# merge rule brings it up to date whenever a node reports. A reader does the same to a copy: it brings the cell into the
+# hub's window and counts all entries anew, as a merge does, and throws the copy away. So a reading is what the next
+# node would be answered, and there is no second rule of what counts.
 #
 # A hub that stores cells elsewhere makes a `LedgerShard` of what it has read and reads that, so this needs no twin in
 # Lua.
@@ -132,7 +132,7 @@ def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int
 def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
     """Returns when the use has fallen to `room`, if nothing more is charged; see `KeyReading.free_us`."""
     if rule.slots:
-        return hub_us  # whenever one is given back
+        return hub_us  # slots: free at any moment at which one is given back
     if rule.fixed:
         if limit.closes_us > 0:
             return max(hub_us, limit.closes_us)
@@ -146,7 +146,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
-    """Returns when so many charges with dates have expired, at the latest, that the use fits into `room`."""
+    """Returns the latest moment at which enough charges with dates have expired for the use to fit into `room`."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
     left = sum(amount for _, amount in ends)
@@ -158,7 +158,7 @@ def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
 
 
 def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
-    """Returns when so much of a sliding window's use has faded that it fits into `room`.
+    """Returns when a sliding window's use has faded enough to fit into `room`.
 
     That is in this window, or in the next, in which the use of this window (`current`) fades.
     """

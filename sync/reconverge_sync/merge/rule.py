@@ -7,8 +7,8 @@ and reads no clock.
 # Theory of operation.
 #
 # The problem. Every node decides alone, at once, and the limit belongs to all of them. Between two exchanges a node
-# knows only what the others had used when the hub last heard of them. If each admits while that total is below the
-# limit, N nodes that are cut off from each other admit N times the limit.
+# knows only the use that the others had reported when the hub last answered. If each admits while that total is below
+# the limit, N nodes that are cut off from each other admit N times the limit.
 #
 # What does not work. The limit divided by N never exceeds it, and refuses most of it where traffic is uneven. Batches
 # that nodes take from one counter are lost with a node that dies, and cannot be taken back from one that is idle. A
@@ -32,15 +32,15 @@ and reads no clock.
 # node goes on below the allowance that the ledger has for it. A batch that arrives twice, or after a newer one, has a
 # sequence number that is not higher than the last and changes nothing.
 #
-# An allowance comes back to the hub in two ways only: its node says so, or the node's lease is over. A node counts its
-# lease from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a node that fell
-# silent is dead or cut off, nothing can tell; so what it held counts as used until that would have faded
-# (`Entry.depart`). Before that, what a node that misses SILENT_INTERVALS exchanges may be using counts as used, and no
-# need of it counts.
+# An allowance comes back to the hub in two ways only: its node reports so, or the node's lease is over. A node counts
+# its lease from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a silent node
+# is dead or cut off cannot be known; so its allowance counts as used until such use would have faded (`Entry.depart`).
+# Before that, the allowance of a node that misses SILENT_INTERVALS exchanges counts as used, and its need does not
+# count.
 #
-# A hub that has lost its data believes what nodes say of their allowances, and grants nothing until all nodes that hold
-# some can have spoken (`_learning`). A node may also forget a key whose use still counts: it says so, and the hub keeps
-# that use as it keeps that of a node that has left (`_take_over`).
+# A hub that has lost its data believes the allowances that nodes report, and grants nothing until all nodes that hold
+# some have had the time to report (`_learning`). A node may also forget a key whose use still counts: it reports so,
+# and the hub keeps that use as it keeps that of a node that has left (`_take_over`).
 #
 # What a merge may cost. A hub runs one batch at a time, and every node waits for it. So a merge works on sums that are
 # kept as entries change, and reads all entries of a cell only when a sum may have become wrong by time alone: `_due`
@@ -84,20 +84,21 @@ from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""A node that misses so many of its own exchanges may be using all of its allowances: they count as used."""
+"""A node that misses this many of its own exchanges may be using all of its allowances: they count as used."""
 SPEAK_UP_US = 1_000_000
-"""The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
-interval and this."""
+"""The longest back-off and the longest silence of nodes: once the hub is back, every node that can report does so
+within an interval and this time."""
 ADOPTED_US = 1
-"""When data began whose loss an operator has adopted: so long ago that no wait is left; see `merge/orders.py`."""
+"""The beginning of data after whose loss an operator adopted it: so long ago that no wait is left; see
+`merge/orders.py`."""
 CALM_INTERVALS = 8
-"""After so many intervals all of a cell is counted anew, if there is nothing for which it has to be done each time."""
+"""After this many intervals the hub counts all entries of a cell anew, unless the cell needs that more often."""
 SCANNED_MAX = 3000
-"""So many entries of other nodes are read in one batch before its remaining cells keep the sums they have: a hub that
-runs one batch at a time has all nodes wait for it."""
+"""The most entries of other nodes that one batch reads; its remaining cells keep the sums they have. A hub runs one
+batch at a time, and all nodes wait for it."""
 TURN = 61
-"""Each batch of a node begins so many cells further on than the one before, because the first cells are scanned first;
-a prime number, so that all cells come first in turn."""
+"""Each batch of a node begins this many cells further on than its batch before, because the first cells are scanned
+first; a prime number, so that all cells come first in turn."""
 TOMBSTONE_US = 3_600_000_000
 """How long a departed node's name is remembered, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
@@ -107,10 +108,10 @@ SWEEP_US = 60_000_000
 SWEPT_AT_ONCE = 1000
 """How many cells one step of a sweep looks at."""
 CELLS_MAX = 1 << 20
-"""So many cells a shard keeps by default, which takes a gigabyte or so. The cells that are there are
-served on; a key that would be one more is answered with NOT_TAKEN."""
+"""The most cells that a shard keeps by default, in a gigabyte or so. A full shard serves the cells that it has, and
+answers further keys with NOT_TAKEN."""
 SWEEP_WHEN_FULL_US = 5_000_000
-"""How often cells that have expired are looked for while no more can be taken."""
+"""How often a full shard looks for cells that have expired."""
 
 
 @dataclass(slots=True)
@@ -135,11 +136,11 @@ class LedgerShard:
     """By how much longer than usual it may take until all nodes that can have reported, once these data have begun."""
     swept_us: int = 0
     calm_us: int = 0
-    """Until when all nodes count as heard from, unless one leaves."""
+    """Until when all nodes count as having reported, unless one leaves."""
     stirred_us: int = 0
-    """When the hub gave up on a node last, as far as it has noticed."""
+    """When the hub last gave up on a node, as it noticed at its last look at all nodes."""
     live: int = 0
-    """How many nodes there are, as far as the hub has noticed; 0 when it has yet to look."""
+    """How many live nodes there were at the hub's last look at all nodes; 0 before the first look."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
@@ -173,7 +174,7 @@ class LedgerShard:
         if record is not None and batch.sequence <= record.sequence:
             yield Answer(hub_us, self.generation, Status.STALE, ())
             return
-        # The node has seen other data than these: there may be allowances that these do not know of.
+        # The node has seen other data than these: nodes may hold allowances that these data do not contain.
         if batch.generation not in ("", self.generation):
             self.lost = True
             self.born_us = self.born_us or hub_us
@@ -200,7 +201,7 @@ class LedgerShard:
         yield Answer(hub_us, self.generation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
-        """Finds out until when all nodes count as heard from, and when the hub last gave up on a node.
+        """Finds out until when all nodes count as having reported, and when the hub last gave up on a node.
 
         Until the former moment, no cell needs a scan because of silent nodes.
         """
@@ -271,7 +272,7 @@ class LedgerShard:
         cell.keep(rule.lives_us(batch), hub_us)
         cell.go_to(rule, epoch)
         if rule.first_hit:
-            # From here on answered as windows of one length are: the cell's, or the one before.
+            # From here on the answer is as for windows of one length: the cell's window, or the one before.
             behind = not same_window(limit, report.epoch, cell.epoch)
             report = report._replace(epoch=cell.epoch - behind)
         report = follow_reset(cell, report, rule, hub_us)
@@ -306,7 +307,7 @@ class LedgerShard:
             if asked is not None:
                 asked.floating = floating
         if cell.first == batch.node:
-            cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
+            cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
         answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
@@ -325,7 +326,7 @@ class LedgerShard:
     ) -> CellAnswer:
         """Grants allowances to the node and returns the answer; then removes its entry if that is not needed."""
         forgotten = report.forgotten
-        # A node that leaves, or forgets the key, would take a grant along.
+        # A grant to a node that leaves, or forgets the key, would be lost.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
             small_allowances = rule.small_allowances(rule.lease_of_us(batch))
             if asked is not None:
@@ -342,8 +343,8 @@ class LedgerShard:
         if not forgotten:
             return answer
         _take_over(cell, entry, rule, hub_us)
-        # The overdraft that is in use has been taken over as well: a node to which a request has come meanwhile may not
-        # use it once more.
+        # The hub has taken over the used overdraft as well: a node to which a request has come meanwhile may not use it
+        # once more.
         return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
@@ -383,8 +384,8 @@ class LedgerShard:
             entry.current = report.current
         elif rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
-        # Other nodes may hold allowances here too that these data do not know of: all can have spoken before
-        # anything new is granted.
+        # Other nodes, too, may hold allowances of this cell that these data do not contain: all must have had the time
+        # to report before the hub grants anything new.
         if report.allowance > 0 or report.base > 0 or report.overdraft > 0:
             until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
@@ -441,7 +442,7 @@ class LedgerShard:
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
             if outlived or (left and not rule.slots):
                 if left and entry.allowance == 0 and entry.overdraft <= entry.debt:
-                    entry.overdraft = 0  # what a node has used of it and left behind is a part of its debt
+                    entry.overdraft = 0  # the overdraft that a departed node has used is a part of its debt
                 _let_go(cell, entry, rule, hub_us, seen_us + lease_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
@@ -449,9 +450,8 @@ class LedgerShard:
             if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.allowance - floor(entry.used(rule, cell, hub_us)))
-            lingers = lingers or left  # what it has in progress may go on
-            # In a rolling deployment nodes differ. The smallest capacity is one that none of them
-            # exceeds.
+            lingers = lingers or left  # its work in progress may go on
+            # In a rolling deployment nodes declare different capacities. The smallest is one that none of them exceeds.
             capacity = min(capacity, entry.capacity)
             if entry.ask > 0 and (first is None or (entry.ask_since_us, name) < first):
                 first = (entry.ask_since_us, name)
@@ -470,7 +470,7 @@ class LedgerShard:
 
 
 def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int) -> None:
-    """Ends the entry of a departed node, which may have used until then what it held; what holds nothing used none."""
+    """Ends the entry of a departed node, which may have used its allowances until then; without allowances, nothing."""
     held = entry.allowance > 0 or entry.overdraft > 0
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)

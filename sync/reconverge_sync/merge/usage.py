@@ -2,22 +2,22 @@
 
 # Theory of operation.
 #
-# Each account says absolute counts. The ledger keeps what an account said last of a row (`own`), and moves the total by
-# the difference. A sequence that has not risen is refused, so that a repeated or late batch changes nothing. So is a
-# batch of an account that was answered to more than the ledger knows: the ledger has lost something, and the account
-# has to hear of that, however often the answer is lost. Then it says everything again, which changes what is missing
-# and no more.
+# Each account reports absolute counts. The ledger keeps an account's last report of each row (`own`), and changes the
+# total by the difference. The ledger refuses a sequence that has not risen, so that a repeated or late batch changes
+# nothing. It also refuses a batch of an account that has an answer to a later batch than the ledger knows: the ledger
+# has lost data, and the account has to learn of that, however often the answer is lost. Then the account reports
+# everything again, which adds what is missing and no more.
 #
 # A row is dated by its node's clock, within bounds by the hub's (`counted_us`): what lies ahead, or longer ago than is
 # kept, is refused, and the node counts it under the hub's date. A row that the account has reported before is taken in
 # any case: of one that is refused, the node has to know that the hub has nothing. Periods are forgotten by the hub's
-# clock as well, never by what nodes say, and not before they have been too old for FORGET_US: that clock may be wrong
+# clock as well, never by dates in reports, and not before they have been too old for FORGET_US: that clock may be wrong
 # for a moment, too. By the same clock a period is over before it is exported.
 #
 # When an account leaves, its own rows go and the totals stay. Its sequence stays at GONE for as long as any message may
 # be under way.
 #
-# Events are issued before they are delivered: what an event says is fixed here, under a number, and is the same for
+# Events are issued before they are delivered: an event's content is fixed here, under a number, and is the same for
 # every exporter until it is confirmed. So an exporter that dies between delivering and confirming has the same events
 # delivered again, and two exporters at once deliver the same ones; a receiver that identifies events by their id bills
 # once.
@@ -60,9 +60,9 @@ T = TypeVar("T")
 GONE: Final = WHOLE_MAX
 """Stands in place of the sequence of an account that has left."""
 ACCOUNTS_MAX: Final = 1 << 16
-"""So many accounts are known where rows are bounded; of those that have left, the one that came first is forgotten."""
+"""The most accounts of a hub with a bound on rows; beyond it, the oldest account that has left is forgotten."""
 FORGET_US: Final = 3600 * 1_000_000
-"""So long a period has to be too old before it is forgotten: a clock that was put ahead is put right again by then."""
+"""For how long a period has to be too old before it is forgotten: by then a clock that was put ahead is right again."""
 FORGET_EACH_US: Final = 60 * 1_000_000
 """How often expired periods are searched for; a search goes through a thousand of them."""
 
@@ -93,7 +93,7 @@ class UsageState:
     first: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, int] = field(default_factory=dict[str, int])
     done: dict[str, int] = field(default_factory=dict[str, int])
-    """By kind of period, as `ExportMarks` has them; and so have these:"""
+    """By kind of period, a mark of the export; see `ExportMarks`, also for `first`, `closed` and `late`."""
     late: dict[Period, int] = field(default_factory=dict[Period, int])
     loads: dict[str, NodeLoad] = field(default_factory=dict[str, NodeLoad])
     leader: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
@@ -131,7 +131,7 @@ class UsageShard:
         self._kept = Retention(0, 0, 0, 0)
         """The longest retention that any node has requested here so far."""
         self._old: dict[Period, int] = {}
-        """Periods that are too old, and since when."""
+        """When each period became too old, by the hub's clock, in microseconds."""
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:

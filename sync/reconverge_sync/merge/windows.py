@@ -9,16 +9,17 @@ window that they are in; and from the first hit, in which case the number of a w
 # Nodes and hub must name the same window by the same number, though their clocks differ, messages are late, and the hub
 # inside Redis knows no time zones.
 #
-# - Windows of one length are `time // length`. The hub's clock decides. A node that is slightly ahead is followed into
-#   the next window, because its counts belong there; one that is behind is not followed back. So the cell stays until
-#   that window has opened by the hub's clock, too: begun anew, it would deal out the one before once more.
-# - A calendar's windows have no common length (a day has 23 to 25 hours), so the node's report says which window it is
+# - Windows of one length are `time // length`. The hub's clock decides. The hub follows a node that is slightly ahead
+# into the next window, because its counts belong there, but follows no node back. So the cell stays until that window
+# has opened by the hub's clock, too: a new cell would grant the window before once more. - A calendar's windows have no
+# common length (a day has 23 to 25 hours), so the node's report says which window it is
 #   in and when that opens and closes. The hub believes that if its own clock is in that window; else it takes the
-#   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves none on.
-# - A window that begins with the first hit has the microsecond of its beginning for its number, and between two windows
+#   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves no cell
+#   forward. - A window that begins with the first hit has the microsecond of its beginning for its number, and between
+#   two windows
 #   the cell has the negative of the moment at which the next may begin. Between windows all allowances are bases, so
-#   any node may open one without asking; the first that the hub hears of is the window for all. The next must not begin
-#   within a window's length of the last beginning: allowances are dealt out once for each window, and two that overlap
+#   any node may open one without asking; the first that a node reports is the window for all. The next must not begin
+#   within a window's length of the last beginning: allowances are granted once for each window, and two that overlap
 #   would be one window with twice the capacity.
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
         return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
     if limit.closes_us > 0:
         return calendar_epoch(limit, hub_us, report.epoch, known)
-    # What comes back at an edge may not come back a moment early, by any node's clock.
+    # The capacity that is free from a window's edge on must not be free a moment early by any node's clock.
     return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
 
 

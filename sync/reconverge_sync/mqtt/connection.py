@@ -28,7 +28,7 @@ from reconverge_sync.client.urls import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_T
 from reconverge_sync.mqtt.url import BrokerAddress
 
 _BY_CODE: Final = {
-    # How a broker refuses a connection; the codes of MQTT 3.1.1 are shown in MQTT 5's words.
+    # The codes with which a broker refuses a connection; those of MQTT 3.1.1 have the texts of MQTT 5.
     132: "protocol",
     133: "denied",
     134: "auth",
@@ -70,7 +70,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 KEEPALIVE_S: Final = 5
 """The keep-alive of MQTT: the broker announces a member as gone if it is silent for one and a half times as long."""
 WAITING_BYTES_MAX: Final = 4 << 20
-"""The most bytes that wait for a broker that does not read: far more than members send in the time that they wait."""
+"""The most bytes that wait for a broker that does not read: far more than members send while they wait for it."""
 MESSAGE_BYTES: Final = 200
 """The bytes of a message beside its payload, about."""
 REFUSED_FROM: Final = 128
@@ -129,7 +129,7 @@ class MqttLink:
         except Exception as error:  # noqa: BLE001  # with any error of the client there is no connection
             problem = as_unavailable(error, secrets=self._address.login.secrets)
         self.sever()
-        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
+        # Raised outside of the `except`: the client's traceback would show the password to a tool that prints locals.
         raise problem
 
     async def subscribe(self, topics: Sequence[str]) -> None:
@@ -279,7 +279,7 @@ class MqttLink:
         """Closes the forked child's copy of the parent's socket, without ending the parent's connection."""
         sock = None if self._client is None else _paho(self._client).socket()
         if sock is not None:
-            # Not shut down: the parent goes on with it.
+            # Closed without a shutdown, which would end the parent's connection.
             with contextlib.suppress(OSError):
                 sock.close()
 

@@ -28,7 +28,11 @@ STEP_S: Final = 0.02
 
 _REACH: Final = {
     "refused": (REACHED, "{place} refuses connections", "Start the broker, or correct host and port in the URL."),
-    "timeout": (REACHED, "{place} does not answer in time", "Find out what is between here and there: a firewall?"),
+    "timeout": (
+        REACHED,
+        "{place} does not answer in time",
+        "Check the network between this machine and the broker, such as firewalls.",
+    ),
     "tls": (
         REACHED,
         "{place} cannot be trusted, or speaks no TLS: {text}",
@@ -36,8 +40,8 @@ _REACH: Final = {
     ),
     "auth": (LOGIN, "the broker refuses the user or the password", "Correct them in the URL, or in its password_file."),
     "denied": (LOGIN, "{text}", "The broker's log says why."),
-    "protocol": (LOGIN, "{text}", "Say in the URL which protocol it speaks:\n" + COMMAND + "?protocol=5"),
-    "busy": (LOGIN, "{text}", "Have it accept more connections, or wait until it has recovered."),
+    "protocol": (LOGIN, "{text}", "Name its protocol in the URL:\n" + COMMAND + "?protocol=5"),
+    "busy": (LOGIN, "{text}", "Raise its limit on connections, or wait until it has recovered."),
     "connection": (
         REACHED,
         "{place} ends the connection at once",

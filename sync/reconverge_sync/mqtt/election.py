@@ -10,10 +10,10 @@
 # majority needs the number of members, which is unknown: processes come and go at any time. And no election ends a
 # process that was stopped for ten seconds in the middle of an answer.
 #
-# How it works. A member that answers (the leader) publishes claims, one each beat, and hears its own like those of all
-# others. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*, unless a
-# higher claim comes. A member that hears no claim for a tenure publishes a claim with a higher term. Once that has come
-# back, it waits for a tenure, and then answers.
+# How it works. A member that answers (the leader) publishes a claim in each beat, and receives its own claims like
+# those of all others. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*,
+# unless a higher claim comes. A member that receives no claim for a tenure publishes a claim with a higher term. Once
+# that has come back, it waits for a tenure, and then answers.
 #
 # A broker hands all subscribers of a topic the messages in one order. Let A be the leader and B the claimant:
 #
@@ -23,30 +23,29 @@
 #
 # A8, sent before B1 came through, allows A to answer for a tenure at most. That is over before B's wait is.
 #
-# So A has either heard B1 and stopped, or heard nothing since A8 and run out of tenure. No two clocks are compared:
-# both lengths begin with events of which the broker fixed the order, and DRIFT covers clocks of different pace.
+# So A has either received B1 and stopped, or received nothing since A8 and its tenure is over. No two clocks are
+# compared: both lengths begin with events of which the broker fixed the order, and DRIFT covers clocks of different
+# pace.
 #
 # If the broker breaks that order, or drops claims, both members have to miss the other's to answer together: the one
 # that answers has to miss all higher claims, and the one that waits has to miss the lower ones, each of which makes it
 # wait anew.
 #
-# An answer must be heard within its time as well: `may_answer` is asked with the time that the answer may take, and the
+# An answer must arrive within its time as well: `may_answer` is asked with the time that the answer may take, and the
 # asking member ignores one that comes later. So a process that is stopped between deciding and answering does no harm.
 #
 # What would go wrong otherwise:
 #
-# - A member is one connection. After a loss of the connection a higher claim may have gone by unheard, so the member
+# - A member is one connection. After a loss of the connection the member may have missed a higher claim, so the member
 #   starts anew as a follower, under a new name (`join`).
-# - A retained claim is heard by every new member, and may be from long ago. One such claim says nothing about the
-#   present; two different claims that say `answers` do (`succeeds`): then there are allowances from before, and the new
-#   ledger is one that has lost data.
-# - A claim with the highest term there is would block the election for good, if terms had no end or a claim never aged.
-#   A claim that is silent for a tenure does not stand in the way of a lower one, and at TERM_MAX names decide.
-# - A process that was asleep hears the silence of all others at once. It gives them two beats to be heard before it
-#   claims, once (`excuse`).
+# - Every new member receives a retained claim, which may be old. One such claim does not show that a leader lives; two
+# different claims with `answers` do (`succeeds`): then nodes hold allowances from before, and the new ledger has lost
+# data. - A claim with the highest possible term would block the election for good if claims never aged. A claim that is
+# not renewed for a tenure does not prevent a lower one, and at TERM_MAX names decide. - To a process that was asleep
+# all others seem silent at once. It waits two beats for their claims before it claims, once (`excuse`).
 #
-# A leader that stops in good order hands its ledger to a member of its choice. That one claims, and need not wait for a
-# tenure of the predecessor that it names (`inherit`).
+# A leader that stops in good order hands its ledger to a member of its choice. That member claims without waiting for a
+# tenure, as its predecessor has stopped (`inherit`).
 #
 # Sources: leases after Gray and Cheriton, SOSP 1989; terms as in Raft (Ongaro and Ousterhout, USENIX ATC 2014), with
 # the order of one broker in the place of a majority.
@@ -62,11 +61,11 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.clock import DRIFT
 
 TENURE_NS: Final = 1500 * MILLISECOND_NS
-"""The time for which a claim that has come back allows its sender to answer, from its sending on."""
+"""How long a claim that has come back allows its sender to answer, counted from the moment it was sent."""
 BEATS: Final = 6
 """The number of claims that a member sends in a tenure."""
 TERM_MAX: Final = 2**53
-"""The highest term; no member gets there by counting. If a message claims it all the same, names decide."""
+"""The highest term; no member reaches it by counting. Between claims of this term names decide."""
 
 
 class LeaderClaim(NamedTuple):
@@ -113,9 +112,9 @@ class Election:
         self.terms_led = 0
         """The number of terms that this member has led; its ledger of an earlier term is void in the next."""
         self.inherited = False
-        """Whether the last of these terms began with the state that the leader before had handed over."""
+        """Whether the last term that this member led began with the state that the former leader had handed over."""
         self.succeeds = False
-        """Whether any member, also this one, is known to have answered before the last of these terms began."""
+        """Whether any member, also this one, is known to have answered before this member's last term began."""
         self._others_answered = False
         self._answering: LeaderClaim | None = None
         """The newest claim of another member that answers."""

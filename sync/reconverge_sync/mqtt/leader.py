@@ -7,19 +7,19 @@ ledger along. A new leader continues the hub's clock, as far as it knows that cl
 
 # Theory of operation.
 #
-# The ledger is the merge rule's `LedgerShard`, unchanged. This file adds the rules about when a ledger is void:
+# The ledger is the merge rule's `LedgerShard`, unchanged. This file adds the rules by which a ledger becomes void:
 #
 # - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
 #   the learning of the merge rule keeps it from granting allowances twice. `Shard(lost=True)` makes it learn from the
-#   start if any member has answered before, so that a node that comes first is not taken for the first there ever was.
+#   start if any member has answered before, so that the first node to report does not count as the first ever.
 # - A ledger of an earlier term of the same member is void: another member may have answered in between.
 # - A ledger that was handed over stays valid, because its owner has stopped answering before.
 #
-# The usage of a shard lives and dies with its ledger. When it is lost, an account's next batch shows that the node was
-# answered to more than the new leader knows, and the node reports all that it keeps (`merge/usage.py`).
+# The usage of a shard is lost with its ledger. Then an account's next batch shows that the node has an answer to a
+# later batch than the new leader knows, and the node reports all that it keeps (`merge/usage.py`).
 #
 # The clock of the ledger must not jump when the leader changes, because windows are numbered by it. So a new leader
-# continues the clock of the leader before, as it knows it from the answers that it got; and never goes back.
+# continues the former leader's clock, as estimated from that leader's answers, and never turns it back.
 
 from __future__ import annotations
 
@@ -169,12 +169,12 @@ class Candidate:
     def _begin(self) -> None:
         """Begins this member's term as the leader, and continues the clock of the leader before, as far as known."""
         self._term_led = self.election.terms_led
-        # If another leader has answered before, there are allowances that may not have been reported yet.
+        # If another leader has answered before, nodes may hold allowances that they have yet to report.
         self._ledger = self._inherited if self.election.inherited else LedgerShard(lost=self.election.succeeds)
         self._usage = self._usage_of(self._inherited_usage if self.election.inherited else None)
         self._inherited = self._inherited_usage = None
         if self._ledger is not None:
-            # A node that has just asked the leader before waits for that answer first.
+            # A node that has just sent a batch to the former leader waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
         self._offset_ns = self._hub_clock.offset_ns if self._heard else self._clock.wall_ns() - now_ns

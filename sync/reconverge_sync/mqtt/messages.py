@@ -245,7 +245,9 @@ def _limit(fields: Any) -> LimitReport:
 
 def _keys(together: bytes, lengths: tuple[int, ...]) -> Iterator[str]:
     if sum(lengths) != len(together) or max(lengths, default=0) > KEY_BYTES_MAX:
-        raise MalformedMessage("keys", f"its keys have other lengths than it says, or more than {KEY_BYTES_MAX} bytes")
+        raise MalformedMessage(
+            "keys", f"its keys do not have the lengths in its head, or one has more than {KEY_BYTES_MAX} bytes"
+        )
     for length, end in zip(lengths, accumulate(lengths), strict=True):
         yield str(together[end - length : end], "utf-8")
 
@@ -333,7 +335,7 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
     if type(totals) is not dict:
         raise MalformedMessage("totals", f"the totals are of type {type(totals).__name__}, not a table by limit")
     for name, pair in totals.items():
-        # Sums of what many said, so they may be larger than what one may say.
+        # Sums over many accounts, so they may be larger than the largest number of one.
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:
             raise MalformedMessage("totals", f"the total of limit {name!r:.80} is not two whole numbers")
     return number, {name: Totals(*pair) for name, pair in totals.items()}

@@ -37,7 +37,7 @@ EARLY_MAX: Final = 256
 WAIT_SHARE: Final = 3
 """A member waits for an answer for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
-"""The seconds that a leader that has handed over waits for the first claim of its successor."""
+"""How many seconds a leader that has handed over waits for the first claim of its successor."""
 KINDS: Final = {
     "batch": MessageKind.BATCH,
     "answer": MessageKind.ANSWER,

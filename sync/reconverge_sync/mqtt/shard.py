@@ -12,8 +12,8 @@ the other, in steps between which the loop runs other tasks.
 # JOBS_MAX wait: a member that gets no answer within a third of a tenure repeats its reports, which is harmless, because
 # counts are absolute. Hence batches and answers are sent with QoS 0.
 #
-# Any client that may write to the topics may write nonsense. The whole of a message is checked before anything changes,
-# as in the script of Redis; invalid messages are counted by reason and dropped.
+# Any client that may write to the topics may send anything. A message is checked completely before anything changes, as
+# in the script of Redis; invalid messages are counted by reason and dropped.
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from reconverge_sync.mqtt.messages import (
 from reconverge_sync.mqtt.succession import Deliver, Successor, give_ledger, give_usage
 
 SLICE_NS: Final = MILLISECOND_NS
-"""The time of merging after which the loop runs other tasks."""
+"""The longest time of merging, in nanoseconds, before the loop runs other tasks."""
 JOBS_MAX: Final = 512
 """The most messages that wait to be processed; the senders of further ones get no answer, and try again."""
 JOBS_BYTES_MAX: Final = 8 << 20
@@ -289,7 +289,7 @@ class ShardServer:
                     "timeout", f"another member may lead shard {self.shard} by now; try again", applied=False
                 )
             )
-        # As for an answer to another member: a grant that comes too late is one that another leader may have made, too.
+        # As for an answer to another member: another leader may have granted the same by the time of a late answer.
         elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
             own.answer.set_exception(
                 HubUnavailable(
@@ -369,7 +369,7 @@ class ShardServer:
         if self.election.role is not Role.LEADER:
             sent_ns = self._clock.monotonic_ns()
             reply = await self._calls.ask(self.election.leader, call, timeout_s)
-            if call[0] == RECORD:  # a member that only reports usage may lead next, and hears the time by nothing else
+            if call[0] == RECORD:  # so that a member that only reports usage has the hub's time
                 with contextlib.suppress(MalformedMessage):  # the caller reads it, too
                     hub_us = read_recorded(reply).hub_us
                     self.candidate.answered(hub_us, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
@@ -394,7 +394,7 @@ class ShardServer:
         """
         since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
         if not self._reported.is_set() and self._took_over_ns is not None and self._took_over_ns >= since_ns:
-            # Members report once in an interval, and to this one only since it leads: it knows no member yet.
+            # Members report once in an interval, and to a new leader only from its election on: it knows no member yet.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(usage_s / SUCCESSOR_SHARE):
                     await self._reported.wait()

@@ -89,7 +89,7 @@ class SimulatedMembers:
         asked = self._asked(batch.node)
         name = asked.candidate.election.leader
         seat = next((seat for seat in self.seats if name and seat.candidate.election.member == name), None)
-        # A member that asks itself needs no broker for that.
+        # A member that is the leader itself needs no broker to ask.
         if seat is None or (asked is not seat and not (asked.connected and seat.connected)):
             raise HubUnavailable("timeout", f"the leader, {name or 'none as yet'}, cannot be reached")
         if self.now_ns < seat.stalled_until_ns:

@@ -3,11 +3,11 @@
 # Theory of operation.
 #
 # The usage is sent first, while its leader still answers batches and sends claims: it may be long, and a leader that is
-# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as further
-# usage would be lost with it. The ledger comes last, because the successor begins with its last part.
+# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as usage that
+# it still counted would be lost. The ledger comes last, because its last part makes the successor begin.
 #
-# A successor that has not got all of the usage, in the same term, begins with none: that is lost data, which the live
-# nodes report again.
+# A successor that has not received all of the usage, in the same term, begins without any: the live nodes report it
+# again, as after a loss.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Successor:
         """The ledger's sender, the reader of its parts, and their bytes so far."""
         self._usage: tuple[str, UsageReader, int] | None = None
         self._whole_usage: tuple[str, int, UsageState] | None = None
-        """The usage after its last part: its sender, its term, and the usage."""
+        """The sender, the term and the content of the usage, once its last part has come; None before."""
 
     def forget(self) -> None:
         """Drops all parts, because the connection is lost and no further part will come."""

@@ -65,9 +65,7 @@ class BrokerAddress:
             return InvalidSetting("hub", redacted(url), problem)
 
         if parts.path.strip("/") or parts.fragment:
-            raise wrong(
-                "has a path after the port, where nothing belongs; remove it, as topics follow from the namespace"
-            )
+            raise wrong("has a path after the port; remove it, as the namespace determines the topics")
         encrypted = parts.scheme == "mqtts"
         query = read_query(parts.query, (*OPTIONS, *(TLS_OPTIONS if encrypted else ())), wrong)
         protocol = query.pop("protocol", PROTOCOLS[0])

@@ -65,7 +65,7 @@ class MqttUsage:
         keys: dict[UsageKey, list[int]] = {}
         for place, row in enumerate(batch.rows):
             keys.setdefault(row.key, []).append(place)
-        places = [place for together in keys.values() for place in together]  # as `sent_batch` orders rows
+        places = [place for together in keys.values() for place in together]  # in the order of `sent_batch`
         reply = await self._ask(batch.shard, ["record", *sent_batch(batch)], takes_part=True)
         recorded = understood(reply, read_recorded)
         refused = understood(recorded.refused, lambda sent: tuple(sorted(map(places.__getitem__, sent))))
@@ -108,7 +108,7 @@ class MqttUsage:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Removes rows of an account from the usage, because the account's node has erased them on its own order."""
+        """Removes rows of an account from the usage, because the account's node has erased their identity."""
         await self._ask(shard, ["retract", *sent_retracted(account, rows)], takes_part=True)
 
 

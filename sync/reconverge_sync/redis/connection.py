@@ -79,7 +79,7 @@ class Connection:
             raise refuse(f"names {len(places)} hosts, and at most {PLACES_MAX} are allowed; leave some out")
         encrypted = parts.scheme.startswith(("rediss", "valkeys"))
         if parts.fragment:
-            raise refuse("has a # after which nothing belongs; in a password it is written %23")
+            raise refuse("has a part after #; remove it, or write %23 for a # in a password")
         query = read_query(parts.query, ("db", *options, *(TLS_OPTIONS if encrypted else ())), refuse)
         self.more = {name: query.pop(name) for name in list(query) if name in options}
         self.places = tuple(dict.fromkeys(places))
@@ -154,7 +154,7 @@ class Connection:
     def client(
         self, timeout_s: float, *, connections_max: int, place: Place | None = None, **other: Any
     ) -> redis.asyncio.Redis:
-        """Makes a client, not connected yet, of a server, by default the first. `other` options replace the URL's."""
+        """Makes a client of a server, by default the first, without connecting. `other` options replace the URL's."""
         where: dict[str, Any] = {}
         if self.places:
             host, port = place or self.places[0]

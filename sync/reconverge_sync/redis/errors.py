@@ -13,7 +13,7 @@ from reconverge_sync.client.tls import UnusableFile
 from reconverge_sync.client.urls import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_TEXT, shown
 
 _BY_CLASS: Final = (
-    # The client removes the first word of these replies, which has their meaning. None of them was applied.
+    # Replies whose first word, which has their meaning, the client removes. After none of them was a command applied.
     (exceptions.NoScriptError, "noscript"),
     (exceptions.OutOfMemoryError, "out-of-memory"),
     (exceptions.ReadOnlyError, "read-only"),

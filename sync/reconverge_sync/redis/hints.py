@@ -59,7 +59,7 @@ class RedisHints:
             )
         if problem is not None:
             await self.close()
-            raise problem  # out here: the client's own traceback shows the password where a tool prints its locals
+            raise problem  # outside of the `except`: the client's traceback has the password
 
     async def close(self) -> None:
         messages, self._messages = self._messages, None

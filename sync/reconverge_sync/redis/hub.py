@@ -359,7 +359,7 @@ class RedisHub:
                 else as_unavailable(error, secrets=self._connection.secrets)
             )
             problem.__cause__ = error if isinstance(error, NoScriptError) else None
-        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
+        # Raised outside of the `except`: the client's traceback would show the password to a tool that prints locals.
         raise problem
 
     def _connected(self) -> redis.asyncio.Redis:

@@ -27,7 +27,7 @@ ENTRY: Final = (
 )  # fmt: skip
 """The numbers of one node's entry, in the order in which they are packed; those at the end may be missing."""
 SEEN_US: Final = 1 + ENTRY.index("seen_us")
-"""The place of this number in an entry, counted from 1 as in Lua; likewise the next two."""
+"""The place of `seen_us` in an entry, counted from 1 as in Lua; the next two constants are places of other numbers."""
 LEASE_US: Final = 1 + ENTRY.index("lease_us")
 LEARN_UNTIL_US: Final = 1 + CELL.index("learn_until_us")
 SIGNED: Final = frozenset(("epoch", "current"))

@@ -52,7 +52,7 @@ def read_wishes(reply: Any) -> Wishes:
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Returns the result of so many loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
+    """Returns the result of `loans` loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
@@ -68,7 +68,7 @@ def _wish(name: str, packed: Any) -> Wish:
     limit, *numbers = unpacked(packed)
     if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
         raise ValueError(
-            f"what a region needs of the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
+            f"the wish of a region for the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
         )
     return Wish(name, limit, *map(_whole, numbers))
 

@@ -43,4 +43,4 @@ class ChangingLogin(CredentialProvider):
                 "the function given as credentials has returned neither (USER, PASSWORD) nor (PASSWORD,);"
                 " return a tuple of texts"
             )
-        raise AuthenticationError(failure)  # out here, so that no traceback shows the function's error
+        raise AuthenticationError(failure)  # outside of the `except`, so that no traceback shows the function's error

@@ -51,7 +51,7 @@ async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) 
     # A user without the right to scan is refused before anything changes.
     await call("SCAN", 0, "MATCH", f"{prefix}c*", "COUNT", 1)
     if await call("EVAL", ADOPT, 1, f"{prefix}meta", generation, ADOPTED_US) != 1:
-        return Adoption("the hub has lost its data once more meanwhile: look again at what was lost", 0)
+        return Adoption("the hub has lost its data once more meanwhile; check the loss again before you adopt it", 0)
     cursor, ended = 0, 0
     for _ in range(CALLS_MAX):
         cursor, names = await call("SCAN", cursor, "MATCH", f"{prefix}c*", "COUNT", SCANNED_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Connections that are made anew after a reply by which the server shows that it is the wrong one."""
+"""Connections that connect anew after a reply which shows that the server is the wrong one, such as READONLY."""
 
 # Theory of operation.
 #
@@ -8,9 +8,9 @@
 # loads its data, or that has got another password.
 #
 # Such a reply is an ordinary error to redis-py, which keeps the connection. Here it ends all connections of its client:
-# each notes how many such replies the client had when it connected, and connects anew at its next use if there were
-# more since. No connection is closed in the middle of a pipeline. A reply while a connection is being made changes
-# nothing: such a connection fails by itself, and the others may still be good.
+# each stores how many such replies the client had got when it connected, and connects anew at its next use if there are
+# more. No connection is closed in the middle of a pipeline. A reply while a connection is being made changes nothing:
+# such a connection fails by itself, and the others may still be good.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RenewedConnection(AbstractConnection):
         super().__init__(*arguments, **options)
         self._wrong_replies = wrong_replies
         self._made_at: int | None = None
-        """The count of wrong replies when it was made; None while it is being made."""
+        """The count of wrong replies when the connection was made; None while it is being made."""
 
     async def connect(self) -> None:
         if self._made_at is not None and self._made_at != self._wrong_replies.count:
@@ -61,7 +61,7 @@ class RenewedConnection(AbstractConnection):
 
 
 def renew(client: redis.asyncio.Redis) -> None:
-    """Makes a client, which has not connected yet, use connections of that kind."""
+    """Makes a client that has not connected yet use `RenewedConnection`s."""
     pool: Any = client.connection_pool
     pool.connection_class = _renewed(pool.connection_class)
     pool.connection_kwargs["wrong_replies"] = WrongReplies()

@@ -5,7 +5,7 @@
 #
 #     local SCANNED_MAX, TURN -- from merge/rule.py
 #
-# The values are filled in when the script is read, so what a server gets, and hashes, has them as constants.
+# The values are filled in when the script is read, so the text that a server gets, and hashes, has them as constants.
 
 from __future__ import annotations
 

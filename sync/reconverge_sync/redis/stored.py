@@ -23,7 +23,7 @@ READ_KEYS: Final = script("now", "read_keys")
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
 TEXTS: Final = frozenset(("first",))
 LEAST: Final = (13, 10)
-"""The least numbers of a cell, and of an entry, which are always there."""
+"""How many numbers a stored cell, and a stored entry, have at least."""
 Fields = Mapping[bytes, bytes]
 
 

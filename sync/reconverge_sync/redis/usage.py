@@ -231,7 +231,7 @@ class RedisAddresses:
         return bytes(await self._run(SECRET, 0, [self._name(0)("secret")], proposed, SECRET_KEPT_MS))
 
     async def note(self, report: AddressReport) -> int:
-        # Identities as bytes: half of a pair of surrogates is no text to a server, and may stand in one.
+        # Identities as bytes: an identity may contain half of a surrogate pair, which a server cannot store as text.
         sent = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
         packed = msgpack.packb(list(chain.from_iterable(sent)), use_bin_type=False)
         key = self._key(report.hour, report.shard, report.secret)

@@ -62,8 +62,8 @@ class SentinelHub(RedisHub):
             place = await master.place()
         except Exception as error:  # noqa: BLE001  # any error becomes a finding
             failure = as_failure(error, encrypted=self._connection.address.encrypted)
-            fact = f"no Sentinel says where the master of {service} is: {failure.text}"
-            remedy = "Correct the hosts and the service in the URL; which services a Sentinel knows, it says itself:\n"
+            fact = f"no Sentinel knows the address of the master of {service} is: {failure.text}"
+            remedy = "Correct the hosts and the service in the URL; a Sentinel lists its services:\n"
             return Diagnosis([Finding(SENTINEL, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")])
         diagnosis = await self._examine(place)
         found = Finding(SENTINEL, Level.OK, f"the master of {service} is at {place}")

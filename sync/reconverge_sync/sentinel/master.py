@@ -110,7 +110,7 @@ class SentinelMaster:
         try:
             return await self._most_named(questions)
         finally:
-            # A task of its own: the caller may be cancelled, and connections must be closed all the same.
+            # In a task of its own, because the caller may be cancelled, and connections must be closed all the same.
             end = asyncio.create_task(_dismiss(questions, list(clients.values())), name="reconverge-dismissal")
             self._ends.add(end)
             end.add_done_callback(self._ends.discard)

@@ -42,7 +42,7 @@ def test_keys_that_all_end_are_counted_and_fine(own_redis: RedisServer) -> None:
     finding = check(own_redis.url).only("keys")
 
     assert "ok" == finding["level"]
-    assert "12 keys of shop, each of which ends by itself" == finding["fact"]
+    assert "12 keys of shop, each of which expires by itself" == finding["fact"]
 
 
 def test_a_flood_is_seen_before_the_server_is_full(own_redis: RedisServer) -> None:
@@ -82,7 +82,7 @@ def test_a_key_that_stays_is_named_and_the_remedy_gives_it_an_end(own_redis: Red
         after = _mended(client, command)
 
     assert "warning" == before["level"]
-    assert "1 of 13 keys that were looked at have no end of life" in before["fact"]
+    assert "1 of 13 keys that were looked at never expire" in before["fact"]
     assert after > 0
     assert "ok" == check(own_redis.url).only("keys")["level"]
 

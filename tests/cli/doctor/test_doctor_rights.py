@@ -74,7 +74,7 @@ def test_a_user_confined_to_exactly_the_agents_keys_is_no_problem(own_redis: Red
     checked = check(allow(own_redis, *ALL_RIGHTS, keys="~shop:{0}:*"))
 
     assert [] == checked.at("problem")
-    assert "none beside them" in checked.only("permission")["fact"]
+    assert "no other keys in which to try an exchange" in checked.only("permission")["fact"]
     assert [] == checked.findings("exchange")
 
 

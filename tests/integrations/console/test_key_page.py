@@ -33,7 +33,7 @@ LOST = "The hub has lost data and grants nothing of this key for {}: nodes keep 
     ("changes", "sentence"),
     [
         ({}, "5 of 10 are left; none of them is granted yet."),
-        ({"allowances": 3}, "5 of 10 are left; 3 of them lie on allowances of 2 nodes."),
+        ({"allowances": 3}, "5 of 10 are left; 3 of them are granted to 2 nodes as allowances."),
         ({"used": 10, "left": 0, "next_free": 7.25}, REFUSED.format("10 of 10 are used; one fits in 7.2 s")),
         (
             {"used": 12, "left": 0, "next_free": 7200.0},

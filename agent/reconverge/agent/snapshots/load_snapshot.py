@@ -2,14 +2,13 @@
 
 # Theory of operation.
 #
-# A stack of layers (`reconverge.shedding`) belongs to a process and need not know of any agent. So it makes itself
-# known here when it is made, and each agent of the process reports it, for as long as the program holds it. Of two
-# agents in one process both report the same stacks, under the same word for the process, by which a console counts
-# them once.
+# A stack of layers (`reconverge.shedding`) belongs to a process and needs no agent. So it registers here when it is
+# made, and each agent of the process reports it, for as long as the program holds it. Two agents in one process both
+# report the same stacks, under the same random word for the process, by which a console counts them once.
 #
-# The load is another snapshot beside the node's own (`snapshot.py`), because the reader of that one takes a member
-# that it does not know for a forgery: a console of an earlier version goes on to read the node, and takes this one for
-# none. It is left by nodes that have something to say, and has a bound in bytes of its own.
+# The load is another snapshot beside the node's own (`snapshot.py`), because a reader rejects a node's snapshot with an
+# unknown member as a forgery: so a console of an earlier version still reads the node, and ignores the load. Only nodes
+# with a stack or a waiting request send it, and it has a bound in bytes of its own.
 #
 # It is read with the same suspicion: each client of the hub could have written it. A layer may be the application's own
 # code, so if it raises an exception its stack is left out, and the exchange goes on.
@@ -36,7 +35,7 @@ T = TypeVar("T")
 MAGIC: Final = b'{"load":1,'
 """The first bytes of a snapshot of load, which no other snapshot begins with."""
 SUFFIX: Final = "f"
-"""Follows the node's name in the name of the snapshot at the hub."""
+"""The last character of the snapshot's name at the hub, after the node's name."""
 STACKS_MAX: Final = 8
 LAYERS_MAX: Final = 16
 CLASSES_MAX: Final = 16
@@ -98,7 +97,7 @@ class LayerLoad:
     would_refuse: tuple[int, ...]
     """The requests that the layer would have refused if it had not been in shadow."""
     readings: Mapping[str, float]
-    """Its measurements and settings, such as the limit on requests in progress."""
+    """The layer's measurements and settings, such as the limit on requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)

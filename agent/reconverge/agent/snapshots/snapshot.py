@@ -9,8 +9,8 @@
 # It travels through the hub, where each client could have written another one. So the reader checks everything: each
 # field has its type and its bound, a field that does not fit makes the whole unreadable, and text is shown as text.
 #
-# The field `dares` is true if a node may go beyond its allowances at this moment; the live exposure of a limit is made
-# of it. A node that gets no answer from its hub may use its allowances, and no more.
+# The field `dares` is true if a node may go beyond its allowances at this moment; a console computes the live exposure
+# of a limit from it. A node that gets no answer from its hub may use its allowances, and no more.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 """The version of the form; a console shows nodes with another version as nodes that it cannot read."""
 LIMITS_MAX: Final = 100
-"""The most limits in a snapshot, those with most decisions first, if the bytes suffice."""
+"""The most limits in a snapshot, those with most decisions first; fewer if the size does not suffice."""
 KEYS_MAX: Final = 20
 DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3

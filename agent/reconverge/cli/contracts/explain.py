@@ -41,13 +41,15 @@ RUNS_ON: Final = "what is in progress counts until it ends"
 INTERVAL_S: Final = 0.1
 FactOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--fact", help="What else limits count by, as user=ada; may be said again.", metavar="NAME=VALUE"),
+    typer.Option(
+        "--fact", help="A further fact that limits count by, such as user=ada; may be repeated.", metavar="NAME=VALUE"
+    ),
 ]
 FileOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--file",
-        help="Contracts in a file, where the nodes have theirs from a file and not from the hub.",
+        help="The file of contracts, if the nodes read their contracts from a file and not from the hub.",
         metavar="FILE",
     ),
 ]

@@ -29,7 +29,9 @@ def validate(file: FileArgument, as_json: JsonOption = False) -> None:
 
 def diff(
     before: FileArgument,
-    after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.", metavar="FILE")],
+    after: Annotated[
+        Path, typer.Argument(help="Another file of contracts, in any of these languages.", metavar="FILE")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Print by plan and customer what a second file of contracts adds (+), leaves out (-) and changes (~).

@@ -61,7 +61,7 @@ def history(
     hub: HubOption,
     namespace: NamespaceOption = "default",
     identity: Annotated[str | None, typer.Option(help="Only changes of this customer.", metavar="IDENTITY")] = None,
-    most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX, metavar="N")] = 20,
+    most: Annotated[int, typer.Option(help="The most changes to print.", min=1, max=HISTORY_MAX, metavar="N")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Print the last changes, the newest first: version, moment, author, customer, and the text before and after."""

@@ -68,9 +68,7 @@ CostOption: TypeAlias = Annotated[
 ]
 SettleOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        help="The column with what a request turns out to cost on top, once it is over.", metavar="[LIMIT=]COLUMN"
-    ),
+    typer.Option(help="The column with the cost that is added when a request is over.", metavar="[LIMIT=]COLUMN"),
 ]
 SettleAfterOption: TypeAlias = Annotated[
     float | None, typer.Option(help=f"Seconds that a request takes; by default {SETTLE_AFTER_S:g}.", metavar="SECONDS")
@@ -81,7 +79,9 @@ KindOption: TypeAlias = Annotated[
 ]
 BeganOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="When t_s was 0, such as 2026-11-23T12:00:00Z. Not for times since 1970.", metavar="MOMENT"),
+    typer.Option(
+        help="The moment at which t_s is 0, such as 2026-11-23T12:00:00Z. Not for times since 1970.", metavar="MOMENT"
+    ),
 ]
 MostOption: TypeAlias = Annotated[
     str | None,

@@ -43,7 +43,7 @@ class Shown:
         return self.most is not None and self.outcome.newly_refused > self.most
 
     def moment(self, moment_ns: int) -> str:
-        """Returns a moment as a table shows it."""
+        """Returns a moment as a date; if `dated` is False, as the time since the recording's beginning."""
         if self.dated:
             return f"{datetime.fromtimestamp(moment_ns // SECOND_NS, UTC):%Y-%m-%d %H:%M}"
         return since_beginning(moment_ns // SECOND_NS)
@@ -135,7 +135,7 @@ def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
 
 
 def limits_table(outcome: RehearsalOutcome) -> Table:
-    """Returns a table of the rehearsal by limit."""
+    """Returns a table of the requests that each limit refuses now, and would refuse after the change."""
     table = _table("by limit")
     for name in ("limit", "refuses now", "would refuse", "newly refused", "newly admitted"):
         table.add_column(name, justify="left" if name == "limit" else "right")
@@ -181,7 +181,7 @@ def _table(title: str | None = None) -> Table:
 
 
 def customers_in(effects: Sequence[Effect]) -> int:
-    """Returns how many customers the effects are about."""
+    """Returns the number of customers whose requests these effects describe."""
     return len({effect.customer for effect in effects})
 
 

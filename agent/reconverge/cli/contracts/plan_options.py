@@ -135,8 +135,8 @@ def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]
             raise InvalidSetting(
                 "began",
                 None,
-                "the contracts name moments, and the recording's times begin with "
-                f"{span.first_s:.15g}; give the moment of 0, such as 2026-11-23T12:00:00Z",
+                "the contracts name moments, but the recording's times are no dates and begin with "
+                f"{span.first_s:.15g}; give the date of time 0, such as 2026-11-23T12:00:00Z",
             )
         return 0.0
     if span.since_1970:

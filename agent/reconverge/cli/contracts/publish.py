@@ -21,7 +21,8 @@ def publish(
     author: AuthorOption = "",
     expected: ExpectedOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace also what this secret does not verify, or what was lost.")
+        bool,
+        typer.Option("--force", help="Replace contracts even if this secret does not verify them, or pages are lost."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -23,9 +23,9 @@ from reconverge.clock import SECOND_NS
 from reconverge.contracts.central import CustomerRequest, Shape
 
 MOMENT_MAX_S: Final = 4_102_444_800
-"""The year 2100. Later moments are mistakes, such as milliseconds, and the nanoseconds of a kernel end in 2116."""
+"""The latest moment of a recording, the year 2100. A later one is a mistake, such as milliseconds for seconds."""
 SINCE_1970_MIN_S: Final = 978_307_200
-"""The year 2001. A recording whose times are smaller counts them from its own beginning."""
+"""The year 2001, in seconds since 1970. Smaller times count from the beginning of the recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Span:
 
 
 def span_of(path: Path, columns: RecordingColumns) -> Span:
-    """Reads a whole recording, and returns its length.
+    """Reads a whole recording. Returns the number of its requests, and its first and last moment.
 
     Raises:
         InvalidTrace: the file cannot be opened or read twice, lacks a column, has an invalid time, or is not sorted by

@@ -25,20 +25,22 @@ def set_customer(
     namespace: NamespaceOption = "default",
     limit: Annotated[
         list[str] | None,
-        typer.Option(help="In place of the plan's limit of that name; may be said again.", metavar="NAME=TEXT"),
+        typer.Option(help="The customer's own limit in place of the plan's; may be repeated.", metavar="NAME=TEXT"),
     ] = None,
     since: Annotated[str | None, typer.Option(help="When the plan began, if it lasts.", metavar="MOMENT")] = None,
-    until: Annotated[str | None, typer.Option(help="When it ends, as 2026-12-24T12:00:00Z.", metavar="MOMENT")] = None,
-    then: Annotated[str | None, typer.Option(help="The plan after that.", metavar="PLAN")] = None,
+    until: Annotated[
+        str | None, typer.Option(help="When the plan ends, as 2026-12-24T12:00:00Z.", metavar="MOMENT")
+    ] = None,
+    then: Annotated[str | None, typer.Option(help="The plan after --until.", metavar="PLAN")] = None,
     switch: Annotated[
         list[str] | None,
         typer.Option(
             help="on, shadow or off: of the contract, or of one limit; for some of its keys, or until a moment, as in"
-            " calls=shadow,percent=10,until=2026-12-24. May be said again.",
+            " calls=shadow,percent=10,until=2026-12-24. May be repeated.",
             metavar="[NAME=]WORD",
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="For people.", metavar="TEXT")] = "",
+    note: Annotated[str, typer.Option(help="A comment for human readers.", metavar="TEXT")] = "",
     author: AuthorOption = "",
     expected: ExpectedOption = None,
     as_json: JsonOption = False,
@@ -80,7 +82,9 @@ def _switches(given: list[str]) -> dict[str, Any]:
         name, equals, word = first.partition("=")
         name, word = (name, word) if equals else ("", name)
         if not word or (equals and not name):
-            raise InvalidSetting("--switch", each, "must be on, shadow or off, or a limit with that, as in calls=off")
+            raise InvalidSetting(
+                "--switch", each, "must be on, shadow or off, or a limit and one of these, as in calls=off"
+            )
         switch: dict[str, Any] = {"to": word}
         for detail in more:
             field, _, value = detail.partition("=")

@@ -55,7 +55,7 @@ class Checkup:
 
 
 async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
-    """Returns the findings of a hub. A hub that cannot examine itself must have been opened in a scratch namespace."""
+    """Examines a hub. Returns the findings. A hub without `diagnose` must have been opened in a scratch namespace."""
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
         async with deadline:
@@ -64,7 +64,7 @@ async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
         if deadline.expired():
             fact = f"did not come to an end within {CHECKUP_S_MAX:g} s"
             return Checkup([Finding("exchange", Level.PROBLEM, fact, "Look at the hub's own log and load.")])
-        fact = f"the hub raised {type(error).__name__}, which is none of its promises"
+        fact = f"the hub raised {type(error).__name__}, an error that no hub may raise"
         return Checkup([Finding("hub", Level.PROBLEM, fact, "This is a bug; report it to the authors of the hub.")])
     return _judge(diagnosis, pace, clock)
 

@@ -58,7 +58,7 @@ def doctor(
     Changes nothing that agents use. Ends with status 1 when there is a problem, and with 0 when there are only
     warnings.
     """
-    # An agent knows best which settings it accepts; this one exchanges with no other.
+    # An agent raises an error for settings that it does not accept; this one exchanges with no hub.
     Agent(f"{MEMORY}://", namespace=namespace, sync_interval=sync_interval, exchange_timeout=timeout)
     log_misspelt_variables()
     shown = _plain(redacted(hub or f"{MEMORY}://"))

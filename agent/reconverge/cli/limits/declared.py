@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# A hub finds a key by what a node says of its limit: the name, how it is counted, over which window. It keeps no list
-# of limits that a reader could take them from. So a command that asks about a key needs the limits as the nodes declare
+# A hub finds a key by properties of its limit that nodes report: the name, the algorithm and the window. The hub has no
+# list of limits that a command could read. So a command that asks about a key needs the limits as the nodes declare
 # them. They come from the file that the nodes load, or one by one from `--limit NAME=LIMIT`. An agent without a hub,
 # which never starts, reads the file, and checks it exactly as the nodes do.
 
@@ -26,7 +26,7 @@ LimitsOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
-        help="A limit as the nodes declare it, as in login=5/minute; may be said again.",
+        help="A limit as the nodes declare it, as in login=5/minute; may be repeated.",
         metavar="NAME=LIMIT",
     ),
 ]

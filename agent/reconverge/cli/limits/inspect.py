@@ -30,7 +30,7 @@ from reconverge.kernel import Table
 from reconverge.limit.limit import Limit
 
 KEY_BYTES_MAX = 256
-"""The longest key of an agent with default settings."""
+"""The longest key of an agent with default settings, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Crowd:
         }
 
     def chart(self, title: str) -> Chart:
-        """Returns a chart of the windows."""
+        """Returns a chart of the crowd's requests and of their admissions by each policy, window by window."""
         return Chart(
             title=title,
             moments_s=[window.moment_s for window in self._windows],

@@ -106,4 +106,4 @@ _ASK_ROWS: Final[_Rows] = (
         lambda each: _milliseconds(each.waited_median_ms, each.waited_p99_ms, each.waited_max_ms),
     ),
 )
-"""The rows of the table about requests that ask."""
+"""The rows of the table about requests that ask the hub."""

@@ -40,7 +40,7 @@ ELECTED_S: Final = 30.0
 """The longest wait for an elected leader, in seconds; an election takes far less."""
 NO_LEADER_YET: Final = "no-leader"
 AFTER_CUT_S: Final = 2.0
-"""How long the fleet stays after the last cut: back-off and two intervals, so that it is whole again at the end."""
+"""Seconds for which the nodes run on after the last cut, so that all exchange with the hub again at the end."""
 LEARNING_S: Final = 1.1
 """Seconds, beyond the sync interval, for which a new hub grants no allowances to strict nodes."""
 
@@ -70,7 +70,7 @@ class Setup:
     warm: bool = False
     """Whether every node asks the hub about all its keys before the run begins."""
     asks_within_ns: int = 0
-    """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
+    """How long a request in doubt waits for the hub's answer, in real time; 0 if memory decides it."""
     name: str = field(default_factory=lambda: token_hex(6))
     """The name of this run; part of its namespaces."""
 
@@ -113,13 +113,13 @@ class ReplayOutcome:
     setup: Setup
     hands: list[list[int]]
     histories: list[list[NodeHistory]]
-    """The histories by node and policy; the items of a history belong to the requests in that node's hand."""
+    """The histories by node and policy; a history has one item for each request that `hands` gives to the node."""
     hub_totals: list[int]
-    """The hub's totals at the end, charged less given back, by policy."""
+    """The hub's totals at the end, by policy: the charges minus the refunds."""
 
 
 class _ReplayNode:
-    """One worker process, as its parent handles it."""
+    """A worker process of the replay, which its parent starts, sends messages to, and ends."""
 
     def __init__(self, hub_url: str, plan: ReplayPlan, share: Share) -> None:
         context = multiprocessing.get_context("spawn")
@@ -243,7 +243,7 @@ class _ReplayRunner:
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-hubs", daemon=True)
 
     def run(self, what: Coroutine[Any, Any, _T]) -> _T:
-        """Runs a coroutine on that loop, and waits for it. Returns its result, or raises its error."""
+        """Runs a coroutine on the event loop, and waits for its end. Returns its result, or raises its error."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
     def __enter__(self) -> Self:

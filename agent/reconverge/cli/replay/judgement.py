@@ -41,24 +41,24 @@ class Judgement:
     admitted: int
     refused: int
     ideal_admitted: int
-    """The cost that a central limiter would have admitted of the same requests."""
+    """The number of the same requests that a central limiter would have admitted."""
     over_admission_max_pct: float
     over_admission_mean_pct: float
-    """The mean over all windows of all keys with any request."""
+    """The mean over-admission over all windows in which a key had any request."""
     under_admission_pct: float
-    """Cost that the central limiter admits and the fleet did not, window by window, as a share of the cost it
-    admits."""
+    """The cost that a central limiter would admit and the fleet did not, window by window, in percent of the cost
+    that the central limiter would admit."""
     falsely_refused_pct: float
     """False refusals over the whole run: refused cost that a later window made up for is left out, and excess makes
     up for nothing."""
     bound_pct: float
     """The declared bound that applies to the worst window."""
     known_over_admission_max_pct: float
-    """The highest over-admission of keys that no node had met for the first time just then."""
+    """The highest over-admission of a window in which no node met the key for the first time."""
     known_bound_pct: float
-    """The declared bound of these keys."""
+    """The declared bound of such windows."""
     bound_violations: int
-    """Windows that exceeded the bound that applied to them."""
+    """The number of windows that exceeded the bound that applied to them."""
     hub_total: int
     admitted_cost: int
     """The admitted cost, and the cost that settling added."""
@@ -74,11 +74,11 @@ class Judgement:
     """Decisions made in the run, not the most that could be made."""
     sync_messages: int
     failures: dict[str, int]
-    """Exchanges that failed, by class."""
+    """The number of failed exchanges, by class of failure."""
     asked_pct: float = 0.0
-    """How many of all requests waited for the hub's answer."""
+    """The requests that waited for the hub's answer, in percent of all requests."""
     waited_median_ms: float = 0.0
-    """How long these requests waited."""
+    """The median wait of the requests that waited for the hub's answer."""
     waited_p99_ms: float = 0.0
     waited_max_ms: float = 0.0
 

@@ -7,8 +7,8 @@ wire is healed, even if their sender has long given up. That is the worst that a
 # Toxiproxy is a server built with Go, and network namespaces need root; `replay --cut` and `demo` have to work on a
 # machine that has nothing but Python. So each node's traffic goes through a relay in the command's own process, a unix
 # socket for each node, and no part of the agent or the hub knows of it. TLS would rightly refuse a relay, so
-# `rediss://` cannot be cut. It is no substitute for real faults: resets, slicing, packet loss and the kernel's own
-# behaviour are not in it.
+# `rediss://` cannot be cut. A relay is no substitute for real faults: it produces no resets, no split packets, no
+# packet loss, and nothing that the kernel does by itself.
 from __future__ import annotations
 
 import asyncio
@@ -44,7 +44,7 @@ class Cut:
 
     @property
     def end_s(self) -> float:
-        """Returns when the wire is healed."""
+        """Returns when the outage ends, in real seconds after the start."""
         return self.start_s + self.length_s
 
     @classmethod
@@ -70,8 +70,8 @@ LOOP_ROUNDS: Final = 10
 SCHEMES: Final = ("embedded", "redis", "redis+unix", "valkey", "valkey+unix")
 
 TEMPORARY_PATH_MAX: Final = 60
-"""The longest directory for temporary files: a unix socket's path ends at 107 bytes, and the rest of the path
-follows."""
+"""The longest path of the directory for temporary files, in bytes: the whole path of a unix socket has at most
+107."""
 
 _Opener = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
@@ -138,7 +138,7 @@ class Links:
         await _rounds()  # until aborted connections are closed
 
     def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """Returns the function that accepts a node's connection and forwards it."""
+        """Returns a function that accepts a node's connection and relays its bytes to the hub and back."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(reader, writer, healed))

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# One key is drawn, the one that asked for most: the sum over all keys would hide what a limit does to each. Windows
-# are those of the hub's clock, one after the other, which is how fixed windows count. Other algorithms count
-# otherwise, and may rightly admit more than the quota in one of these windows, a bucket its burst and its refill. So
-# the declared bound is drawn for fixed windows alone; the judgement beside the picture is of all algorithms.
+# Only the key with the highest demand is drawn: the sum over all keys would hide the effect of a limit on each. The
+# windows follow the hub's clock, one after the other, as fixed windows do. Other algorithms may rightly admit more than
+# the quota in one of these windows, such as a bucket, which admits its burst and its refill. So the declared bound is
+# drawn for fixed windows only; the judgement beside the picture applies to all algorithms.
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ CostOption: TypeAlias = Annotated[
 ]
 SettleOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="The column with what a request turns out to cost on top, once it is over.", metavar="COLUMN"),
+    typer.Option(help="The column with the cost that is added when a request is over.", metavar="COLUMN"),
 ]
 SpreadOption: TypeAlias = Annotated[
     SpreadName, typer.Option(help="Which node gets a request: round-robin or hash.", metavar="NAME")
@@ -204,7 +204,9 @@ def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, a
 def compressed(limit: Limit, speed: float) -> Limit:
     """Returns the limit for a recording that is replayed `speed` times as fast. Raises InvalidSetting."""
     if limit.align == CALENDAR:
-        raise InvalidSetting("align", CALENDAR, "cannot be replayed, as no calendar runs faster; simulate it instead")
+        raise InvalidSetting(
+            "align", CALENDAR, "cannot be replayed, as a calendar cannot run faster; use `reconverge simulate`"
+        )
     window = limit.window / speed
     if window * 1e9 < WINDOW_MIN_NS:
         raise InvalidSetting("speed", speed, f"leaves a window of {window * 1000:.3g} ms; at least 1 ms must remain")

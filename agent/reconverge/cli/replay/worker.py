@@ -72,7 +72,7 @@ class ReplayPlan:
     stay_until_ns: int
     """How long after the common start a node stays at least."""
     asks_within_ns: int = 0
-    """How long a request in doubt asks the hub; 0 where memory decides."""
+    """How long a request in doubt waits for the hub's answer; 0 if memory decides it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class NodeHistory:
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
-    """How long a request that asked has waited; NOT_ASKED for others."""
+    """How long each request waited for the hub's answer; NOT_ASKED for a request that memory decided."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
     """The index of each settled request, with the hub's time, the window and the slice of the settlement."""
     exchanges: int = 0
@@ -330,7 +330,7 @@ class _Requests:
             settled, verdict, decided_ns = await deciding
         except CostExceedsQuota:
             return
-        for charge in settled.charges:  # of one quota: what it was charged to, also if a window has ended since
+        for charge in settled.charges:  # of one quota: the window that was charged, even if it has ended since
             verdict = verdict._replace(epoch=charge.mark.epoch)
             if (dates := charge.mark.cell.history) is not None:
                 verdict = verdict._replace(slice_number=charge.mark.look + dates.shift)
@@ -360,7 +360,7 @@ class _Requests:
         if self._asks:
             await asyncio.sleep(0)
         while (left_s := self._pace.left_s(moment_ns)) > 0:
-            # A loop sleeps by the millisecond, so it does so only where something else goes on in it.
+            # An event loop sleeps in whole milliseconds, so it sleeps only while other tasks run in it.
             if self._asks:
                 await asyncio.sleep(left_s)
             else:

@@ -41,12 +41,12 @@ def publish(
     version: Annotated[
         int | None,
         typer.Option(
-            help="By default the time in milliseconds, or one more than what is published.", metavar="VERSION"
+            help="By default the time in milliseconds, or one more than the published version.", metavar="VERSION"
         ),
     ] = None,
     author: AuthorOption = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Replace also a document that this secret does not verify.")
+        bool, typer.Option("--force", help="Replace settings even if this secret does not verify them.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -87,11 +87,11 @@ def show(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOp
         return
     verdict = SETTINGS.opened(payload, secrets, namespace)
     if isinstance(verdict, Rejection):
-        _end(f"what is published {verdict.problem}")
+        _end(f"the published document {verdict.problem}")
     else:
         typer.echo(json.dumps(table_of(verdict), indent=2))
         if verdict.expires <= SystemClock().wall_ns() / SECOND_NS:
-            _end("it has expired")
+            _end("the published settings have expired")
 
 
 def _end(problem: str) -> None:

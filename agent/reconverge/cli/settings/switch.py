@@ -2,13 +2,14 @@
 
 # Theory of operation.
 #
-# A hub keeps one document of settings per namespace (`published/publisher.py`). The kill switch is a field of it,
-# so turning it means to read the document, change that field, and publish all else as it was, at a higher version. The
-# moment at which the document ends stays as it was, too: a switch should not make other settings last longer. Where
-# nothing is in force there is no such moment, and `--lifetime` has to say one, as a file of settings has to: a fleet
-# whose limits are off, and will be on again at a moment that was never chosen, is a trap.
+# A hub keeps one document of settings per namespace (`published/publisher.py`). The kill switch is a field of it, so
+# the command reads the document, changes that field, and publishes all other fields unchanged, at a higher version. The
+# time at which the document expires stays the same, too: a switch should not make other settings last longer. If no
+# settings are in force, there is no such time, and `--lifetime` must give it, as a file of settings must: limits that
+# are off must not come on again at a time that no operator has chosen.
 #
-# Two commands at one moment may each publish what they have read, and the later one wins. Both print their version.
+# If two commands run at the same moment, each may publish the settings that it has read, and the later one wins. Both
+# print their version.
 
 from __future__ import annotations
 
@@ -37,18 +38,18 @@ OWN: Final = "own"
 WordArgument: TypeAlias = Annotated[
     str | None,
     typer.Argument(
-        help=f"{', '.join(WORDS)}, or {OWN} for what each node says; without a word, what is published is shown.",
+        help=f"{', '.join(WORDS)}, or {OWN} for each node's own; without a word, the published switches are shown.",
         metavar="WORD",
     ),
 ]
 NamesOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--limit", help="Only this limit, in place of all; may be said again.", metavar="NAME"),
+    typer.Option("--limit", help="Only this limit, in place of all; may be repeated.", metavar="NAME"),
 ]
 LifetimeOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        help="For how many seconds it is obeyed; by default until what is published ends.",
+        help="For how many seconds it is valid; by default until the published settings expire.",
         metavar="SECONDS",
         min=1,
         max=LIFETIME_MAX_S,
@@ -63,7 +64,9 @@ def switch(
     limit: NamesOption = None,
     lifetime: LifetimeOption = None,
     author: AuthorOption = "",
-    force: Annotated[bool, typer.Option("--force", help="Also a limit that no node has reported to the hub.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Accept a limit that no node has reported to the hub.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn limits on, into shadow (they count and refuse nothing) or off, on every node, within one sync interval.

@@ -29,7 +29,8 @@ RefillOption: TypeAlias = Annotated[
     str, typer.Option(help=f"How a bucket gets its quota back: {', '.join(REFILLS)}.", metavar="NAME")
 ]
 ProcessesOption: TypeAlias = Annotated[
-    int, typer.Option(help="On how many processes to simulate.", metavar="N", min=1, show_default="one for each core")
+    int,
+    typer.Option(help="The number of processes that simulate.", metavar="N", min=1, show_default="one for each core"),
 ]
 InDoubtOption: TypeAlias = Annotated[
     str,
@@ -41,10 +42,10 @@ InDoubtOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 HubOption: TypeAlias = Annotated[
-    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
+    str, typer.Option(help="The hub of the agents, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
 ]
 MeetingOption: TypeAlias = Annotated[
-    str, typer.Option(help="Where the nodes meet.", metavar="URL", envvar="RECONVERGE_HUB")
+    str, typer.Option(help="The hub of the nodes.", metavar="URL", envvar="RECONVERGE_HUB")
 ]
 NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' namespace.", metavar="NAME")]
 

@@ -116,7 +116,7 @@ def addresses(
     period: Annotated[
         str, typer.Option(help="Which hour: 2026-11-23T14Z, or hour for the present one.", metavar="HOUR")
     ] = HOUR,
-    least: Annotated[int, typer.Option(help="From at least so many addresses.", min=1, metavar="N")] = MANY,
+    least: Annotated[int, typer.Option(help="The least number of addresses.", min=1, metavar="N")] = MANY,
     as_json: JsonOption = False,
 ) -> None:
     """Print the customers that have come to all nodes together from many addresses in an hour, the most first.

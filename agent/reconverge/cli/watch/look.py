@@ -2,12 +2,12 @@
 
 # Theory of operation.
 #
-# A hub keeps totals by limit, how many nodes live, and, where nodes meter usage, what each node is doing and what each
-# identity has used in the present minute. A look reads that, and nothing is asked of any node. Totals only rise, so
-# two looks make a rate: what was charged between them, by this machine's clock. A hub that has lost its data begins
-# anew, and its totals are below those of the look before; then there is no rate until the next look.
+# A hub has the totals of each limit, the number of live nodes, and, if nodes meter usage, the load of each node and the
+# use of each identity in the present minute. A look reads only these, and asks no node. Totals only rise, so two looks
+# give a rate: the charges between them, divided by the time between them by this machine's clock. A hub that has lost
+# its data begins anew, with totals below those of the look before; then there is no rate until the next look.
 #
-# What is read is bounded by the hub, and what is shown by `most`: the largest rows, and how many are left out.
+# The hub bounds the number of rows that are read, and `most` the number that are shown: the largest rows.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT: Final = "limit"
 NODE: Final = "node"
 KEY: Final = "key"
 VIEWS: Final = (LIMIT, NODE, KEY)
-NO_METER: Final = "nothing is metered: nodes tell this with reconverge.usage, see docs/guide/usage.md"
+NO_METER: Final = "nothing is metered: add a meter of reconverge.usage to the nodes, see docs/guide/usage.md"
 
 
 @dataclass(frozen=True, slots=True)

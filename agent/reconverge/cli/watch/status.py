@@ -25,7 +25,7 @@ PROBLEM_STATUS: Final = 1
 PACE: Final = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
 """The sync interval and timeout of agents with default settings; `doctor` has options for others."""
 ALWAYS_SHOWN: Final = ("memory", "durability", "keys", "round trip")
-"""Checks whose good results are shown, too."""
+"""The names of the checks whose findings are shown even if there is no problem."""
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
 
 
@@ -101,7 +101,7 @@ def show(found: FleetStatus, shown: str, namespace: str) -> None:
     for each in found.checkup.findings:
         if each.level is not Level.OK or each.check in ALWAYS_SHOWN:
             typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
-    nodes = "the hub does not tell" if found.limits.nodes is None else str(found.limits.nodes)
+    nodes = "the hub does not report their number" if found.limits.nodes is None else str(found.limits.nodes)
     typer.echo(f"nodes   {nodes}")
     if found.waits:
         waiting = max((each for each in found.shards if each.holds_back), key=lambda each: (each.lost, each.begun_us))

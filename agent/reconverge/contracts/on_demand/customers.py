@@ -2,19 +2,20 @@
 
 # Theory of operation.
 #
-# Decisions run in any thread, and must not wait; pages are fetched by the one loop that reads at the hub. Between them
-# are plain dictionaries, of which every step is one of the interpreter: no lock, so none that a fork leaves closed.
+# Decisions run in any thread, and must not wait; pages are fetched by the one loop that reads at the hub. They share
+# plain dictionaries, and each step on these is one step of the interpreter. So no lock is needed, which a fork could
+# leave locked.
 #
 #     a decision  --- meet: its page is not held ---> wanted, pending     and the loop is woken
 #     the loop    --- put: the page has come -------> held; the pending   decide anew, with what was used
 #     a decision  --- arrival: wait for it, if it may ---> a future
 #
 # Until its page is there, a customer is decided as one that the contracts do not name, by the plan of unknown
-# customers, or refused. Such terms last for PENDING_S at most, and then the page is looked for again.
+# customers, or refused. These provisional limits are valid for PENDING_S at most; then the page is looked up again.
 #
-# Names without a contract cost no more: when the page of a name is held and does not have it, the name is known to be
-# unknown. A page for which there is no room, and of which no customer was met, is not kept; up to ABSENT_MAX names that
-# such pages do not have are stored.
+# Names without a contract cost no further fetch: if the page of a name is held and lacks the name, the node knows that
+# no contract has it. A page is not kept if there is no room for it and none of its customers has sent a request; up to
+# ABSENT_MAX names that such pages lack are stored.
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from reconverge.runtime.locks import new_future
 Meanwhile = Literal["unknown", "refused"]
 """How a customer is decided while its page is being fetched: as one without a contract, or refused."""
 PENDING_S: Final = 1.0
-"""The seconds for which provisional terms are valid at most; refusals by them have it as their wait."""
+"""The longest validity of provisional limits, in seconds; it is also the wait that a refusal by them states."""
 PENDING_MAX: Final = 256
 """The most customers of a page whose use moves the moment it comes; the others follow within PENDING_S."""
 WAITING_MAX: Final = 1000
@@ -128,7 +129,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
             return None
         future: Future[None] = new_future()
         waiting[future] = None
-        if number in self.held:  # it has come between a look and this one
+        if number in self.held:  # it has come since the caller looked
             self.leave(identity, future)
             return None
         return future

@@ -27,9 +27,9 @@ from reconverge.contracts.store.pages import customers_in, tables_of
 
 SEPARATOR: Final = b"\xff"
 CONTRACT_BYTES: Final = 600
-"""About the bytes of a contract that has more than a plan: a `Customer` with all that it contains."""
+"""The estimated size in bytes of a contract that has more than a plan: a `Customer` with all that it contains."""
 PAGE_BYTES: Final = 600
-"""About the bytes of a page beside its customers."""
+"""The estimated size in bytes of a page without its customers."""
 
 _moments = count(1)
 
@@ -44,7 +44,7 @@ class PackedPage(Mapping[str, Customer]):
         self.met = False
         """Whether a customer on this page was ever looked up."""
         self.last = next(_moments)
-        """The last look-up, or else the page's making, as a number of a counter that rises with each."""
+        """The number of the last look-up on this page, or of its making, by a counter that rises with each of these."""
         names, starts, which = bytearray(), array("I"), array("I")
         numbers: dict[int, int] = {}
         contracts: list[Customer] = []

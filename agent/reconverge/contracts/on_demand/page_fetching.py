@@ -2,24 +2,26 @@
 
 # Theory of operation.
 #
-# The plans and the index are always held. A page of customers is fetched when a customer is met that may be on it, kept
-# in a bounded table, and dropped when none of its customers was looked up for an hour or two.
+# The plans and the index are always held. A page of customers is fetched when a request names a customer that may be on
+# it, kept in a bounded table, and dropped when none of its customers was looked up for an hour or two.
 #
 # A new version. The version before stays in force as a whole, while those held pages that have changed are fetched;
-# then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no
-# customer that was met becomes unknown again because its page has changed. If a page cannot be fetched, or is damaged,
-# the version before stays in force, as it does where everything is held.
+# then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no known
+# customer becomes unknown again because its page has changed. If a page cannot be fetched, or is damaged, the version
+# before stays in force, as it does where everything is held.
 #
 # When the customers are divided over another number of pages, all pages are new. Then the node fetches the pages that
 # have the customers of its used pages: the numbers of pages are powers of two, so the customers of page 3 of 4 are on
-# pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that were met lately.
+# pages 3 and 7 of 8. If all customers were held before, it fetches the pages of the customers that have sent requests
+# lately.
 #
-# A flood of names without a contract. Each page is fetched once, as there are 256 at most, and names are looked up in
-# it from then on. Only if the table is full could names make pages come and go. So a page of which no customer was met
-# never takes the place of another one; its pending names are stored as absent; and a full table fetches FULL_PAGES
-# pages in an interval at most.
+# A flood of names without a contract. Each page is fetched once, and there are 256 at most; names are looked up in it
+# from then on. Only if the table is full could such names make a node fetch and drop pages again and again. So a page
+# none of whose customers has sent a request never takes the place of another page; its pending names are stored as
+# absent; and a full table fetches FULL_PAGES pages in an interval at most.
 #
-# A fetch that fails is tried again after a growing pause, up to a second: of that page, if the page is at fault.
+# A failed fetch is repeated after a pause, which grows up to a second: for one page if that is missing or damaged, and
+# for all pages if the hub does not answer.
 
 from __future__ import annotations
 
@@ -52,11 +54,11 @@ TABLE_BYTES: Final = 32 * 1024 * 1024
 TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
 """The memory in bytes of the largest page, if each of its customers has a limit of its own."""
 IDLE_S: Final = 3600.0
-"""A page is dropped if no customer on it was looked up for so many seconds; at the latest after twice that."""
+"""The seconds without a look-up of its customers after which a page is dropped; it takes up to twice this time."""
 FULL_PAGES: Final = 16
 """The most pages that are fetched in an interval while the table has no room."""
 INLINE_BYTES_MAX: Final = 8 * 1024
-"""A page of up to so many bytes is read and checked on the loop, in a millisecond or two; a longer one in a thread."""
+"""The longest page, in bytes, that is parsed on the event loop, in a millisecond or two, and not in a thread."""
 
 
 _Version = tuple[Document, tuple[str, Document], PageTable]
@@ -136,7 +138,7 @@ class PagesOnDemand(PagesOfHub):
         """The number of pages that were dropped because they were not used, or to make room for others."""
         return self._idle + self._evicted + self._table.evicted
 
-    # ------------------------------------------------------------ a version
+    # ------------------------------------------------------------ the pages of a new version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
         """Fetches the plans and the needed pages of the next version, and returns its document.
@@ -239,7 +241,7 @@ class PagesOnDemand(PagesOfHub):
             else:
                 continue  # the page was dropped while others were fetched
             page = packed(said, digest, plans[1].plans, number=number, pages=pages)
-            before = self._ancestors(number, pages)  # by the same number of pages, the one of that number
+            before = self._ancestors(number, pages)  # if the number of pages is the same: that page alone
             if before:
                 page.met, page.last = any(each.met for each in before), max(each.last for each in before)
             found.append((number, page))
@@ -250,7 +252,7 @@ class PagesOnDemand(PagesOfHub):
             now.formers, now.met_without = customers.formers, customers.met_without
         return Document(plans[1].plans, now, plans[1].unknown), plans, table
 
-    # ------------------------------------------------------------ what is met
+    # ------------------------------------------------------------ pages that requests need
 
     def due_ns(self) -> int | None:
         """Returns when to fetch the next wanted page, in nanoseconds of the clock; None if no page is wanted."""

@@ -10,8 +10,8 @@
 # A former limit that is over is left out, and so is one that counts as a present limit does: a change that is taken
 # back finds its counts where they were. A limit that the change removes, without a new one of its name, is just gone.
 #
-# An unknown customer has no entry, so nothing can be kept for it: not when the plan for the unknown changes, and not
-# for a customer that is removed.
+# An unknown customer has no entry in which former limits could be listed. So none stay in force when the plan of
+# unknown customers changes, or when a customer is removed.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import ReconvergeError, shown
 
 LISTED_MAX: Final = 20
-"""The history entry of a replaced document lists so many customers and plans, as they were and as they are."""
+"""The most customers, and the most plans, that the history entry of a replaced document lists."""
 NO_CONTRACTS: Final = Document(plans={})
 """The contracts before the first change: no plans and no customers."""
 AUTHOR_LENGTH_MAX: Final = 200

@@ -1,7 +1,7 @@
 """Makes a document from the pages at a hub, and fetches only the pages that it has not read before."""
 
-# A page is named by a digest of its content, so a page that was read once need not be read again. Of each page the
-# customers are kept, as objects that the document shares. A customer is checked against the plans; if the plans have
+# A page is named by a digest of its content, so a page that was read once need not be read again. The customers of each
+# page are kept, as objects that the document shares. A customer is checked against the plans; if the plans have
 # changed, the customers of unchanged pages are checked again, from these objects.
 #
 # Reading and checking 10,000 customers takes a few tenths of a second. The loop may be that of an application, so pages
@@ -30,10 +30,10 @@ from reconverge.hub.port import ContractStore
 FETCHED_AT_ONCE: Final = 3
 """The number of pages that are fetched side by side. A hub on Redis has one connection more, for exchanges."""
 INLINE_BYTES_MAX: Final = 64 * 1024
-"""Pages of up to so many bytes together are read and checked on the loop, within a few milliseconds."""
+"""The most bytes of pages that are parsed on the event loop, within a few milliseconds, and not in a thread."""
 
 
-class MissingPage(Exception):  # a fact, as all names of errors are here
+class MissingPage(Exception):  # its name is a fact, as all names of errors are here
     """Raised when the hub does not have a page that the index names."""
 
 
@@ -65,7 +65,7 @@ class PagesOfHub:
 
         Pages that an interrupted call has fetched are not fetched again.
         """
-        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
+        # A thread that a cancelled call has left behind may still join pages: so each call has a table of its own.
         wanted = dict.fromkeys((*(() if self._knows_plans(outline) else (outline.plans,)), *customers))
         unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in wanted}
         lacking = [digest for digest in wanted if digest not in unread]

@@ -2,25 +2,25 @@
 
 # Theory of operation.
 #
-# The problem. A change arrives within an interval because each node looks for one in each interval. If no contract
-# changes for days, nodes look all day for nothing.
+# The problem. A change arrives within an interval because each node reads the hub's index in each interval. While no
+# contract changes for days, all these reads are for nothing.
 #
-# A hub that can (`ContractHints`) pushes a hint: the index may have changed. A node looks then, and otherwise once in
-# PERIOD intervals. No decision depends on a hint, and a hint contains no data: it only makes a node look. A lost hint
-# delays the change by a period, and after it the node looks in every interval until the next hint comes:
+# A hub with `ContractHints` pushes a hint when the index may have changed. A node reads the index then, and otherwise
+# once in PERIOD intervals. No decision depends on a hint, and a hint contains no data: it only makes a node read the
+# index. A lost hint delays the change by a period, and after it the node reads in every interval until the next hint:
 #
-#     listens, and hints come                         looks once in PERIOD intervals, or PERIOD_S
-#     a look finds what no hint announced             looks once in an interval, and connects anew
-#     the connection is lost, or was never there      looks at once, and then once in an interval
+#     the node listens, and hints come             reads once in PERIOD intervals, or PERIOD_S
+#     a read finds a change without a hint         reads once in an interval, and connects anew
+#     there is no connection, or it was lost       reads at once, and then once in an interval
+#     too many hints come in a second              reads at once, and then once in an interval; closes the connection,
+#                                                  and listens again after FLOODED_S
 #
-#     too many hints come in a second     looks at once, and then once in an interval; listens again after FLOODED_S
-#
-# So a client that floods the channel makes nodes look at most once in GAP_S, and makes them read HEARD_MAX messages in
-# FLOODED_S; later messages are not sent to them, as they have closed the connection. Nodes spread their looks over a
-# tenth of an interval, since all of them receive a hint in the same moment.
+# So a client that floods the channel makes nodes read the index at most once in GAP_S, and makes them receive HEARD_MAX
+# messages in FLOODED_S. Nodes spread their reads over a tenth of an interval, since all of them receive a hint at the
+# same moment.
 #
 # Listening has a thread, a loop and a connection of its own. The thread of the exchanges sleeps on a lock between them,
-# and its loop does not run all the time; a loop that does would cost an idle agent more than the looks cost.
+# so its loop does not run all the time; a loop that always runs would cost an idle agent more than these reads.
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from reconverge.runtime.threads import Latch, start_thread
 logger = logging.getLogger("reconverge")
 
 PERIOD: Final = 10
-"""A node that receives hints looks once in so many intervals without one."""
+"""The number of intervals after which a node that listens reads the index without a hint."""
 PERIOD_S: Final = 10.0
-"""The longest time between two looks, in seconds, unless the interval is longer."""
+"""The longest time between two reads of the index, in seconds, unless the interval is longer."""
 GAP_S: Final = 0.02
-"""The least seconds between two looks that follow hints."""
+"""The least seconds between two reads of the index because of hints."""
 HEARD_MAX: Final = 200
 """The most hints that are read in a second: more than writers send; to read them takes half a percent of a core."""
 FLOODED_S: Final = 5.0
 """The seconds for which a node does not listen after more than HEARD_MAX hints in a second."""
 SPREAD: Final = 0.1
-"""The part of an interval over which nodes spread their looks after the same hint."""
+"""The part of an interval over which nodes spread their reads of the index after the same hint."""
 AGAIN_S: Final = (0.1, 30.0)
 """The seconds to wait before connecting again: after the first failure, and at most."""
 FORBIDDEN_S: Final = 600.0
@@ -64,11 +64,11 @@ FORBIDDEN: Final = ("permission", "denied")
 
 
 class HintListener:
-    """Listens for hints of changed contracts, which decide when a reader looks at the hub.
+    """Listens for hints of changed contracts, and computes when a reader reads the hub's index.
 
     Args:
         clock: the reader's clock.
-        interval_ns: returns the nanoseconds between two looks without hints.
+        interval_ns: returns the nanoseconds between two reads of the index without hints.
         wake: wakes the reader's loop so that the loop checks `due_ns`; called from the thread that listens.
         random: the source of random delays; for tests.
     """
@@ -90,7 +90,7 @@ class HintListener:
         self._trusted = True
         """Whether no hint was found to be lost since the last one that came."""
         self._hinted_ns: int | None = None
-        """When to look, because of a hint or because there are none any more."""
+        """When to read the index, because a hint has come, or because hints come no longer."""
         self._listened_ns: int | None = None
         """When the listener connected; None if it is not connected."""
         self._renewed_ns: int | None = None

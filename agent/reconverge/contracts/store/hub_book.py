@@ -12,9 +12,9 @@
 # Each change leaves a page with its entry in the history and the pages of that version. The index names the last
 # HISTORY_MAX of them. To roll back is to sign the pages of a former version again, as a new version.
 #
-# A page that belongs only to versions beyond these is kept for RETIRED_S more, and not deleted at once: another writer
-# may be about to name it again, since equal pages have the same name. After the swap a writer extends the time of all
-# its pages once more, and stores those again that were deleted meanwhile.
+# A page that belongs only to versions before the last HISTORY_MAX is kept for RETIRED_S more, and not deleted at once:
+# another writer may be about to name it again, since equal pages have the same name. After the swap a writer extends
+# the time of all its pages once more, and stores those again that were deleted meanwhile.
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ class HubBook(ChangingBook):
         return entries
 
     async def _entry(self, digest: str) -> dict[str, Any] | None:
-        """Returns the entry of one change; None if it is not there, or is damaged."""
+        """Returns the entry of one change; None if its page is lost or damaged."""
         if digest not in self._entries:
             try:
                 self._entries[digest] = table_in(await fetched_page(self._store, digest), digest)

@@ -1,8 +1,8 @@
 """The index of the contracts that a hub keeps: its fields, and its signed form."""
 
-# It is signed by the same secrets as published settings (`published/envelope.py`). It is no field of these, because a
-# node of the version before rejects a document that has a field it does not know, and would lose the settings that it
-# does know (`docs/decisions/0120-keep-contracts-in-pages-behind-a-signed-index.md`).
+# The index is signed by the same secrets as published settings (`published/envelope.py`). It is no field of these
+# settings, because a node of an older version rejects a document with a field that it does not know, and would lose the
+# settings that it knows (`docs/decisions/0120-keep-contracts-in-pages-behind-a-signed-index.md`).
 #
 # An index expires only for nodes that have no contracts yet: a fleet whose contracts no operator has changed for a year
 # must not be without them the day after. A node that starts with an expired index rejects it, and logs that.
@@ -47,9 +47,9 @@ class Index:
     version: int
     """The number of the version, one more than that of the version before."""
     issued: int
-    """When it was signed, in seconds since 1970."""
+    """When the index was signed, in seconds since 1970."""
     expires: int
-    """When nodes that have no contracts yet begin to reject it, in seconds since 1970."""
+    """When nodes that have no contracts yet begin to reject the index, in seconds since 1970."""
     outline: Outline
     """The digests of the version's pages."""
     history: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Keeps the last contracts of a node in a file, for a start while the hub is away."""
 
 # One line names the format and the lengths of the parts; then the index and its pages follow as they were read. The
-# index is signed, so the file is verified when it is read exactly as if it came from the hub. It is written beside its
-# place and then moved there, so that a reader finds all of one version or all of the version before.
+# index is signed, so the file is verified when it is read exactly as if it came from the hub. A new file is written
+# beside the old one and then moved over it, so that a reader finds all of one version or all of the version before.
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ class MemoryBook(ChangingBook):
         self._clock = clock or SystemClock()
         self._changed = changed
         self._changing = new_lock()
-        """Held while a change is made, by a thread that may take seconds for it."""
+        """The lock that a thread holds while it makes a change, which may take seconds."""
         self._lock = new_lock(whole=True)
-        """Held while a change comes into force, and while contracts are read."""
+        """The lock that is held while a change comes into force, and while contracts are read."""
         self._version = 1 if document.plans else 0
         self._document = document
         self._changes: deque[Change] = deque(maxlen=HISTORY_MAX)

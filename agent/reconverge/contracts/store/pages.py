@@ -38,11 +38,11 @@ PAGE_BYTES_MAX: Final = 256 * 1024
 PAGE_BYTES_WANTED: Final = PAGE_BYTES_MAX // 4
 """If a page has more bytes, the customers are divided over more pages, up to PAGES_MAX."""
 PAGES_TOO_MANY: Final = 8
-"""If there are so many times more pages than needed, the customers are joined in fewer pages."""
+"""The most pages, as a multiple of the needed pages; if there are more, the customers are divided over fewer."""
 DIGEST_LENGTH: Final = 2 * sha256().digest_size
 
 
-class DamagedPage(Exception):  # a fact, as all names of errors are here
+class DamagedPage(Exception):  # its name is a fact, as all names of errors are here
     """Raised when bytes are not the page of the expected digest, or no page at all."""
 
 

@@ -112,7 +112,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         self._on_demand_from = on_demand_from
         self._hints = hints
         self._kept_ns, self._looked_ns = clock.monotonic_ns(), 0
-        """When the file was written last, and when the reader last looked at the hub."""
+        """When the file was last written, and when the index was last read, in nanoseconds of the monotonic clock."""
         self._pages = Pages()
         self.document = NO_CONTRACTS
         """The contracts in force."""
@@ -158,7 +158,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             return Rejection(DAMAGED, f"has a page that {error}")
         return self._put_in_force(kept.signed, index, partial(self._apply_whole, index, document))
 
-    # ------------------------------------------------------------ when there is something to do
+    # ------------------------------------------------------------ called by the exchange driver
 
     def due_ns(self) -> int:
         """Returns when to look at the hub, or to fetch a wanted page, in nanoseconds of the clock."""
@@ -206,7 +206,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             self._reject(rejection, f"{rejection.reason} {each.digest}", problem)
         demand.sweep()
 
-    # ------------------------------------------------------------ one version
+    # ------------------------------------------------------------ reading a version and putting it in force
 
     def _store_in(self, hub: Hub) -> ContractStore | None:
         return hub if isinstance(hub, ContractStore) else None
@@ -253,7 +253,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         self._unkept |= rejection is None
         return rejection
 
-    # ------------------------------------------------------------ keeping them
+    # ------------------------------------------------------------ storing contracts in the file and at the hub
 
     async def _keep(self, timeout_s: float) -> None:
         """Writes the contracts in force into the file, if there is one."""

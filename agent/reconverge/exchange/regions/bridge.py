@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# To the wide hub a region is one node: for each cell it has an allowance there, which is what may be lent to the
-# region, and a need. The order is that of every node: what is lent grows after the wide hub has granted it, and the
-# wide hub hears of a lower allowance when the region's hub has confirmed that no node there holds more. A loan ends by
-# itself, some time after the wide hub was last heard; and the wide hub keeps a silent region's allowance for so long
-# that whatever was used of it has ceased to count.
+# To the wide hub a region is one node: for each cell it has an allowance there, which is the most that may be lent to
+# the region, and a need. The order is that of every node: a loan grows after the wide hub has granted it, and the
+# bridge reports a lower allowance to the wide hub when the region's hub has confirmed that no node there holds more. A
+# loan ends by itself, some time after the wide hub's last answer; and the wide hub keeps a silent region's allowance
+# for so long that whatever was used of it has ceased to count.
 #
 # `Bridge` is driven by `regions/driver.py`, which can wait, and by the simulation.
 
@@ -39,13 +39,14 @@ from reconverge.settings import MILLION
 CELLS_MAX: Final = 256
 """The most cells of one batch, and of one call of `lend`."""
 LEASES: Final = 3
-"""Within a lease a node of the region says that it goes down to a lower allowance, or has no allowances any more; what
-was not heard of until then has two more, as its cells outlive it for so long."""
+"""For how many leases of its nodes a region may still use a loan that has ended. Within the first lease a node reports
+that it has a lower allowance, or its allowances lapse; a node that reports nothing keeps its cells at the hub for two
+more."""
 HOLD_MIN_S: Final = 64
 HOLD_MAX_S: Final = 1 << 22
-"""Seven weeks. A cell whose charges count for longer is never lent."""
+"""Seven weeks, in seconds. A cell whose charges count for longer than this is never lent."""
 HELD_US: Final = 1_000_000
-"""The window of the cells in the wide hub, in which nothing is ever charged."""
+"""The window, in microseconds, of the cells at the wide hub; no node charges anything to these cells."""
 VARIANT: Final = "regions"
 KEY_BYTES_MAX: Final = 1024
 
@@ -152,7 +153,7 @@ class Bridge:
         for loan, holding, held in zip(lending.loans, lending.holdings, lent.held, strict=True):
             holding.confirmed = holding.confirmed or (loan.amount == holding.amount and held >= 0)
             if now_ns < holding.doubtful_until_ns or (held < 0 and now_ns <= holding.ends_ns):
-                continue  # a hub that has forgotten it may yet hear of it from a node, or from a message that is late
+                continue  # a hub that has lost the loan may yet learn of it from a node's report or a late message
             holding.maybe = min(holding.maybe, max(held, loan.amount if held >= 0 else 0))
 
     def _hear_home(self, shard: int, hub_us: int, generation: str, *, sent_ns: int, now_ns: int) -> None:
@@ -223,13 +224,13 @@ class Bridge:
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
         """Stores the region's total charges and refunds."""
-        # Sums of what many said may be larger than a number that travels.
+        # Sums over many nodes may be larger than the largest number in a message.
         self._totals = {
             name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
         }
 
     def leave(self) -> None:
-        """Gives all loans back from here on."""
+        """Makes all further rounds give loans back, and borrow nothing."""
         self.leaving = True
         for holding in self._holdings():
             holding.need = 0
@@ -326,8 +327,8 @@ class Bridge:
             return None
         keeps_s = (wish.fades_us + LEASES * lease_us) / MILLION + 2 * CLOCKS_APART_NS / SECOND_NS
         hold_s = self._hold_min_s
-        # Leases are of nodes, so a name for each doubling: what is lent of a limit by the minute is not held
-        # for a day.
+        # A lease belongs to a node name, so each doubling of the time has a name: a loan of a limit per minute is not
+        # held for a day.
         while hold_s < keeps_s:
             hold_s *= 2
         if hold_s > HOLD_MAX_S:

@@ -22,9 +22,9 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 TOTALS_ROUNDS: Final = 10
-"""The region's total charges are sent every so many rounds."""
+"""A bridge sends the region's total charges once in this many rounds."""
 LAST_ROUND_S: Final = 0.25
-"""While it ends, a bridge does not wait for longer between two rounds."""
+"""The longest pause between two rounds of a bridge that is ending, in seconds."""
 
 
 class Side:
@@ -51,7 +51,7 @@ class Side:
             self._complain(f"no answer within {self._timeout_s:g} s")
         except Exception as error:
             if self._logged.is_new():
-                logger.exception("reconverge: the hub %s raised what it must not", self.name)
+                logger.exception("reconverge: the hub %s raised an error other than HubUnavailable, a bug", self.name)
             self._complain(type(error).__name__)
         else:
             if self._away:

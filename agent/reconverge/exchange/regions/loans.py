@@ -21,12 +21,12 @@
 # for:
 #
 #     more    the wide hub grants  ->  the region's hub lends  ->  nodes hold it
-#     less    nodes hold less  ->  the region's hub confirms it  ->  the wide hub hears of a lower allowance
+#     less    nodes hold less  ->  the region's hub confirms it  ->  the bridge reports a lower allowance
 #
 # If messages are lost, the end of a loan does the same. It is a moment on the clock of the region's hub. The wide hub
 # keeps the region's allowance until all that was used under it has ceased to count: within one lease after the end of
-# the loan a node has reported the cell, or its allowances are void; within one more it has heard of its lower
-# allowance; and what it had used until then counts for as long as its limit says (`hold_ns`).
+# the loan a node has reported the cell, or its allowances are void; within one more it has got its lower allowance; and
+# what it had used until then counts for as long as its limit says (`hold_ns`).
 #
 # `most` falls CLOCKS_APART_NS late. The clocks of two regions' hubs may differ by that, so a window that is over here
 # may be open there, and what was used in it here could be used in it there once more (`peak`).
@@ -43,11 +43,11 @@
 # and learning are those of every hub. Loans are kept by lender and added up, so bridges need no election.
 #
 # What follows. A region that is cut off has its own part for ever, and with a share of zero nothing. `remaining` is
-# that of the region. After a region's hub has lost its data, its word on what is held is not believed for the time of
-# the wide lease. That lease outlasts the end of a loan by twice the time for which a charge counts, three leases of a
-# node and some intervals; so the loans of a bridge that was killed for good are lost for that long: with a limit by the
-# minute and leases of ten minutes, 34 to 68 minutes. A bridge has a name for each doubling of that time, so a daily
-# limit keeps nothing of one by the minute.
+# that of the region. After a region's hub has lost its data, the bridge does not believe its numbers of what nodes hold
+# for the time of the wide lease. That lease outlasts the end of a loan by twice the time for which a charge counts,
+# three leases of a node and some intervals; so the loans of a bridge that was killed for good are lost for that long:
+# with a limit by the minute and leases of ten minutes, 34 to 68 minutes. A bridge has a name for each doubling of that
+# time, so a daily limit keeps nothing of one by the minute.
 
 from __future__ import annotations
 
@@ -79,27 +79,27 @@ class Holding:
     lender: Lender
     need: int = 0
     granted: int = 0
-    """The allowance at the wide hub, as far as it may be lent."""
+    """The part of the allowance at the wide hub that the bridge may lend."""
     answer: CellAnswer | None = None
     """The wide hub's last answer."""
     acked_ns: int | None = None
-    """When the last batch was sent that reported this cell and was answered."""
+    """When the bridge sent the last answered batch that reported this cell; None before the first."""
     amount: int = 0
-    """The amount that the region's hub was last asked to have."""
+    """The loan that the bridge last asked the region's hub to lend its nodes."""
     confirmed: bool = True
-    """Whether the region's hub has confirmed that."""
+    """Whether the region's hub has confirmed `amount`."""
     maybe: int = 0
     """The most of the loan that nodes at home may hold."""
     ends_ns: int = 0
     """When the last loan ends."""
     until_us: int = 0
     doubtful_until_ns: int = 0
-    """The region's hub has lost its data, and until then does not know what nodes hold."""
+    """Until when the region's hub, which has lost its data, does not know what nodes hold; 0 if it knows."""
     peak: int = 0
     peak_before: int = 0
     rotated_ns: int = 0
     reported: int = 0
-    """The allowance of which the wide hub has heard last."""
+    """The allowance that the bridge last reported to the wide hub."""
 
     def most(self, now_ns: int) -> int:
         """Returns the most of the loan that nodes of the region may hold, or may have held in the last second.
@@ -109,8 +109,8 @@ class Holding:
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
         self.peak = max(self.peak, self.maybe)
-        # A node may have used it in a window that is over here and open in another region. So the highest of
-        # the last second counts.
+        # A node may have used the loan in a window that is over here and open in another region. So the highest amount
+        # of the last second counts.
         if now_ns - self.rotated_ns >= CLOCKS_APART_NS:
             self.peak_before, self.peak, self.rotated_ns = self.peak, self.maybe, now_ns
         return max(self.peak, self.peak_before)
@@ -145,7 +145,8 @@ class LendCall(NamedTuple):
 class Lender:
     """A name under which the bridge is a node at one shard of the wide hub.
 
-    There is one for each length of time for which loans must be held, and it has the cells of that length.
+    The bridge has one lender for each length of time for which the wide hub must hold loans, with the cells of that
+    length.
     """
 
     name: str
@@ -157,7 +158,7 @@ class Lender:
     holdings: dict[str, Holding] = field(default_factory=dict)
     under_way: tuple[Holding, ...] | None = None
     first: int = 0
-    """Where the next batch begins, if one batch cannot hold all cells."""
+    """The place among `cells` at which the next batch begins, as one batch may not hold all of them."""
     left: bool = False
 
     @property

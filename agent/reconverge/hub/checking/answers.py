@@ -46,9 +46,9 @@ HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
 GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
-"""The most cells that a hub may report; ours reports at most 1,000."""
+"""The most wishes in one answer of a region's hub; the hubs of this project send at most 1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
-"""The name of a cell is that of its limit, its kind and its key."""
+"""The longest text in an answer, in bytes: the name of a cell, made of the limit's name, its kind and the key."""
 
 
 class CellBounds(NamedTuple):
@@ -128,7 +128,7 @@ def _is_plausible(answer: CellAnswer, bounds: CellBounds) -> bool:
 
 
 def _bounds(limit: LimitReport) -> CellBounds:
-    # What other regions have lent may go on counting for a while after the limit has become smaller.
+    # Loans of other regions may count for a while after the limit has become smaller.
     capacity = WHOLE_MAX if limit.apart else limit.capacity
     if limit.overshoot_milli == UNBOUNDED:
         return CellBounds(capacity, limit.capacity, WHOLE_MAX)
@@ -149,15 +149,15 @@ def check_totals(totals: Mapping[str, Totals]) -> None:
 def check_wishes(wishes: Wishes) -> None:
     """Raises HubUnavailable if these cannot be wishes of a region's hub."""
     if not isinstance(wishes, Wishes):
-        _refuse("what the region needs", wishes)
+        _refuse("the answer about wishes", wishes)
     _check_clock(wishes.hub_us)
     check_text("the generation", wishes.generation, most=GENERATION_BYTES_MAX)
     _check_whole("the lease", wishes.lease_us)
     if not isinstance(wishes.wishes, tuple) or len(wishes.wishes) > WISHES_MAX:
-        _refuse("what the region needs", wishes.wishes)
+        _refuse("the list of wishes", wishes.wishes)
     for wish in wishes.wishes:
         if not isinstance(wish, tuple) or len(wish) != len(Wish._fields):
-            _refuse("what the region needs of a cell", wish)
+            _refuse("a wish of the region", wish)
         check_text("the name of a cell", wish[0], least=1)
         check_text("the name of a limit", wish[1])
         for name, number in zip(Wish._fields[2:], wish[2:], strict=True):
@@ -167,24 +167,24 @@ def check_wishes(wishes: Wishes) -> None:
 def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
     """Raises HubUnavailable if `lent` cannot be the result of these loans."""
     if not isinstance(lent, Lent):
-        _refuse("what became of the loans", lent)
+        _refuse("the result of the loans", lent)
     _check_clock(lent.hub_us)
     check_text("the generation", lent.generation, most=GENERATION_BYTES_MAX)
     if type(lent.status) is not Status:
         _refuse("the status", lent.status)
     if not isinstance(lent.held, tuple):
-        _refuse("what is held", lent.held)
+        _refuse("the amounts held of the loans", lent.held)
     if lent.status is Status.MERGED and len(lent.held) != len(loans):
         problem = f"{len(loans)} loans to the region were sent, and the hub answered {len(lent.held)}"
         raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}")
     for held in lent.held:
-        _check_whole("what is held", held, least=-1)
+        _check_whole("the amount held of a loan", held, least=-1)
 
 
 def check_posted(payload: bytes | None) -> None:
     """Raises HubUnavailable if the payload cannot have been read from a settings store."""
     if payload is not None and type(payload) is not bytes:
-        _refuse("what is posted", payload)
+        _refuse("the posted payload", payload)
 
 
 def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:

@@ -14,7 +14,7 @@ from reconverge.limit.limit import FIXED_WINDOW
 
 EXCHANGES_MAX: Final = 20
 EXCHANGES_S_MAX: Final = 2.0
-"""The trial makes fewer exchanges than wanted if these would take longer than so many seconds."""
+"""The longest time for the exchanges of a trial, in seconds; it makes fewer of them if they would take longer."""
 WINDOW_US: Final = 1_000_000
 INTERVAL_US: Final = 100_000
 LEASE_US: Final = 60_000_000
@@ -45,7 +45,7 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
 
 
 TRIAL: Final = trial_batch("", 0, leaving=True)
-"""A part of the names of all data that a trial leaves at the hub."""
+"""A batch with the limit and the key of a trial, by which a hub finds all data that the trial leaves there."""
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:

@@ -26,7 +26,7 @@ class HubSession:
         self._confirmed: dict[str, tuple[int, int]] = {}
         """The charges and refunds, by limit, as the hub has confirmed them."""
         self._before: dict[str, tuple[int, int]] = {}
-        """The part of these totals that is in an account which the hub may have closed."""
+        """The part of the confirmed totals that belongs to accounts which the hub may have closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
@@ -51,7 +51,7 @@ class HubSession:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:
             self._account, self._edition, self._confirmed, self._before = batch.account, 0, {}, {}
-        # Other nodes may still use allowances that the hub before has granted; asking here would have them granted
+        # Other nodes may still use allowances of the former hub; a request for allowances here would have them granted
         # once more.
         if now_ns < self._asks_from_ns and any(limit.overshoot_milli == 0 for limit in batch.limits):
             batch = batch._replace(cells=tuple(_modest(batch.limits, batch.cells)))

@@ -16,7 +16,7 @@ from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 WITHOUT_CREDENTIALS: Final = frozenset((MEMORY, "embedded", "mqtt", "mqtts"))
-"""The schemes of hubs that ask no function for a login."""
+"""The schemes of hubs that take no `credentials` function."""
 
 
 class OpenedHub(NamedTuple):

@@ -1,9 +1,9 @@
 """Chooses which of two hubs a node exchanges with: the primary, or the fallback while that fails. Does no I/O."""
 
-# Moving costs a lease without strict allowances and a time of refusals, so one failed exchange is no reason, nor is one
-# answer. A primary that answers now and then would have the fleet come and go: after a return that did not last for
-# STEADY_SHARE pauses the pause doubles. Every node chooses for itself, at moments that are spread, so that a hub that
-# comes back meets its nodes one after the other.
+# Moving costs a lease without strict allowances and a time of refusals, so one failed exchange is no reason to move,
+# and one answer is no reason to return. A primary that answers now and then would make the fleet move to and fro: after
+# a return that did not last for STEADY_SHARE pauses the pause doubles. Every node chooses for itself, at moments that
+# are spread, so that a hub that comes back meets its nodes one after the other.
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing import Final
 from reconverge.clock import SECOND_NS
 
 FAILURES_MAX: Final = 3
-"""So many failed exchanges in a row, and a node tries the other hub."""
+"""After this many failed exchanges in a row a node moves to the fallback."""
 PROBE_NS: Final = 5 * SECOND_NS
-"""How long a node is with the fallback before it asks whether the primary answers again, and between two questions."""
+"""How long a node uses the fallback before it asks whether the primary answers again, and the pause between two
+questions."""
 PROBE_MAX_NS: Final = 60 * SECOND_NS
 JITTER: Final = 0.25
-"""Questions are spread by so much to either side, so that a fleet neither asks nor returns in step."""
+"""Pauses are lengthened or shortened at random by up to this fraction, so that nodes neither ask nor return all at
+once."""
 ANSWERS_MIN: Final = 2
-"""So many answers in a row, and the node goes back."""
+"""After this many answers in a row a node returns to the primary."""
 STEADY_SHARE: Final = 10
-"""A primary that fails again within so many pauses after a node came back is asked half as often from then on."""
+"""A node asks half as often from then on if the primary fails within this many pauses after the node's return."""
 
 
 class HubChoice:
@@ -33,7 +35,7 @@ class HubChoice:
         self.primary = True
         """Whether the primary is the one to exchange with."""
         self.moves = 0
-        """How often that has changed."""
+        """How often the node has moved from one hub to the other."""
         self._failures = self._answers = 0
         self._pause_ns = PROBE_NS
         self._came_back_ns: int | None = None

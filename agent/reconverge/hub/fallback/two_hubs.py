@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # The problem. A node that cannot reach its hub refuses known keys when its lease is over. A second hub keeps it going,
-# but knows nothing of what the first one has granted, and nodes may be with either.
+# but knows nothing of what the first one has granted, and nodes may exchange with either.
 #
 # Why the naive ways fail. Copying the ledger from one hub to the other needs a connection between them, which is what
 # may be cut. Moving all nodes at once needs them to agree, and half of them may be cut off from the other half. Half of
@@ -17,7 +17,7 @@
 #     questions to A                      |         ?x      ?ok     ?ok   |
 #                        3 failures in a row          every 5 s or so, 2 answers in a row
 #
-# The other hub has another generation, so the node says everything again. Counts are absolute for each node and
+# The other hub has another generation, so the node reports everything again. Counts are absolute for each node and
 # account; each hub's ledger holds them once, and nothing is ever added up across hubs. Allowances are bounded within
 # each ledger, so all allowances together sum to twice the capacity at most: that is the price, as
 # `docs/operate/redis.md` says.
@@ -28,13 +28,14 @@
 #   counts are replaced; after that under a new one, as after any lease.
 # - An account that was silent for 12 hours is not used again: the hub may have closed it, and would add the same
 #   numbers once more.
-# - After a move nothing strict is asked for until every lease is over that the other hub may have granted. That makes
+# - After a move the node asks for nothing on strict limits until every lease is over that the other hub may have
+# granted. That makes
 #   it rare that nodes that all move together exceed a strict limit; it is no promise.
-# - `Cell.answer` of the merge rule tells a node of no more allowances than there is room for, whatever it brought
-#   along.
+# - `Cell.answer` of the merge rule grants a node no more than there is room for, however large the allowances that it
+# reports.
 #
 # A question is a real exchange without cells, so a hub that answers PING but cannot write, or refuses scripts, is not
-# taken for healthy. Each shard of a node moves by itself, by what it sees itself.
+# taken for healthy. Each shard of a node moves by itself, by the failures of its own exchanges.
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ class TwoHubs:
             raise InvalidSetting(
                 "fallback",
                 name,
-                f"divides keys into {fallback.shards} parts and the hub into {primary.shards}; give both as many",
+                f"divides keys into {fallback.shards} shards and the hub into {primary.shards}; give both as many",
             )
         self._primary = primary
         self._fallback = fallback
@@ -286,6 +287,6 @@ class _ShardPlace:
     def __init__(self, random: Random) -> None:
         self.choice = HubChoice(random)
         self.known = {True: HubSession(), False: HubSession()}
-        """To the primary, and to the fallback."""
+        """The session at the primary (True), and the session at the fallback (False)."""
         self.last_known: HubSession | None = None
         self.asked = 0

@@ -51,12 +51,12 @@ class Limits(LimitsOfApp):
     """Limits the requests to an aiohttp server, streams and new websocket connections included.
 
     Args:
-        limits: they count all requests together, for each key; see `Rule.limits`.
+        limits: the limits of all requests together, counted per key; see `Rule.limits`.
         rules: further limits, for example of requests to some paths.
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -81,10 +81,13 @@ class Limits(LimitsOfApp):
             return await self._serve(request, self._rules, decide, functools.partial(handler, request))
 
         self.middleware = middleware
-        """The middleware itself, for applications that order their middlewares; they must connect `add_fields`, too."""
+        """The middleware itself, for applications that order their middlewares.
+
+        They must also append `add_fields` to `app.on_response_prepare`.
+        """
 
     def install(self, app: web.Application) -> None:
-        """Limits an application with its sub-applications, as the outermost middleware. Raises InvalidSetting."""
+        """Limits an application and its sub-applications, as the outermost middleware. Raises InvalidSetting."""
         if not isinstance(app, web.Application):
             raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
@@ -94,7 +97,7 @@ class Limits(LimitsOfApp):
         app.on_response_prepare.append(self.add_fields)
 
     async def _look(self, app: web.Application) -> None:
-        """Compares the rules' paths with the application's routes at startup.
+        """Logs a warning at startup for each rule whose paths match no route of the application.
 
         The check is repeated at the first request, because only a request shows the prefix at which a sub-application
         is mounted.
@@ -121,7 +124,7 @@ class Limits(LimitsOfApp):
         together with those of the middleware, are charged all or none.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         rule = rule_of(limits, settings)
 
@@ -157,7 +160,7 @@ class Limits(LimitsOfApp):
             settings: see `Rule`; without a `name` the limit is called `messages`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         rule = rule_of(limits, settings)
         return Messages(self.guard, self.guard.declare(rule, name="messages"), checked_close_code(close_code))
@@ -173,7 +176,7 @@ class Limits(LimitsOfApp):
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that checks aiohttp's own request by the rules; None if they need a `Request`."""
+        """Returns a function that decides about aiohttp's own request by the rules; None if they need a `Request`."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -270,11 +273,11 @@ class _Serving:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
         self.unsettled = False
-        """Whether an outcome must be settled by the response."""
+        """Whether the cost of an outcome depends on the response and must still be settled."""
         self._has_fields: web.StreamResponse | None = None
 
     def failed(self, request: web.Request, error: BaseException) -> None:
-        """Settles the costs of a request whose handler raised an error, or a response as aiohttp's HTTPException."""
+        """Settles the costs of a request whose handler raised an error; an HTTPException counts as a response."""
         if isinstance(error, web.HTTPException):
             if self.unsettled:
                 self._settle_by(error)

@@ -1,4 +1,4 @@
-"""Finds the key of a request in aiohttp's own request, if the key function only reads a header field or an address.
+"""Finds keys in aiohttp's own request, for key functions that only read a header field or an address.
 
 A comment in `asgi/scope_keys.py`, which does the same for ASGI, explains why.
 """
@@ -60,9 +60,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read aiohttp's request: for a rule's key, and for the part that its scope adds.
+    """Returns two functions that read aiohttp's request: one finds a rule's key, the other the scope's part of it.
 
-    Returns None if the rule needs a `Request`. The rule must apply to all requests.
+    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`. The rule
+    must apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     part: Any = declared.part_of_key

@@ -28,7 +28,7 @@ def mount_of(request: web.Request) -> str:
 
 
 def _resources(app: web.Application, depth: int = 0) -> Iterator[web.AbstractResource]:
-    """Yields the resources of an application, each sub-application before its own resources."""
+    """Yields the resources of an application and of its sub-applications, each sub-application before its resources."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         yield resource
         below = resource.get_info().get("app")
@@ -37,7 +37,7 @@ def _resources(app: web.Application, depth: int = 0) -> Iterator[web.AbstractRes
 
 
 def routes_of(app: web.Application) -> Iterator[Route]:
-    """Yields all routes of an application and of its sub-applications, static files as a prefix with a wildcard."""
+    """Yields all routes of an application and its sub-applications; a route of static files ends in a wildcard."""
     for resource in _resources(app):
         info = resource.get_info()
         if isinstance(info.get("app"), web.Application):

@@ -41,7 +41,7 @@ from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
-"""The method that rules match a websocket's connection by, which has no HTTP method."""
+"""The method by which rules match a websocket's connection, which has no HTTP method of its own."""
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
@@ -59,8 +59,8 @@ class AsgiRequest(Located):
     """Adapts an ASGI scope, kept as `raw`, to the interface `Request` that limits read.
 
     `router` is the application inside the middlewares that has routes, or None. `root` is the `root_path` that this
-    application declares, as FastAPI's do. If Starlette is imported, the attributes of its connection (`headers`,
-    `cookies`, `query_params`, `state`) can be read here, too; `connection` is such an object if one exists already.
+    application declares, as FastAPI applications do. If Starlette is imported, the attributes of its connection
+    (`headers`, `cookies`, `query_params`, `state`) can be read here, too; `connection` is such an object, or None.
     """
 
     __slots__ = ("_connection", "_root", "_router", "raw")
@@ -87,7 +87,7 @@ class AsgiRequest(Located):
 
     @property
     def client(self) -> Client | None:
-        """Returns the client's address: text with the attributes `host` and `port`, as Starlette's has them."""
+        """Returns the client's address: a text with the attributes `host` and `port`, as in Starlette's requests."""
         address = super().client
         if address is None:
             return None
@@ -107,13 +107,13 @@ class AsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the server's `root_path`, and below the application's; empty if both are empty."""
+        """Returns the path without the server's `root_path`, and without the application's; empty if both are empty."""
         root = self.raw.get("root_path")
         return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the route's template if Litestar has stored it in the scope."""
+        """Returns the route's template if Litestar has stored it in the scope; else an empty sequence."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 
@@ -172,14 +172,14 @@ class RateLimitMiddleware:
 
     Args:
         app: the application.
-        limits: they count all requests and connections together, for each key; see `Rule.limits`.
+        limits: the limits of all requests and connections together, counted per key; see `Rule.limits`.
         rules: further limits, for example of requests to some paths.
         messages: limits of the messages that clients send through websockets, for each key.
         close_code: the code that closes a websocket with too many messages: 1008, or 1013 (try again later).
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -230,8 +230,8 @@ class RateLimitMiddleware:
     ) -> None:
         """Serves an HTTP request.
 
-        `outcome` is the decision if it is made already, the keys found so far if the guard must still decide, and None
-        otherwise.
+        `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
+        None, if no key was sought yet.
         """
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
@@ -252,9 +252,9 @@ class RateLimitMiddleware:
             await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
-        """Compares the rules' paths with the routes, at startup and at the first request; returns the `send` to use.
+        """Logs a warning for rules whose paths match no route, at startup and at the first request.
 
-        Only a request shows the prefix at which the application is mounted.
+        Only a request shows the prefix at which the application is mounted. Returns the `send` to use from then on.
         """
         if self._router is None:
             self._find_router()
@@ -316,9 +316,9 @@ async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -
 
 
 async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Lets the ASGI application that `on_breach` returned send the response. Returns whether it began to send.
+    """Lets the ASGI application that `on_breach` returned send the response; returns whether it has begun to.
 
-    An error before that is logged, and the standard refusal follows; a later error is raised.
+    An error before the response begins is logged, and the caller sends the standard refusal. A later error is raised.
     """
     began = False
 

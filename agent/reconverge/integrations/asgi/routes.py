@@ -4,11 +4,11 @@ The scopes differ between releases. If no route is found, the route is the empty
 they are counted together, and a path that a client has invented never becomes a key.
 """
 
-# An application that is mounted at `/shops/{tenant}` hears from Starlette that it is mounted at `/shops/acme`. With
-# that as a part of the route, a client that makes up a tenant for each request has a count of its own each time. So
-# where parameters of the path are none of the route's own, their names stand for the whole prefix:
-# `/{tenant}/items/{number}`. The values cannot be found in the prefix, because a converter has changed them. Two mounts
-# with parameters of the same names around one route count together.
+# If an application is mounted at `/shops/{tenant}`, Starlette reports the prefix with the value: `/shops/acme`. With
+# this prefix in the route, a client that makes up a tenant for each request would get a new count each time. So if
+# the path has parameters besides the route's own, their names replace the whole prefix: `/{tenant}/items/{number}`.
+# The values themselves cannot be found in the prefix, because a converter has changed them. Two mounts of one route
+# whose parameters have the same names are counted together.
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def route_of(scope: Mapping[str, Any]) -> str:
 def operation_of(scope: Mapping[str, Any]) -> str:
     """Returns the pattern of the route that the framework has found, after the route's methods: `GET /items`.
 
-    So two routes of one path differ. Without a found route, or one with methods, it is the pattern alone.
+    So two routes with the same path differ. Returns the pattern alone if the route has no methods, and an empty string
+    if no route matches.
     """
     known = _known_route(scope)
     if known is not None:
@@ -51,7 +52,7 @@ def operation_of(scope: Mapping[str, Any]) -> str:
 
 
 def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
-    """Returns the cached route of a routed request; None for one in a mount, or the first of its route."""
+    """Returns the cached route of a request; None if it is not routed yet, is below a mount, or is not cached yet."""
     route = scope.get("route")
     if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
         own = scope.get("fastapi")
@@ -83,7 +84,7 @@ class _KnownRoutes(NamedTuple):
     path: str
     operation: str
     literal: str | None
-    """The path itself, if the pattern has no parameters and matches its own text; else None."""
+    """The only path that the pattern matches, if it has no parameters; else None."""
     kept: tuple[Any, Any]
 
 
@@ -122,7 +123,7 @@ def router_in(app: Any) -> Any:
 
 
 def root_of(router: Any) -> str:
-    """Returns the `root_path` that an application declares itself, as FastAPI's do; empty if it declares none."""
+    """Returns the `root_path` that an application declares, as FastAPI applications do; empty if it declares none."""
     root = getattr(router, "root_path", None)
     return root if isinstance(root, str) else ""
 
@@ -130,7 +131,7 @@ def root_of(router: Any) -> str:
 def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[Route] | None:
     """Lists an application's routes, with `/*` for mounted parts that list none; None if the application lists none.
 
-    With `wanted`, only routes for which it returns true are listed, without the `/*`.
+    With `wanted`, a function of a route object, only routes for which it returns true are listed, and no `/*`.
     """
     routes = getattr(router, "routes", None)
     return None if routes is None else list(_routes(routes, wanted, 0))
@@ -155,7 +156,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
         return
     for route in routes:
         path = _listed(route)
-        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        contexts = getattr(route, "effective_route_contexts", None)  # an included router has these
         if path is None and contexts is not None:
             for each in contexts():
                 holder = getattr(each, "starlette_route", None) or each
@@ -197,8 +198,8 @@ def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
 def _prefix(scope: Mapping[str, Any], found: str) -> str:
     """Returns the prefix at which the application is mounted, with the names of parameters in place of their values.
 
-    With the values, each value of a parameter would make a route of its own. The application itself does not know the
-    pattern of its mount. `found` is the pattern of the route below the mount.
+    With the values, clients could make up any number of routes. The application does not know the pattern of its own
+    mount. `found` is the pattern of the route below the mount.
     """
     root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
     written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
@@ -236,7 +237,7 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
         if path is not None:
             yield path
             continue
-        contexts = getattr(route, "effective_route_contexts", None)  # of a router that was included
+        contexts = getattr(route, "effective_route_contexts", None)  # an included router has these
         for context in contexts() if contexts is not None else ():
             holder = getattr(context, "starlette_route", None) or context
             path = _path_of(holder)
@@ -247,7 +248,7 @@ def _fitting(scope: Mapping[str, Any]) -> Iterator[str]:
 def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
     """Returns whether a route's method `matches` accepts a request; False if the method raises an error.
 
-    For example, it raises one for a number of thousands of digits.
+    Starlette raises one, for example, for a number with thousands of digits in the path.
     """
     try:
         return bool(matches(scope)[0].value == FULL_MATCH)

@@ -1,11 +1,11 @@
-"""Finds the key of a request in the ASGI scope itself, for key functions that read a header field, address or user."""
+"""Finds keys in the ASGI scope itself, for key functions that only read a header field, an address or the user."""
 
 # Theory of operation.
 #
-# Most middlewares have one limit, by an API key in a header or by the client's address. For such a limit, a `Request`
-# was made, read once, and thrown away; together with the calls inside it, this cost more than the decision, its outcome
-# and the response fields. So if the key functions of a pipeline's rules are the library's own and read one thing each,
-# that thing is read from the scope. The same holds for the part of the key that separates routes.
+# Most middlewares have one limit, by an API key in a header or by the client's address. Making a `Request` only to read
+# such a key costs more than the decision, its outcome and the response fields together. So if the key functions of all
+# rules are the library's own and read one thing each, a finder reads that thing from the scope. Another finder reads
+# the part of the key that separates routes.
 #
 # The finders find the same keys as the key functions, and raise the same errors for a faulty scope. If proxies are
 # trusted, an address depends on header fields, and the key function itself is called.
@@ -101,15 +101,16 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read an ASGI scope: for a rule's key, and for the key's part for the route or scope.
+    """Returns two functions that read an ASGI scope: one finds a rule's key, the other its part for route or scope.
 
-    Returns None if the key function itself must be called. The rule must apply to all requests.
+    The second is None for a key without such a part. Returns None instead of both if the key function itself must be
+    called. The rule must apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """Returns a function that reads the part of a rule's key for the route or scope; None without such a part."""
+    """Returns a function that finds the part of a rule's key for its route or scope; None for a key without one."""
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

@@ -1,4 +1,4 @@
-"""Sends the responses of an ASGI application with the limits' fields, and settles costs when the responses end."""
+"""Sends an ASGI application's responses with the limits' header fields, and settles costs when the responses end."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ class Decided(list[Outcome]):
     """
 
     unsettled = False
-    """Whether an outcome must be settled by the response."""
+    """Whether the cost of an outcome depends on the response and must still be settled."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome: the response will get its fields, and will settle its costs."""
+        """Appends an outcome. The response will get the outcome's fields, and settle its costs."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # it has nothing to settle or to meter
         else:
@@ -83,7 +83,7 @@ class Decided(list[Outcome]):
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
-        """Takes back the charges of the outcomes so far and removes these, because `refusing` refuses the request."""
+        """Gives back the charges of the outcomes so far and removes them, because `refusing` refuses the request."""
         go_on(self, refusing)
         self.clear()
 
@@ -96,16 +96,16 @@ class Decided(list[Outcome]):
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response, *, spent: bool = True) -> None:
-        """Settles the costs of all outcomes by the response; without `spent` those with `settle="spent"` stay open.
+        """Settles the costs of all outcomes by the response; costs that are settled already stay as they are.
 
-        Costs that are settled already stay as they are.
+        If `spent` is False, costs of rules with `settle="spent"` stay open.
         """
         for outcome in self:
             outcome.finish(response, spent=spent)
 
 
 def decided_once(outcome: Outcome) -> Decided:
-    """Returns a list with one outcome, the only one of a request."""
+    """Returns a list of one outcome, for a request that gets no other."""
     decided = Decided()
     decided.add(outcome)
     return decided
@@ -148,7 +148,7 @@ class Sending:
             self._decided.settle(self._response(self._status or status))
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Sends one ASGI message on. The caller awaits the result."""
+        """Passes one ASGI message on to the server, with fields if it has headers. The caller awaits the result."""
         if self._closed:
             return no_more()
         if message["type"] in BEGINNINGS:
@@ -162,7 +162,7 @@ class Sending:
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Sends a message. If it ends the response, settles the costs that background tasks cannot spend."""
+        """Sends a message. If it ends the response, settles all costs that background tasks cannot raise any more."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
@@ -216,11 +216,11 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def no_more() -> None:
-    """Sends nothing: the connection is closed, or the request has its response. Is awaited in place of `send`."""
+    """Does nothing; it is awaited in place of `send` once the connection is closed or the request has its response."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
-    """Returns the application's header fields with those of a single outcome, as `merged` does."""
+    """Returns the application's header fields with those of a request's only outcome added, as `merged` does."""
     refused = says_when_to_retry(headers)
     fields = outcome.pipeline.encoded(outcome.decisions, refused=refused)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
@@ -237,8 +237,7 @@ def says_when_to_retry(headers: Headers) -> bool:
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
     """Returns the application's header fields with the limits' fields added.
 
-    If both have a field of the same name, both are sent if that field is a list; otherwise only the application's field
-    is.
+    If both have a field of the same name, both are sent if the field is a list; otherwise only the application's is.
     """
     there = {name.lower() for name, _ in headers}
     ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]

@@ -30,15 +30,15 @@ from reconverge.runtime.interruptions import has_a_loop
 
 TIMEOUT_S: Final = 30.0
 NAP_S: Final = 1.0
-"""The longest single sleep, in seconds: another worker may have been given a longer pause meanwhile."""
+"""The longest single sleep, in seconds: a pause may become longer meanwhile, by a response to another worker."""
 EVERY_KEY: Final = f"{OURS}all"
-"""The key whose pause stops the calls with any key."""
+"""The key of a pause that stops the calls with all keys."""
 
 Steps: TypeAlias = Generator[float, None, Decision | None]
-"""Yields seconds to sleep, and returns a refusal, or None when no server's Retry-After is left to wait for."""
+"""Yields seconds to sleep. Returns None when no pause is left to wait for, or a refusal if a pause is too long."""
 
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
-"""Mistakes of the caller, which are raised."""
+"""Errors that are a mistake of the caller. They are raised; any other failure lets the call go on."""
 
 
 class OutgoingSettings(TypedDict, total=False):
@@ -59,14 +59,14 @@ class Outgoing:
         limiter: the quota; each key has its own.
         timeout: the seconds that a call may wait for its turn; 0 refuses at once, None waits without limit.
         max_queue: the most calls of this process that may wait for one key.
-        listen: whether the server's refusals pause calls, and its numbers lower what is left of the quota.
-        in_doubt: for calls that memory admits without certainty, as on a key that is new to this process. "ask:25ms",
-            the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" sends such
-            calls without asking.
+        listen: whether the server's refusals pause calls, and its numbers lower the remaining quota.
+        in_doubt: for calls that this process admits without being certain, such as the first with a key. "ask:25ms",
+            the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" does not ask,
+            and sends such calls.
         server: how the server states its limits; see `reconverge.integrations.servers`.
-        resource: the server's name of the quota that this limiter counts, such as GitHub's "core", or "" for the
-            numbers of a server that has one quota without a name. By default numbers are believed of a quota that has
-            the limiter's name, quota and window.
+        resource: the server's name of the quota that this limiter counts, such as GitHub's "core", or "" if the server
+            has one quota without a name. By default, numbers are used only if the server states the limiter's name,
+            quota and window with them.
 
     Raises:
         InvalidSetting: the timeout or the queue is negative or not a number, or the limiter is not a RateLimiter.
@@ -89,7 +89,7 @@ class Outgoing:
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.failures = Failures(limiter.control.clock)
-        """Failures of the library during calls, which went on regardless."""
+        """Counts failures of this library during calls; the calls went on regardless."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
@@ -107,7 +107,7 @@ class Outgoing:
         return self._numbers.not_placed
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles the settings, as a session is pickled with its adapters."""
+        """Pickles the settings, because a session of requests is pickled with its adapters."""
         made = functools.partial(
             Outgoing,
             timeout=self._timeout_s,
@@ -122,10 +122,11 @@ class Outgoing:
     async def admit(
         self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
     ) -> Decision | None:
-        """Waits until a call may go. Returns a refusal after the timeout, and None if the limiter has failed.
+        """Waits until a call may be sent, and returns the decision: a refusal if the timeout has passed.
 
-        If the limit has `costs`, `method` selects the cost of one call, which is charged `cost` times. With `path` as
-        well, a call also waits for the end of a pause of its operation alone.
+        Returns None if the limiter has failed; then the call is sent. If the limit has `costs`, `method` selects the
+        cost of one call, which is charged `cost` times. With `path` as well, a call also waits while only its operation
+        is paused.
         """
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
@@ -195,7 +196,7 @@ class Outgoing:
                     self._pause(key, said.pause)
             for numbers in said.numbers:
                 used_up_s = self._numbers.learn(key, numbers)
-                # A refusal names its own time, which may be shorter: the quota is then not what refuses.
+                # The refusal's own pause counts instead, which may be shorter if something else than the quota refuses.
                 if used_up_s and said.pause is None:
                     self._pause(key, used_up_s)
         except Exception as error:  # noqa: BLE001  # an error in reading the fields must not lose the response
@@ -220,13 +221,13 @@ class Outgoing:
             return cost, None
         price = price_of(self.limiter, cost, method)
         if price.unknown is not None:
-            self.failures.add(price.unknown, self.limiter.name, "costs as much as the dearest kind")
+            self.failures.add(price.unknown, self.limiter.name, "costs as much as the most expensive kind")
         return price.cost, price.kind
 
     def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
-        """Returns for how many seconds a call asks the hub before it waits for its turn.
+        """Returns for how many seconds a call may ask the hub before it waits for its turn.
 
-        Returns 0 if this process is certain that the quota has room, or would refuse the call, which then waits anyway.
+        Returns 0 if this process certainly admits the call, or refuses it: a refused call waits anyway.
         """
         left_s = self._left_s(began_ns)
         ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
@@ -250,7 +251,7 @@ class Outgoing:
     def _paused_meanwhile(
         self, decision: Decision, key: str, keys: tuple[str, ...], cost: int, kind: str | None
     ) -> bool:
-        """Returns whether a pause began while an admitted call waited for its turn; gives back its charge then."""
+        """Returns whether a pause began while an admitted call waited for its turn; if so, gives back its charge."""
         if not decision or self._paused_s(keys) <= 0:
             return False
         if self.limiter.switched == ON:
@@ -284,7 +285,7 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
-    """Returns the refusal of a call by the server's pause, which has the name `pause`, and not by the quota."""
+    """Returns the refusal of a call that is stopped by the pause limit `pause`, and not by the quota."""
     return replace(
         grounds,
         binding=pause,
@@ -298,7 +299,7 @@ def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
 
 
 def used_up(where: str, decision: Decision) -> str:
-    """Returns the message of an error for a call to `where` that was refused."""
+    """Returns an error message for a call to the server `where` that was not sent."""
     if decision.binding.endswith(PAUSE):
         reason = f"the server has refused calls, so none of {decision.binding.removesuffix(PAUSE)!r} is sent"
     else:

@@ -6,21 +6,21 @@ of the services in `reconverge.integrations.servers`.
 
 # Theory of operation.
 #
-# A statement is about one quota, one operation and one moment, and a response rarely has all three in one field. What
-# is read here is therefore kept apart, and nothing is concluded from one part for another:
+# A server's statement is about one quota, one operation and one moment, and a response rarely names all three in one
+# field. So three parts are read separately, and no part is inferred from another:
 #
 #     pause     only a refusal has one. `Retry-After` beside any other status is about the operation: when to poll it
 #               (202), when to follow a redirect, or when a window ends that still has room (some limiters send it with
 #               every response). A refusal is the status 429, or a status that has other meanings as well (403, 503)
 #               together with a time or a quota with nothing left.
-#     numbers   what is left of a quota, with all that names the quota. Whether that quota is the limiter's
-#               own is decided in `server_numbers.py`.
-#     moment    times of day are compared with the response's own Date, as both are of one clock, and `Age` has passed
-#               already. Numbers of a response out of a cache are old, so they are left out.
+#     numbers   the rest of a quota, with everything that identifies the quota. `server_numbers.py` decides whether
+#               that quota is the limiter's own.
+#     moment    times of day are compared with the response's Date, because both come from one clock, and the seconds
+#               in `Age` are subtracted. Numbers in a cached response are old, so they are left out.
 #
 # Forms of a time. Servers write durations (30, 20.493, 6m0s, 12ms), moments (HTTP dates, RFC 3339) and seconds or
-# milliseconds since 1970, in fields of the same name. A number tells by its size which it is: as a duration, the
-# smallest moment would be thirty years. A negative number is no time, and a negative count is no limit.
+# milliseconds since 1970, in fields of the same name. The size of a number shows its meaning: the smallest time since
+# 1970 that can occur would be thirty years as a duration. A negative number is neither a time nor a count.
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ FIELD_LENGTH_MAX: Final = 1024
 structured fields copies the rest of the text at each part, so its work grows with the square of the length: half a
 megabyte at this length."""
 EPOCH_MIN: Final = 1e9
-"""A larger number is a time since 1970; a smaller one is a duration in seconds."""
+"""A number from this on is a time since 1970; a smaller one is a duration in seconds."""
 EPOCH_MAX: Final = 1e11
-"""A larger time since 1970 is in milliseconds, or a thousandth of those, and so on."""
+"""A time since 1970 from this on is not in seconds but in milliseconds, or an even smaller unit."""
 UNITS: Final = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART: Final = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|us|µs|ns|d|h|m|s)", re.ASCII)
 _NUMBER: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
 
 Reach = Literal["quota", "operation", "all"]
-"""The calls that a refusal stops: those of the quota, of the operation alone, or of every key."""
+"""The calls that a refusal stops: those that use the quota, those of the same operation, or all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers of one quota of the server; None for a number that the response does not have."""
+    """The numbers that a response states about one quota of the server; None for a number that it does not state."""
 
     remaining: int
     name: str = ""
@@ -73,7 +73,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The statements of one response."""
+    """The statements of one response about the server's limits."""
 
     pause: float | None = None
     """The seconds for which calls are to stop; None if the response is no refusal."""
@@ -101,12 +101,12 @@ def heard(
         after = max((said.reset for said in ours or empty if said.reset is not None), default=server.pause_s)
     reach = _reach(fields, server)
     if reach == "quota" and empty and not ours:
-        reach = "operation"  # another quota of the server refuses what this call did
+        reach = "operation"  # a quota other than the limiter's refuses, so only this operation pauses
     return Heard(min(max(0.0, after - age), float(LONGEST_S)), reach, () if age > 0 else tuple(numbers))
 
 
 def is_named(said: Numbers, name: str) -> bool:
-    """Returns whether the server calls a quota so; names are compared in any case."""
+    """Returns whether `name` is the server's name of the quota, in upper or lower case."""
     return said.name.casefold() == name.casefold()
 
 
@@ -127,7 +127,7 @@ def _field(fields: Mapping[str, str], name: str) -> str:
 
 
 def _retry_after(fields: Mapping[str, str], now: float) -> float | None:
-    """Returns the seconds to wait by the fields that name nothing else; the more exact field counts."""
+    """Returns the seconds to wait, by a field in milliseconds, or else by Retry-After; None without both."""
     for name in _MILLISECONDS:
         milliseconds = _field(fields, name)
         if _NUMBER.fullmatch(milliseconds):
@@ -156,7 +156,7 @@ def _wait(text: str, now: float) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """Returns the seconds of a duration such as 30, 6m0s or 12ms."""
+    """Returns the seconds of a duration such as 30, 6m0s or 12ms; None for any other text."""
     if _NUMBER.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)
@@ -166,7 +166,7 @@ def _duration(text: str) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Returns the seconds since 1970 of an HTTP date or an RFC 3339 time."""
+    """Returns the seconds since 1970 of an HTTP date or an RFC 3339 time; None for any other text."""
     if not text:
         return None
     try:
@@ -182,7 +182,7 @@ def _moment(text: str) -> float | None:
 
 
 def _policies(fields: Mapping[str, str]) -> list[Numbers]:
-    """Returns the numbers of a `RateLimit` field, with the quota and window of that name in `RateLimit-Policy`."""
+    """Returns the numbers in `RateLimit`, each with the quota and window of the same name in `RateLimit-Policy`."""
     text = _field(fields, "RateLimit")
     if not text:
         return []
@@ -225,7 +225,7 @@ def _named(text: str) -> tuple[str, Mapping[str, object]]:
 
 
 def _plain(fields: Mapping[str, str], names: NumberFields, now: float) -> Numbers | None:
-    """Reads the fields that have one number each; None if they have no number of requests that are left."""
+    """Returns the numbers from fields with one number each; None if the number of remaining requests is missing."""
     left = _field(fields, names.remaining)
     if not _NUMBER.fullmatch(left):
         return None

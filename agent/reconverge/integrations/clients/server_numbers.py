@@ -1,21 +1,21 @@
-"""Lowers a limiter to what a server has left, if the server's numbers are certainly about the limiter's own quota."""
+"""Charges a limiter down to what a server has left, if the server's numbers are certainly about the limiter's quota."""
 
 # Theory of operation.
 #
-# A server that counts more than this fleet has sent has other clients with the same account, so less is left for us.
-# The difference is charged, so that all workers count it, until the server renews its quota.
+# If a server counts more calls than this fleet has sent, other clients use the same account, and less is left for the
+# fleet. The difference is charged, so that all workers count it, until the server renews its quota.
 #
-# The thirty searches that are left must not empty the five thousand other calls. So the server's quota must have the
-# name that the caller has given (`resource`), or the limiter's own name, quota and window. All other numbers are
-# ignored, counted, and logged once.
+# A server may have several quotas, and thirty searches left must not use up a limit of five thousand other calls. So
+# the server's quota must have the name that the caller has given (`resource`), or the limiter's own name, quota and
+# window. All other numbers are ignored, counted, and logged once.
 #
 # The server's number is a little older than the local one, so calls under way make the difference smaller, not larger.
 # Several workers may charge the same difference before they have exchanged reports: less is sent than could be, until
 # the server's quota is renewed.
 #
-# A quota with nothing left is a pause, which ends for all nodes when the quota is renewed. That does not hold for a
-# quota that fills up gradually, since some of it is there long before all of it is: its emptiness is charged, and a
-# limiter with a bucket of the same rate fills up as well.
+# A quota with nothing left pauses the calls of all nodes until it is renewed. A quota that fills up gradually does not,
+# because some of it is back long before all of it is: it is charged as empty, and a limiter with a bucket of the same
+# rate fills up alike.
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES_LOGGED_MAX: Final = 16
 
 
 class ServerNumbers:
-    """The numbers of one server's quotas, as far as they are about the quotas of one limiter."""
+    """Applies the numbers in a server's responses to one limiter, as far as they are about the limiter's quotas."""
 
     def __init__(self, limiter: RateLimiter, resource: str | None) -> None:
         self._limiter = limiter
@@ -54,7 +54,10 @@ class ServerNumbers:
         return self._not_placed.value
 
     def learn(self, key: str, said: Numbers) -> float | None:
-        """Lowers the limiter to the server's number; returns for how many seconds the quota is used up, if it is."""
+        """Charges the limiter down to the server's number of remaining requests.
+
+        Returns the seconds until a used-up quota is renewed, during which calls must pause; else None.
+        """
         quota = self._quota_of(said)
         if quota is None:
             self._not_placed.add()
@@ -71,7 +74,7 @@ class ServerNumbers:
         return None
 
     def _quota_of(self, said: Numbers) -> str | None:
-        """Returns the limiter's name of the quota that the server has stated numbers of; None if it is not certain."""
+        """Returns the limiter's name of the quota that the server's numbers are about; None if that is not certain."""
         quotas = self._limiter.control.quotas
         if self._resource is None:
             names = [each for each in quotas if is_named(said, self._limiter.name) or is_named(said, each)]
@@ -82,5 +85,5 @@ class ServerNumbers:
 
 
 def _is_same(limit: Limit, said: Numbers) -> bool:
-    """Returns whether quota and window are those of a limit, as far as the server has stated them."""
+    """Returns whether the server has stated the quota of `limit`, and its window or none."""
     return said.quota == limit.quota and said.window in (None, ceil(limit.window))

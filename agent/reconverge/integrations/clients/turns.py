@@ -1,8 +1,8 @@
-"""Waits for the turn of a call that blocks its thread, also in a notebook."""
+"""Waits for the turn of a call that blocks its thread, even on the thread of an event loop, as in a notebook."""
 
-# A cell of a notebook runs in an event loop, and calls of `requests` in it hold up that loop whether a limit waits or
-# not. So such a call waits, too, but not in the queue: a coroutine of the same loop may be first in it, and could never
-# leave it while the loop is held up.
+# A cell of a notebook runs in an event loop, and a call of `requests` in it blocks that loop, whether a limit waits or
+# not. So such a call may wait, too, but not in the queue: a coroutine of the same loop may be first in the queue, and
+# could never leave it while the loop is blocked.
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NAP_MIN_S: Final = 0.001
 NAP_MAX_S: Final = 3600.0
 """The longest single sleep, in seconds."""
 _logged: Final = WeakSet[RateLimiter]()
-"""The limiters for which the warning was logged."""
+"""The limiters for which the warning about a blocked event loop was logged."""
 
 
 def wait_for_turn(
     limiter: RateLimiter, key: str, cost: int, *, timeout_s: float | None, max_queue: int | None, kind: str | None
 ) -> Decision:
-    """Waits as `RateLimiter.wait_blocking`; on the thread of an event loop it logs a warning and does not queue."""
+    """Waits as `RateLimiter.wait_blocking` does. On the thread of an event loop, logs a warning and does not queue."""
     if not has_a_loop():
         return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind)
     began_ns = SystemClock.monotonic_ns()
@@ -41,7 +41,7 @@ def wait_for_turn(
         if limiter not in _logged:
             _logged.add(limiter)
             logger.warning(
-                "reconverge: a call by limit %r waits on the thread of an event loop, which stands still meanwhile;"
+                "reconverge: a call by limit %r waits on the thread of an event loop, and blocks that loop meanwhile;"
                 " outside of notebooks, call with httpx.AsyncClient or on another thread",
                 limiter.name,
             )

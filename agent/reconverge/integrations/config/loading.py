@@ -151,7 +151,7 @@ class Configuration:
         """The agent, with all limits declared."""
 
     def limiter(self, name: str) -> Limiter:
-        """Returns the limiter of a limit. Raises UnknownLimit."""
+        """Returns the limiter of the limit `name`. Raises UnknownLimit if the agent has no such limit."""
         return self.agent.limiter(name)
 
     def reload(self) -> None:
@@ -199,7 +199,7 @@ class Configuration:
         try:
             self.reload()
         except ReconvergeError as error:
-            logger.error(  # noqa: TRY400  # it is no bug
+            logger.error(  # noqa: TRY400  # no bug: no traceback
                 "reconverge: the settings were not reloaded, and the former settings stay in force: %s", error
             )
         except Exception:
@@ -239,7 +239,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns the steps that apply these settings; no step can fail. Raises InvalidConfiguration."""
+        """Returns functions that apply these settings, none of which can fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -334,7 +334,7 @@ class MistakeLocator:
         return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
-        """Returns a context manager that turns errors of its block into InvalidConfiguration with a place."""
+        """Returns a context manager that turns errors into InvalidConfiguration about the setting at `path`."""
         return _When(self, path)
 
 
@@ -382,7 +382,7 @@ def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     for name, limit in settings.limits.items():
         with finding.when("limits", name):
             if limit.parent is not None and limit.parent not in agent.limiters:
-                raise finding.that(f"no limit named {limit.parent!r} is declared above", "limits", name, "parent")
+                raise finding.that(f"no limit {limit.parent!r} is declared above; add one", "limits", name, "parent")
             _declare(agent, name, limit)
     return agent
 

@@ -44,7 +44,7 @@ _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
 
 class InvalidConfiguration(ReconvergeError, ValueError):
-    """Raised when settings cannot be used. It names their source and the field, and of a file the line.
+    """Raised when settings cannot be used. The message names the source and the field, and for a file the line.
 
     `source` is the file, the environment or the arguments; `line` counts from 1, and is None without a file; `field` is
     written with dots, as in `limits.login.soft`.
@@ -94,7 +94,7 @@ class Source:
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
-        """Returns the line in which a field begins, or the table nearest around it; None if nothing is found."""
+        """Returns the line in which a field begins, or else the innermost table around it; None if neither is found."""
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
@@ -170,7 +170,7 @@ class Source:
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            """Returns a table. Raises InvalidConfiguration for a repeated name; the last would win unnoticed."""
+            """Returns the pairs as a table. Raises InvalidConfiguration for a name that occurs twice."""
             table: dict[str, Any] = {}
             for name, value in pairs:
                 if name in table:
@@ -237,7 +237,7 @@ class Source:
 
 
 class _Once(yaml.SafeLoader):
-    """A YAML loader for plain data. It refuses a repeated name, of which the last would win unnoticed."""
+    """A YAML loader for plain data. It refuses a repeated name, of which PyYAML would silently keep the last value."""
 
     _depth = 0
 

@@ -50,7 +50,7 @@ KINDS: Final = {
     "dict": "a table",
     "model": "a table",
 }
-"""The required kind of value, by the first word of pydantic's error type."""
+"""A description of the required value, by the first word of the type that pydantic gives to an error."""
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 
 

@@ -1,4 +1,4 @@
-"""Authenticates the requests to a console, by a token or a session cookie, and rejects those of other sites."""
+"""Authenticates requests to a console, by a token or a session cookie, and rejects requests from other sites."""
 
 # Theory of operation.
 #
@@ -9,8 +9,9 @@
 # the browser uses that of the page, whichever prefix a proxy has added or removed.
 #
 # Changes are requested by the page's script alone: as JSON, with a header field that no form of another site can send.
-# The field holds a word derived from the session. The browser must also report that the request comes from the same
-# site. Behind the application's own authentication there is no session here, and the other checks remain.
+# The field holds a word against forged requests (a CSRF token), which is derived from the session. The browser must
+# also report that the request comes from the same site. Behind the application's own authentication there is no session
+# here, and the other checks remain.
 #
 # Programs send the token with each request, as to the API of contracts. Browsers do not do that by themselves, so no
 # other site can make them do it.
@@ -33,9 +34,9 @@ from reconverge.integrations.contracts.tokens import ANONYMOUS, Role, Token, Tok
 
 COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
-"""The header field in which the page's script sends the visitor's word when it requests a change."""
+"""The header field in which the page's script sends the word against forged requests when it requests a change."""
 NO_SESSION: Final = "behind-authentication"
-"""The visitor's word where there are no sessions."""
+"""The word against forged requests if there are no sessions."""
 SESSION_S: Final = 12 * 3600
 """The seconds for which a person stays signed in: a working day."""
 COOKIES_CHARACTERS_MAX: Final = 65_536
@@ -52,7 +53,7 @@ class Visitor:
     name: str
     role: Role
     word: str
-    """A word that a request for a change must contain, so that no other site can make one; empty for programs."""
+    """The word that a request for a change must contain, so that no other site can forge one; empty for programs."""
 
 
 class Access:
@@ -160,8 +161,8 @@ def _cookie(request: Request, value: str, age_s: int) -> str:
 def _cookies_of(request: Request) -> list[str]:
     """Returns the values of all cookies of a request that are named COOKIE, COOKIES_MAX at most.
 
-    Cookies of other applications on the host are skipped. There are several of ours if consoles are mounted below each
-    other.
+    Cookies of other applications on the host are skipped. A request has several of this name if one console is mounted
+    below another.
     """
     said = [each for field in request.headers.getlist("cookie") for each in field[:COOKIES_CHARACTERS_MAX].split(";")]
     pairs = (each.partition("=") for each in said)

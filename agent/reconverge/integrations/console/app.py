@@ -311,7 +311,7 @@ class _Console:
         return self._streams.begin()
 
     async def key(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /key?limit=...&key=...: returns the use and the rest of one key."""
+        """GET /key?limit=...&key=...: returns how much of a limit one key has used, and how much it has left."""
         query = query_of(request, ("limit", "key"))
         for name in ("limit", "key"):
             if not query.get(name):
@@ -336,7 +336,7 @@ class _Console:
     async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
         """GET /switches: returns the published switches."""
         query_of(request, ())
-        assert self._switches is not None  # the place is not served without
+        assert self._switches is not None  # the path is not served otherwise
         return _json_response(await self._switches.read())
 
     async def turn_switch(self, request: Request, visitor: Visitor) -> Response:
@@ -368,7 +368,7 @@ class _Console:
             "reconverge: %s has switched %s to %s by the console",
             visitor.name,
             "all limits" if limit is None else limit,
-            to or "what each node says",
+            to or "the setting of each node",
         )
         return _json_response(table)
 

@@ -98,7 +98,7 @@ async def _asked(request: Request) -> ProposedChange:
         if value is not None and not isinstance(value, str):
             raise wrong_field(422, f"must be a name, not {shown(value)}", (name,))
     if (names["customer"] is None) == (names["plan"] is None):
-        raise Problem(422, "the body must name either a customer or a plan, and not both or none of them")
+        raise Problem(422, "the body must name a customer or a plan, and not both; send exactly one of them")
     version = said.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise wrong_field(

@@ -3,12 +3,12 @@
 # Theory of operation.
 #
 # The console stores no contracts: each request reads them from the hub, and a change goes through the same `HubBook` as
-# those of the command `reconverge contracts` and of the API. A change is made only if the contracts still have the
-# version that its author has seen, so one of two operators learns that the contracts have changed since.
+# changes by the command `reconverge contracts` and by the API. A change is made only if the contracts still have the
+# version that its author has seen. So if two operators change the same version, the second learns of the first change.
 #
-# A change is predicted before it is made, by the same code that makes it: the differences in the document, the
-# customer's state at this moment by the use on all nodes, and, with a recording of requests, how many of them would be
-# newly refused or admitted, as `reconverge contracts plan` reports. No prediction charges anything.
+# Before a change is made, the same code predicts its effect: the differences in the document, the customer's state at
+# this moment by the use on all nodes, and, with a recording of requests, how many of them would be newly refused or
+# admitted, as `reconverge contracts plan` reports. No prediction charges anything.
 #
 # A prediction may take seconds of processor time, so it runs in a thread, for one visitor at a time.
 
@@ -52,7 +52,7 @@ NOT_KEPT: Final = "no contracts are kept at this hub; use a Redis or a broker of
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Recorded requests that predict the effect of changes to contracts, in order of time."""
+    """Recorded requests, in order of time, from which the console predicts the effect of changes to contracts."""
 
     name: str
     requests: Sequence[CustomerRequest]
@@ -85,7 +85,7 @@ class ContractPages:
         self._clock = clock
         self._recording = recording
         self._book: tuple[Hub, HubBook] | None = None
-        """The hub, and the book of its contracts, which caches what it has read."""
+        """The hub, and the `HubBook` of the contracts at this hub, which caches the contracts that it has read."""
         self._predicting = asyncio.Lock()
 
     async def overview(self, find: str) -> dict[str, Any]:

@@ -1,14 +1,15 @@
-"""The page on which a customer sees its own limits, by a signed link: their use, the rest, and the reset."""
+"""The page that shows a customer, by a signed link, the use, the rest and the reset of its own limits."""
 
 # Theory of operation.
 #
-# What is shown is what the contract of this one customer says and what all nodes have used of it: no plan, no node, no
-# key, no switch, and no word about why something cannot be shown, as that may name what belongs to the operator. A
-# limit that counts by more than the customer has a use for each user, or one that all customers share: of these only
-# the number is shown.
+# The page shows the limits in the contract of this one customer, and how much of them is used on all nodes. It shows no
+# plan, node, key or switch. If something cannot be shown, it gives no reason, because a reason may name something of
+# the operator's. Some limits do not count this customer alone, but each of its users, or all customers together: the
+# page shows only how many of these there are.
 #
-# The page is public as far as links go, so what it costs has bounds: how one customer stands is read at the hub once
-# in `KEPT_NS` however often its page asks, and so many customers are read at once; a further one gets a Retry-After.
+# Any holder of a link can load the page, so its cost has bounds. The use of one customer is read at the hub once in
+# `KEPT_NS`, however often its page asks. At most `READ_AT_ONCE_MAX` customers are read at once; the page of a further
+# customer gets a Retry-After.
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ LINK: Final = "link"
 NO_LINK: Final = (
     "This link is not valid. It may have expired, or was not copied completely; ask for a new one where you got it."
 )
-"""The response to every invalid link, for all reasons alike."""
-NOT_NOW: Final = "How your limits stand cannot be shown at this moment."
+"""The response to an invalid link, the same for all reasons."""
+NOT_NOW: Final = "Your limits cannot be shown at this moment; try again soon."
 KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000
 READ_AT_ONCE_MAX: Final = 8
@@ -39,11 +40,11 @@ SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "re
 """The properties of each limit that its customer may see."""
 
 Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""Returns the present use of the limits that count a customer alone, as `ContractPages.own_limits` does."""
+"""Returns the limits that count only the given customer, with their use, as `ContractPages.own_limits` does."""
 
 
 class CustomerPage:
-    """Answers the requests of customers' pages."""
+    """Answers requests for customers' pages."""
 
     def __init__(self, links: CustomerLinks, standing: Standing, clock: Clock) -> None:
         self._links = links
@@ -51,14 +52,14 @@ class CustomerPage:
         self._clock = clock
         self._reading = 0
         self._kept: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
-        """The recent readings by customer, the oldest first, each with the monotonic time at which it expires."""
+        """The cached limits by customer, the oldest first, each with the monotonic time at which they expire."""
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
-        """Drops the cached readings of all customers, because an identity is erased; see `Agent.on_forget`."""
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
+        """Drops the cached limits of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
-        """Returns the customer of a request's link. Raises Problem (403), with one text for all reasons."""
+        """Returns the customer of a request's link. Raises Problem (403) for an invalid link, without the reason."""
         link = self._links.opened(links[0]) if len(links) == 1 else None
         if link is None:
             raise Problem(403, NO_LINK)
@@ -88,7 +89,7 @@ class CustomerPage:
         standing = {
             "sentence": found["sentence"]
             if limits
-            else "",  # without limits it names the plan, or the parts that are off
+            else "",  # without limits, the sentence would name the plan, or what is off
             "limits": limits,
             "left_out": found["left_out"],
         }

@@ -1,4 +1,4 @@
-"""Provides one route for all paths, for an application that looks paths up in a table of its own."""
+"""A route for all paths at once, for an application that finds the path in a table of its own."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@
 #     available   (N-1)*C             the same: a node that is cut off continues to admit
 #
 # with the capacity C, the overshoot s of the policy, the largest cost c of a request, N nodes that have the limit, and
-# F of them that have had an answer from the hub within three intervals. A node that has left no snapshot for a while
-# counts among N and not among F: its overdraft would come from the hub, which it does not reach. If a node has switched
-# the limit off or to shadow, the limit has no bound, and the page shows none.
+# F of them that have had an answer from the hub within three sync intervals. A silent node (one without a recent
+# snapshot) counts in N and not in F: its overdraft would come from the hub, which it does not reach. If a node has
+# switched the limit off or to shadow, the limit has no bound, and the page shows none.
 #
 # New keys are not included, as in the table of bounds: until the hub's first answer about a key, each node admits by
 # its `cold_allowance`.
@@ -46,8 +46,8 @@ Node: TypeAlias = Seen[NodeSnapshot]
 def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
     """Returns how much may be admitted beyond a limit: the amount possible at this moment, and the declared bound.
 
-    An amount of None means that there is no bound. `limits` holds each node's snapshot of the limit, with whether the
-    snapshot is current.
+    None means that there is no bound. `limits` holds the limit as it is in each node's snapshot, with whether the
+    snapshot is recent.
     """
     if any(each.switch != ON for each, _ in limits):
         return None, None
@@ -167,7 +167,7 @@ def _most_common(words: Iterable[str]) -> str:
 
 
 def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """Returns the keys that have used the largest share of their capacity; a key's use is the largest on any node."""
+    """Returns the keys that have used most of their capacity; of the nodes' reports on a key, the largest counts."""
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
         for each in node.newest.top if not node.silent_s else ():
@@ -191,7 +191,7 @@ def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
-    """Returns the quotas of a limit by name, as most nodes declare them; empty if no snapshot has the limit.
+    """Returns a limit's quotas by name, each as most nodes declare it; empty if no snapshot has the limit.
 
     An invalid declaration is left out: it comes from a snapshot, and any client of the hub can write one.
     """

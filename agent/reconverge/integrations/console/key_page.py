@@ -19,7 +19,7 @@ async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key
     """Returns the use of a key for each quota that nodes declare. Raises InvalidKey.
 
     If several plans of contracts have the limit, the key has one count, and only the quota that applies to it is
-    returned. The hub is asked. If it does not answer, the result is this process's own knowledge, if it has the limit.
+    returned. If the hub does not answer, returns the figures of this process, if it has the limit.
     """
 
     async def read(hub: Hub) -> dict[str, FleetUsage]:
@@ -100,7 +100,7 @@ def sentence_of(usage: FleetUsage) -> str:
         beyond = f", {usage.used - usage.limit} more than the limit" if usage.used > usage.limit else ""
         return f"Requests are refused: {usage.used} of {usage.limit} are used{beyond}; {free}, if nothing more is used."
     where = (
-        f"{usage.allowances} of them lie on allowances of {usage.nodes} nodes"
+        f"{usage.allowances} of them are granted to {usage.nodes} nodes as allowances"
         if usage.allowances
         else "none of them is granted yet"
     )

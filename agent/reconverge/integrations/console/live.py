@@ -21,13 +21,13 @@ from reconverge.integrations.console.seen import SnapshotMemory
 LOOK_NS: Final = SECOND_NS
 """The shortest time between two readings of the snapshots, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
-"""How often the console renews its mark at the hub that it is open; the mark lasts three times as long."""
+"""The time after which the console renews its mark at the hub; nodes leave snapshots while there is a mark."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 
 
 class Live:
-    """The fleet of one agent, from the snapshots of its nodes."""
+    """Reads the snapshots of all nodes of an agent's fleet, once a second at most, and makes the pages' data."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -41,7 +41,7 @@ class Live:
         """The reason in a sentence why the fleet cannot be shown; empty if it can."""
         self.scope = FLEET
         self._view: tuple[int | None, dict[str, Any]] | None = None
-        """The time of a reading, and the data of the pages made from it, once for all viewers."""
+        """The time of the last reading, and the pages' data made from it, which all viewers share."""
 
     async def nodes(self) -> list[Node]:
         """Returns all known nodes, silent ones included."""
@@ -96,7 +96,7 @@ class Live:
         return found or {}
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
-        """Returns two tables of the readable snapshots, by node: of the nodes' limits, and of their load shedding."""
+        """Returns two tables by node, of snapshots of limits and of load shedding, without unreadable snapshots."""
         snapshots: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:

@@ -2,14 +2,13 @@
 
 # Theory of operation.
 #
-# Stacks of one name and one shape (the same classes, the same layers) are one part of the page, however many processes
-# have one: an operator asks what the fleet sheds, and then which process. Numbers per second are by what has
-# changed between two snapshots of a process, as with limits. A process that is silent counts for nothing: it may have
-# ended.
+# Stacks with the same name, classes and layers form one part of the page, however many processes have such a stack: an
+# operator asks first what the fleet sheds, and then which process. Numbers per second come from the difference between
+# two snapshots of a process, as for limits. A silent process is left out of the sums, because it may have ended.
 #
-# Readings of layers have names of their own. Those that this package's layers have get columns in the table of
-# processes (`limit` and `in_flight` of a limit on what is in progress; `pressure` and `rejected_fraction` of a worker);
-# those of other layers are shown as they are.
+# Each layer names its own readings. The readings of this package's layers get columns in the table of processes
+# (`limit` and `in_flight` of a concurrency limit; `pressure` and `rejected_fraction` of the worker shedder). Those of
+# other layers are shown as they are.
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ Process: TypeAlias = Seen[LoadSnapshot]
 """The load snapshots of a process, and how long the process has been silent."""
 STACKS_SHOWN_MAX: Final = 50
 PROCESSES_SHOWN_MAX: Final = 200
-"""The most processes shown for one stack: those that shed most."""
+"""The most processes that are shown for one stack; the processes that shed most are chosen."""
 LIMIT, IN_FLIGHT, PRESSURE, REJECTED = "limit", "in_flight", "pressure", "rejected_fraction"
 KNOWN: Final = frozenset({LIMIT, IN_FLIGHT, PRESSURE, REJECTED})
 
 
 @dataclass(slots=True)
 class _Rates:
-    """Requests per second, by class, or by layer and class."""
+    """Sums of requests per second, by class, or by layer and class."""
 
     admitted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     refused: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
@@ -72,9 +71,9 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
 
 
 def _without_copies(processes: Sequence[Process]) -> list[Process]:
-    """Returns each process once, though each agent of a process reports it.
+    """Returns each process once, although every agent in the process reports it.
 
-    The requests that wait for the limits of all its agents are added up.
+    Requests that wait for limits are added up over the agents of a process.
     """
     by_word: dict[str, Process] = {}
     for each in sorted(processes, key=lambda process: (process.silent_s, process.name)):

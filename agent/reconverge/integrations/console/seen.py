@@ -13,11 +13,11 @@ REMEMBERED_S: Final = 60.0
 
 
 class SeenSnapshot(Protocol):
-    """A snapshot that has a time."""
+    """The interface of a snapshot: it has the time at which it was made."""
 
     @property
     def at(self) -> float:
-        """Returns when the snapshot was made, in seconds since 1970 by the node's clock."""
+        """Returns the time at which the snapshot was made, in seconds since 1970 by the node's clock."""
         ...
 
 
@@ -31,7 +31,7 @@ class Seen(Generic[T]):
     name: str
     newest: T
     before: T | None = None
-    """The snapshot before the newest, if it differs."""
+    """The snapshot before the newest one; None if there was none yet."""
     silent_s: float = 0.0
     """The seconds since the node's snapshot was last at the hub; 0 while it is there."""
 

@@ -19,13 +19,13 @@ STREAM_S: Final = 1.0
 STREAMS_MAX: Final = 100
 """The most pages that follow the fleet at a time; a further page has to poll instead."""
 STREAM_EVENTS_MAX: Final = 15
-"""The most events of a stream. Then the page opens another one, and its token is checked again. So a server that waits
-for open responses at shutdown does not wait for long."""
+"""The most events of one stream. Then the page opens another stream, for which its token is checked again. So a server
+that waits for open responses at shutdown does not wait for long."""
 STREAM_AGAIN: Final = b"retry: 250\n"
 """The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 
 View = Callable[[], Awaitable[dict[str, Any]]]
-"""Returns the content of one event."""
+"""Returns the data of one event, the present state of the fleet."""
 
 
 class Streams:
@@ -46,7 +46,7 @@ class Streams:
                 "too many pages of the console are open; close one, or try again in five seconds",
                 fields={"Retry-After": "5"},
             )
-        self.open += 1  # in one step with the look, as nothing is awaited in between
+        self.open += 1  # no other request comes between this and the check, because nothing is awaited
         return _Stream(self._events(), self._end)
 
     def __repr__(self) -> str:

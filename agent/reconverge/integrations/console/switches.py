@@ -19,11 +19,11 @@ from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.published.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
-"""The seconds for which the first published switch is valid; later ones keep its end."""
+"""The seconds for which the first published switch is valid; later switches expire at the same time."""
 TURNED_MAX: Final = 50
 """The most log lines that are shown."""
 EXTENDED_S: Final = 3600
-"""If the published settings end sooner than this, a turned switch extends them to so many seconds."""
+"""The seconds for which published settings stay valid at least, once a console has turned a switch."""
 
 
 class UnknownSwitch(ReconvergeError):
@@ -52,7 +52,7 @@ class FleetSwitches:
         payload, log = await self._agent.ask_hub(read)
         found = None if payload is None else SETTINGS.opened(payload, self._secrets, self._agent.namespace)
         if isinstance(found, Rejection):
-            return self._answer(None, log, f"what is published {found.problem}")
+            return self._answer(None, log, f"the published document {found.problem}")
         valid = found is not None and found.expires > self._now_s()
         return self._answer(found if valid else None, log)
 

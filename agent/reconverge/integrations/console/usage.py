@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# Usage is added up at the hub, in pages of one period and shard. A console reads it over the connections of its agent,
-# on the event loop that exchanges, so each page is a separate question, and exchanges run in between.
+# Usage is added up at the hub, in pages of one period and shard. A console reads the pages over the connections of its
+# agent, on the event loop of the exchanges. So each page is requested separately, and exchanges run in between.
 #
 # A chart has some dozens of periods, and a period of all customers has sixteen pages a shard. Usage of past periods
 # hardly changes, so their sums are cached for a minute, and those of the present period for a few seconds; one chart is
@@ -31,7 +31,7 @@ SHOWN: Final[Mapping[str, int]] = {MINUTE: 30, HOUR: 24, DAY: 30, MONTH: 12}
 """The number of periods in a chart, by kind; hubs keep all of these."""
 TOP: Final = 10
 LIMITS_MAX: Final = 100
-"""The most limits of one period: those with the largest use. The others are only in the sum of all."""
+"""The most limits that the sums of a period list, those with the largest use; the sum of all includes the others."""
 KEPT_MAX: Final = 200
 """The most periods whose sums are cached."""
 KEPT_NS: Final = 60 * SECOND_NS
@@ -49,11 +49,11 @@ class Sums(NamedTuple):
 
     counts: Mapping[str, Counts]
     top: Mapping[str, Sequence[tuple[str, Counts]]]
-    """The largest customers of each limit, by cost."""
+    """The customers with the highest cost, by limit."""
 
 
 class _PageLinks:
-    """Reads usage at an agent's hub, each page with a request of its own. See `UsageLedger.totals`."""
+    """Reads usage at an agent's hub, page by page, with a separate request to the hub for each page."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent
@@ -74,12 +74,15 @@ class UsagePages:
         """The cached sums by period and customer, each with the monotonic time at which it expires."""
         agent.on_forget(self.forget)
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
         """Drops the cached sums of all customers, because an identity is erased; see `Agent.on_forget`."""
         self._kept.clear()
 
     async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
-        """Returns the usage of the last periods of a kind, the newest last, of one customer and limit or of all."""
+        """Returns the usage of the last periods of one kind, such as days, the newest last.
+
+        An empty `identity` stands for all customers, and an empty `limit` for all limits.
+        """
         if kind not in SHOWN:
             raise Problem(422, f"must be one of {', '.join(SHOWN)}, not {kind[:100]!r}", parameter="period")
         last = period_at(kind, self._clock.wall_ns() / SECOND_NS)
@@ -119,7 +122,7 @@ class UsagePages:
         ledger = cast("UsageLedger", pages)  # only `shards` and `totals` of it are used
         try:
             found = await totals(ledger, period, by=("identity", "limit"), identity=identity or None)
-        except InvalidSetting as error:  # the name is not one of a customer
+        except InvalidSetting as error:  # the identity cannot be a customer's
             raise Problem(422, str(error), parameter="identity") from None
         rows = [(key.identity, key.limit, counts) for key, counts in found.items()]
         sums = await asyncio.to_thread(_summed, rows)

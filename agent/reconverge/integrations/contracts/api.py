@@ -13,8 +13,8 @@ app = contracts_api(book, tokens=["console: ..., write"], contracts=contracts)
 # late or too leniently are made before (`door.py`): a body is read only for a client with a token, and only up to its
 # maximal length; and it is checked in a thread, because the event loop belongs to the application as well.
 #
-# No request ends in an error of the server. A mistake in a request is answered with its place, a fault of the hub
-# with 503, and a bug with 500 without a word of the inside, while the server logs it.
+# Every failure has a response: for a mistake in a request, one that names its place; for a failure of the hub, 503; for
+# a bug, 500 without any detail, which the server logs instead.
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ PAGE_MAX: Final = 1000
 """The most contracts on one page of the list. Each has a kilobyte or less, as a rule."""
 CHANGES: Final = 20
 CHANGES_MAX: Final = 200
-"""The most changes in one response about history; one of the whole document contains it twice, before and after."""
+"""The most changes in one response about history; a change of the whole document contains the document twice."""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
-"""The longest body with a contract; a contract with all the former limits that it may have is a fifth of that."""
+"""The longest body with a contract; a contract with the most former limits that are allowed is a fifth of that."""
 DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest body with a document: about thirty thousand customers. Checking it takes a second or two of a thread."""
 SMALL_BYTES_MAX: Final = 64 * 1024
@@ -131,7 +131,7 @@ def contracts_api(
         raise InvalidSetting("contracts", contracts, "lacks the methods `explain` and `reset`; give a Contracts object")
     app = FastAPI(
         title="Contracts",
-        description="What customers may use: plans, contracts, their history, and how a customer stands.",
+        description="What customers may use: plans, contracts, their history, and the present use of a customer.",
         version=API_VERSION,
         openapi_url=None,  # it is served by a route of our own
         docs_url=None,
@@ -165,7 +165,7 @@ class _Api:
         self._is_open = is_open
         self._changes = LongWork()
         self._sorted: tuple[int, list[str]] = (0, [])
-        """A version of the document and its identities in order, for the pages of the list."""
+        """The last version that was listed, and its customers' identities in order, for further pages of the list."""
 
     def routes(self) -> list[DoorRoute]:
         """Returns the API's operations, each with its path."""
@@ -205,7 +205,7 @@ class _Api:
     async def list_contracts(
         self, conditions: OnCondition, limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE, after: InQuery = None
     ) -> Response:
-        """Returns the contracts of customers by identity, page by page."""
+        """Returns one page of the customers' contracts, in order of their identities."""
         version, document = await self._read(conditions)
         if conditions.is_known(version):
             return unchanged(version)
@@ -281,7 +281,7 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Contract], Body(examples=[parts.EXAMPLES["Contract"]])],
     ) -> Response:
-        """Gives a customer the contract in the body, or puts it on the plan that the body names."""
+        """Gives a customer the contract in the body, which may be the name of a plan alone."""
         version, document = await self._read(conditions, identity, reads=False)
         expected = version if conditions.are_there else None
         after = await self._book.set_customer(identity, said, author=author, expected=expected)
@@ -315,7 +315,7 @@ class _Api:
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:
-            raise wrong_field(404, f"version {to.version} is unknown, or is not kept any more", ("version",)) from None
+            raise wrong_field(404, f"version {to.version} is unknown or not kept any more", ("version",)) from None
         except InvalidContracts as error:  # about the document of that version, and not about the body
             raise Problem(422, str(error)) from None
 
@@ -357,7 +357,7 @@ class _Api:
         return Response(status_code=204)
 
     async def forget_customer(self, identity: InPath, author: Author) -> Response:
-        """Erases a customer from the contracts and all their versions, and, with contracts in force, its use.
+        """Erases a customer from all versions of the contracts, and its use, if this API has contracts in force.
 
         The use is erased on all nodes and at the hub. This cannot be undone.
         """

@@ -2,9 +2,9 @@
 
 # Theory of operation.
 #
-# FastAPI reads the body of a request before it checks anything else, however long it is, and leniently. Here the token
-# of a request is checked first. Then its query is read strictly, and its body only up to its maximal length, in a
-# thread if that takes long. FastAPI gets a body that has been read already.
+# FastAPI reads the body of a request leniently, of any length, and before it checks anything else. So the checks
+# in this file come first: the token, then the query, strictly, then the body, up to its maximal length, in a thread if
+# that takes long. FastAPI gets a request whose body has been read already.
 #
 # Identities of customers may contain slashes, line feeds and all other characters, and Starlette's patterns stop at
 # some of these. So an identity in a path is any text.
@@ -48,7 +48,7 @@ except ModuleNotFoundError as error:
 AUTHOR: Final = "reconverge.author"
 """The key in a request's scope under which the name of its token is stored."""
 PRIVATE: Final = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
-"""Fields of every response: caches ask each time whether the version has changed, and browsers guess no types."""
+"""Header fields of every response: caches must ask each time for a new version, and browsers must not guess types."""
 IDENTITY: Final = "{identity:reconverge_identity}"
 """The parameter for an identity in the path of a route."""
 
@@ -72,7 +72,7 @@ FACTS_IN_QUERY: Final = {
     "in": "query",
     "style": "form",
     "explode": True,
-    "description": "Facts of a request by which limits count, such as user=ada.",
+    "description": "Facts of a request by which limits count, such as user=ada, one parameter each.",
     "schema": _FACTS.json_schema(),
 }
 _IN_FIELD: Final = {"pattern": CONDITION_PATTERN, "maxLength": CONDITION_LENGTH_MAX}
@@ -105,7 +105,7 @@ InQuery = Annotated[written.Identity | None, Query()]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Lets in requests to the API of contracts that have a token, within bounds on how many run at once."""
+    """Checks the tokens of requests to the contracts API, and bounds how many of them do long work at once."""
 
     tokens: TokenTable
     work: LongWork
@@ -184,7 +184,7 @@ class DoorRoute(APIRoute):
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
         if not self.versioned and conditions_of(request).are_there:
-            raise Problem(400, f"{request.method} {request.url.path} accepts neither If-Match nor If-None-Match")
+            raise Problem(400, f"{request.method} {request.url.path} accepts no If-Match or If-None-Match; omit them")
         if not self.bytes_max:
             return request
         said = await json_of(request, bytes_max=self.bytes_max, required=self.body_required, do=self.door.work.do)

@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 QUIET_NS: Final = 60 * SECOND_NS
-"""An unreachable hub is logged once in this time, however many requests fail because of it."""
+"""The time in which an unreachable hub is logged once, however many requests fail because of it."""
 UNUSABLE: Final = "unusable"
 """The kind of a failure of the book other than an unreachable hub."""
 
@@ -63,7 +63,7 @@ class ApiFailures:
         return Problem(405, f"this path only accepts {allowed}", fields={"Allow": allowed})
 
     async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
-        """Returns the problem (503) of a failed hub. It shows only the kind of failure: the rest may name hosts."""
+        """Returns the problem (503) for a failure of the hub. It shows only the kind: the text may name hosts."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)

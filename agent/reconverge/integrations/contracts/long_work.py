@@ -4,8 +4,8 @@
 #
 # Reading, checking or writing a document of two megabytes takes seconds, and the API shares an event loop with the
 # application that it is mounted in. So such work runs in a thread, where it competes for the interpreter only; one
-# piece at a time, because several at once would only slow down each other and the application. A few requests may wait.
-# Further ones are refused and may retry, because each waiting request holds its body in memory.
+# piece at a time, because several at once would only slow down each other and the application. Up to `WAITING_MAX`
+# requests may wait. A further request is refused and may retry, because each waiting request holds its body in memory.
 #
 # A document that is read repeatedly is serialized once for each version.
 
@@ -31,7 +31,7 @@ class LongWork:
         self._turn = Owned(asyncio.Lock)
         self._waiting = 0
         self._written: dict[str, tuple[int, bytes]] = {}
-        """The serialized bytes by name, with the version that they belong to."""
+        """The serialized documents by name, each with its version."""
 
     async def do(self, work: Callable[[], T]) -> T:
         """Runs the work in a thread and returns its result. Raises Problem (503) if too many requests wait."""
@@ -50,7 +50,7 @@ class LongWork:
             self._waiting -= 1
 
     async def written(self, name: str, version: int, write: Callable[[], bytes]) -> bytes:
-        """Returns the bytes that `write` makes for `name` at a version, cached until another version is asked for."""
+        """Returns the bytes of the document `name` as `write` makes them, cached until another version is requested."""
         known = self._written.get(name)
         if known is None or known[0] != version:
             # A request that has waited for another one finds the bytes cached.

@@ -18,29 +18,29 @@ except ModuleNotFoundError as error:
 _STATUSES: Final = {
     201: "The customer had no contract, and has one now.",
     304: "The client has this version already.",
-    400: "The request cannot be read: its path, a parameter, a condition, or a body that is no JSON.",
-    401: "The request has no token that is known.",
-    403: "The token may read, and this needs one that may write.",
+    400: "The path, a parameter, or a condition of the request is malformed, or its body is not JSON.",
+    401: "The request has no token, or an unknown one.",
+    403: "The token may only read, and this operation needs one that may write.",
     404: "There is no such contract, or no such version.",
-    409: "Another change was made at the same time; this one was not, and may be sent again.",
-    412: "The contracts are at another version than the request names.",
+    409: "Another change was made at the same time, and this one was not made; send it again.",
+    412: "The contracts have another version than the conditions of the request allow.",
     413: "The body is too long.",
     415: "The body is of another type than JSON in UTF-8, or is compressed.",
-    422: "The request can be read, and makes no sense; `errors` point to the fields.",
+    422: "The body or a parameter has an invalid value; `errors` has the fields of the body.",
     503: "The hub does not answer, or not in time.",
 }
 _VERSION: Final = {"ETag": {"description": "The version of the contracts, in quotes.", "schema": {"type": "string"}}}
-_SCHEME: Final = {"WWW-Authenticate": {"description": "Names the scheme, Bearer.", "schema": {"type": "string"}}}
+_SCHEME: Final = {"WWW-Authenticate": {"description": "The scheme to use, Bearer.", "schema": {"type": "string"}}}
 _FIELDS: Final[dict[int, dict[str, Any]]] = {
     401: _SCHEME,
     403: _SCHEME,
     412: _VERSION,
-    503: {"Retry-After": {"description": "In seconds.", "schema": {"type": "integer", "minimum": 1}}},
+    503: {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}},
 }
 
 
 def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, creates: bool) -> dict[int | str, Any]:
-    """Returns the responses of an operation besides the successful one, by status."""
+    """Returns the responses of an operation with these properties, besides the successful one, by status."""
     problems = [400, 422, 503] if role else []
     problems += [401] if role else []
     problems += [403, 409] if role == "write" else []

@@ -72,13 +72,13 @@ class Version(Part):
 
 
 class Rollback(Part):
-    """The version to go back to."""
+    """The version whose contracts are restored."""
 
     version: Annotated[int, Field(ge=1, le=VERSION_MAX)]
 
 
 class Reset(Part):
-    """Facts of a request, by which limits count."""
+    """The facts of a request under which a customer's use is reset, for limits that count by them."""
 
     facts: Facts = Field(default_factory=dict)
 
@@ -91,11 +91,11 @@ class Entry(Part):
 
 
 class Contracts(Part):
-    """One page of the contracts, by identity."""
+    """One page of the contracts, in order of the customers' identities."""
 
     version: VersionNumber
     contracts: list[Entry]
-    next: written.Identity | None = Field(description="The `after` of the next page; null on the last.")
+    next: written.Identity | None = Field(description="The parameter `after` for the next page; null on the last page.")
 
 
 class Plans(Part):
@@ -116,11 +116,11 @@ class Change(Part):
     """One change of the contracts."""
 
     version: VersionNumber
-    by: str = Field(description="The name of the token that it was made with, or what else has made it.")
+    by: str = Field(description="The author: the name of a token, or of the command or program that made the change.")
     when: written.Moment
-    identity: written.Identity | None = Field(description="Null if it is about the whole document.")
-    before: Any = Field(description="What the document said of that before; null if nothing.")
-    after: Any = Field(description="What it says since; null if nothing.")
+    identity: written.Identity | None = Field(description="The customer that it changed; null for the whole document.")
+    before: Any = Field(description="The contract or document before the change; null if there was none.")
+    after: Any = Field(description="The contract or document after the change; null if there is none.")
 
 
 class History(Part):
@@ -130,25 +130,25 @@ class History(Part):
 
 
 class Forgotten(Part):
-    """The data of a customer that were erased."""
+    """The result of erasing a customer: how much was erased, and whether anything is left."""
 
     version: VersionNumber
-    complete: bool = Field(description="Whether nothing is left of it, as far as it could be looked for.")
-    cells: Count = Field(description="Keys of limits that were taken from the hub.")
-    kept: Count = Field(description="Keys that stay, because nodes use them or do not answer; ask again.")
-    rows: Count = Field(description="Rows and events of usage that were taken from the hub.")
-    problem: str = Field(description="What could not be done; empty if all was.")
+    complete: bool = Field(description="Whether no data of the customer are left, as far as the API could search.")
+    cells: Count = Field(description="The number of keys of limits that were deleted at the hub.")
+    kept: Count = Field(description="The number of keys left, because nodes use them or do not answer; try again.")
+    rows: Count = Field(description="The number of rows and events of usage that were deleted at the hub.")
+    problem: str = Field(description="The part that failed, in a sentence; empty if none did.")
 
 
 class Status(Part):
-    """One node's state: the contracts in force on it, and its dealings with the hub."""
+    """The contracts in force on one node, and how often the node has exchanged them with the hub."""
 
-    version: VersionNumber | None = Field(description="Of the contracts that it obeys; null if unknown.")
-    follows: bool = Field(description="Whether it obeys those that the hub keeps.")
-    accepted: Count = Field(description="How often something new was obeyed.")
-    rejected: dict[str, Count] = Field(description="How often something new was not, by reason: forged, old, ...")
-    failures: dict[str, Count] = Field(description="How often nothing could be read or written, by kind.")
-    expires_in_s: float | None = Field(description="Until nodes that start reject them; or null.")
+    version: VersionNumber | None = Field(description="The version of the contracts in force; null without any.")
+    follows: bool = Field(description="Whether the node follows the contracts at its hub.")
+    accepted: Count = Field(description="How often the node has accepted a new version.")
+    rejected: dict[str, Count] = Field(description="How often it has rejected a version, by reason: forged, old, ...")
+    failures: dict[str, Count] = Field(description="How often it could not use the hub, by kind of failure.")
+    expires_in_s: float | None = Field(description="Seconds until starting nodes reject them; null for never.")
     restored: Count = Field(
         description="How often this node has brought these contracts back to a hub that had lost them."
     )
@@ -157,7 +157,7 @@ class Status(Part):
 class WrongField(Part):
     """A mistake in one field of a body."""
 
-    pointer: str = Field(description="A JSON Pointer into the body.")
+    pointer: str = Field(description="A JSON Pointer to the field in the body.")
     detail: str
 
 
@@ -169,7 +169,7 @@ class ProblemDetails(Part):
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
     errors: list[WrongField] = Field(default_factory=list)
-    parameter: str = Field("", description="The parameter of the query that is wrong.")
-    version: VersionNumber = Field(0, description="The version that was found instead.")
+    parameter: str = Field("", description="The name of the wrong query parameter.")
+    version: VersionNumber = Field(0, description="The present version, if it is not the expected one.")
     kind: str = Field("", description="The kind of a failure of the hub, such as `timeout`.")
     applied: bool | None = Field(None, description="Whether the change was made; null if that is not known.")

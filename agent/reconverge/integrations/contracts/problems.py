@@ -17,15 +17,18 @@ except ModuleNotFoundError as error:
 
 PROBLEM_JSON: Final = "application/problem+json"
 UNSPECIFIC: Final = "about:blank"
-"""The type of all problems; programs read the status and the other members instead."""
+"""The `type` of all problems, which distinguishes none: programs read the status and the other members instead."""
 DETAIL_CHARACTERS_MAX: Final = 1000
-"""The longest detail of a problem, in characters. It may contain text of the client, whose rest is cut off."""
+"""The longest detail of a problem, in characters; a longer one, with text from a client, is cut off."""
 RETRY_AFTER_S: Final = 2
 """The seconds until a client should retry while the hub does not answer; a restart of a hub takes about as long."""
 
 
 class Problem(ReconvergeError):
-    """Raised for a request that is not served. `members` are added to the standard members of the problem details."""
+    """Raised for a request that is not served; the response has the status, and the detail as problem details.
+
+    `fields` are added to the header, and `members` to the standard members of the problem details.
+    """
 
     def __init__(self, status: int, detail: str, *, fields: Mapping[str, str] | None = None, **members: object) -> None:
         self.status = status

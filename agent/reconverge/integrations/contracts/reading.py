@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# Each part of a request is either unambiguous or refused, with its place. So nothing is read leniently here: bytes that
-# are not UTF-8, a repeated member of an object, a number too large for a float, NaN, half of a surrogate pair, and a
-# parameter without effect are refused, where common parsers replace, drop or guess. Everything that a client can make
-# large has a bound, and a body is not read further than that.
+# A request with an ambiguous part is refused, and the response names the place. Common parsers replace, drop or guess;
+# here, bytes that are not UTF-8, a repeated member of an object, a number too large for a float, NaN, half of a
+# surrogate pair, and a parameter without effect are refused. Everything that a client can make large has a bound, and a
+# body is read only up to its bound.
 #
 # Versions are entity tags: version 7 of the contracts is `"7"`, for every resource. So a client can read one customer
 # and write it back on condition that nothing has changed. Conditions are checked against the version that was just
@@ -59,7 +59,7 @@ def route_path(scope: Mapping[str, Any]) -> str:
         try:
             unquote_to_bytes(raw).decode("utf-8")
         except UnicodeDecodeError:
-            raise Problem(400, "the path is not percent-encoded UTF-8; encode the names in it so") from None
+            raise Problem(400, "the path is not percent-encoded UTF-8; percent-encode the names in it") from None
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
@@ -86,7 +86,7 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The versions that a request is meant for, by its conditional fields.
+    """The versions for which a request is meant, from its fields If-Match and If-None-Match.
 
     None means that the field is absent; an empty set means that the field names no existing version.
     """
@@ -115,12 +115,12 @@ class Conditions:
             raise _failed(f"the contracts are at version {version}, which If-None-Match excludes", version)
 
     def is_known(self, version: int) -> bool:
-        """Whether a client that reads has this version already."""
+        """Whether a request that only reads names `version` as the one that the client has already."""
         return self.none_any or (self.none_match is not None and version in self.none_match)
 
 
 def conditions_of(request: Request) -> Conditions:
-    """Returns the conditions of the fields `If-Match` and `If-None-Match`. Raises Problem if they are malformed."""
+    """Returns the conditions in the fields If-Match and If-None-Match. Raises Problem (400) if they are malformed."""
     match, any_match = _tags(request, "if-match", weak=False)
     none_match, none_any = _tags(request, "if-none-match", weak=True)
     return Conditions(match, any_match, none_match, none_any)
@@ -132,7 +132,7 @@ def tag_of(version: int) -> str:
 
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
-    """Returns the versions that a field names, and whether the field is `*`. `weak` includes weak tags.
+    """Returns the versions that a field names, and whether the field is `*`. `weak` allows weak entity tags.
 
     The versions are None if the field is absent or `*`.
     """
@@ -183,7 +183,7 @@ def _read(raw: bytes) -> Any:
     except JSONDecodeError as error:
         raise Problem(400, f"the body is not JSON: {error.msg}, in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
-        raise Problem(400, f"the body is nested more than {NESTING_MAX} deep") from None
+        raise Problem(400, f"the body is nested more than {NESTING_MAX} levels deep; flatten it") from None
     except ValueError:  # raised for a whole number with thousands of digits
         raise Problem(400, "the body has a whole number of thousands of digits; send a smaller one") from None
     _check_nesting(said)
@@ -194,7 +194,7 @@ def _read(raw: bytes) -> Any:
 
 async def _body(request: Request, bytes_max: int) -> bytes:
     """Returns the body. Raises Problem (413) if it is longer than allowed, without reading the rest."""
-    too_large = Problem(413, f"the body is longer than {bytes_max} bytes")
+    too_large = Problem(413, f"the body is longer than {bytes_max} bytes; send a shorter one")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
         raise too_large
@@ -246,7 +246,7 @@ def _check_nesting(said: Any) -> None:
     for _ in range(NESTING_MAX):
         level = [each for outer in level for each in _inside(outer) if isinstance(each, dict | list)]
     if level:
-        raise Problem(400, f"the body is nested more than {NESTING_MAX} deep")
+        raise Problem(400, f"the body is nested more than {NESTING_MAX} levels deep; flatten it")
 
 
 def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -259,7 +259,7 @@ def _check_text(said: Any) -> None:
     while ahead:
         path, value = ahead.pop()
         if isinstance(value, str) and _SURROGATE.search(value):
-            raise wrong_field(422, "has half of a surrogate pair, which is not a character; send whole ones", path)
+            raise wrong_field(422, "has half of a surrogate pair, which is no character; send whole characters", path)
         if isinstance(value, dict):
             if any(map(_SURROGATE.search, value)):
                 raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")

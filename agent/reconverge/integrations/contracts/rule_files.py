@@ -25,7 +25,7 @@ CHARACTERS_MAX: Final = 1 << 26
 """The longest file of contracts: a million customers, one in each line."""
 LINE_LENGTH: Final = 100
 _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
-"""Characters that break lines in YAML, or are no part of the text; `allow_unicode` leaves them unescaped."""
+"""Characters that YAML reads as line breaks or drops; PyYAML's `allow_unicode` would not escape them."""
 
 
 def read_contracts(path: Path) -> Document:

@@ -1,4 +1,4 @@
-"""Bearer tokens of the API, each with a name and a role, and the check whether a request's token suffices."""
+"""Bearer tokens of the API, each with a name and a role, and the check whether a request has the right token."""
 
 # Theory of operation.
 #
@@ -37,7 +37,7 @@ ANONYMOUS: Final = "anonymous"
 """The author of changes in the history if the API is open to all."""
 REALM: Final = "contracts"
 UNKNOWN_ROLE: Final = "has a role that is neither 'read' nor 'write'; write {token: role}, or 'name: token, role'"
-"""The value is not shown, because it is the token if token and role were swapped."""
+"""The error for an unknown role. It does not show the value, which is a token if token and role were swapped."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters that RFC 6750 allows in a bearer token."""
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
@@ -115,7 +115,7 @@ class TokenTable:
         if token is None:
             raise Problem(
                 401,
-                "the token in Authorization is unknown; send one that the API was given",
+                "the token in Authorization is unknown; send one of the tokens that the API accepts",
                 fields=_challenge(error="invalid_token"),
             )
         if role == "write" and token.role != "write":
@@ -128,7 +128,7 @@ class TokenTable:
         return iter(self._tokens.values())
 
     def find(self, secret: str) -> Token | None:
-        """Returns the token with that secret, or None, in a time that does not depend on how much of it is right."""
+        """Returns the token with this secret, or None, in a time that does not depend on how much of it is right."""
         return self._find(secret) if _SECRET.fullmatch(secret) else None
 
     def _find(self, secret: str) -> Token | None:
@@ -141,7 +141,7 @@ class TokenTable:
 
 
 class _Hidden:
-    """A stand-in for a value in an error message, which shows a token's name and not its secret."""
+    """The value that an error about a token has: its `repr` shows the token's name, and not its secret."""
 
     def __init__(self, name: object) -> None:
         self._name = name

@@ -23,7 +23,7 @@ def no_contract(identity: str) -> Problem:
 
 
 def json_response(said: Any, version: int | None = None, status: int = 200) -> Response:
-    """Returns a response with a value as JSON in ASCII, and, if given, `version` as its entity tag."""
+    """Returns a response with `said` as JSON in ASCII; `version`, if given, becomes its entity tag."""
     return bytes_response(written(said), version, status)
 
 
@@ -33,7 +33,7 @@ def written(said: Any) -> bytes:
 
 
 def bytes_response(body: bytes, version: int | None = None, status: int = 200) -> Response:
-    """Returns a response with `body`, which is JSON already, and, if given, `version` as its entity tag."""
+    """Returns a response with `body`, which is JSON already; `version`, if given, becomes its entity tag."""
     return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
 
 

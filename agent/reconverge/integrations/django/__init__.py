@@ -1,4 +1,4 @@
-"""Limits in Django: a middleware, a decorator for views, and a cache whose counts all processes share."""
+"""Exports the rate limits for Django: a middleware, a decorator for views, and a cache that shares its counts."""
 
 from reconverge.integrations.django.middleware import (
     DjangoRequest,

@@ -10,9 +10,9 @@
   }
   RATELIMIT_USE_CACHE = "ratelimit"
 
-It is made for django-ratelimit, which calls `add` and `incr`. Neither call passes the limit, so nodes cannot be granted
-allowances of it; see `shared_counts`. While N processes cannot exchange their counts, each process counts alone, and
-the limit may be exceeded by up to (N-1) times itself.
+It is made for django-ratelimit, which calls `add` and `incr`. Neither call passes the limit, so the hub cannot grant
+allowances of it to nodes; see `shared_counts`. While N processes cannot exchange their counts, each process counts
+alone, and up to N times the limit may be admitted.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ LOCAL: Final = frozenset(("MAX_ENTRIES", "CULL_FREQUENCY"))
 """Options that every Django cache has; here they apply to the values that stay in this process."""
 
 _counts: dict[tuple[str, tuple[tuple[str, object], ...]], SharedCounts] = {}
-"""The counts by location and settings: Django makes a cache for each thread, and all threads share them."""
+"""The counts, by location and settings. Django makes one cache object for each thread; these share the counts."""
 _locks: dict[str, Any] = {}
-"""The locks of the values that stay in this process, by the same name, shared by all threads."""
+"""The locks for the values that stay in this process, by location and settings as text, shared by all threads."""
 
 
 class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]  # Django has no types
     """A cache whose whole numbers from 0 to 10**12 are shared by processes with one LOCATION, namespace and KEY_PREFIX.
 
-    A count lasts from its first increment for the timeout with which it was added or set; each process uses the timeout
-    that it was given itself. A process knows a count that it has added or set itself, even if `add` returned False; it
-    does not know counts that only other processes have. All other values (text, objects, negative numbers) are stored
-    as by `LocMemCache`, in this process only.
+    A count expires when its timeout has passed since its first increment; each process uses the timeout of its own call
+    of `add` or `set`. A process can read and increment a count only after such a call, even if its `add` returned
+    False. All other values (text, objects, negative numbers) are stored as by `LocMemCache`, in this process only.
 
     LOCATION is a hub's URL. OPTIONS are settings of `reconverge.Agent`, in lower case, besides Django's own; the
     `namespace` is "django" by default. No call waits for the hub or fails because of it, so the asynchronous methods
@@ -71,7 +70,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     def add(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Stores a value unless the key has one, and returns whether the value was stored.
 
-        A key also has a value if another process had begun to count under it by the last exchange.
+        A key also has a value if another process had a count for it at the last exchange.
         """
         name = self._name(key, version)
         seconds = self._seconds(timeout)
@@ -98,7 +97,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     def touch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Changes the timeout of a value.
 
-        A count restarts at its present value for all processes, and other processes keep their own timeouts of it.
+        A count restarts at its present value for all processes; other processes keep their own timeouts for it.
         """
         count = self.counts.value(self._name(key, version))
         if count is None:
@@ -107,7 +106,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return True
 
     def incr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Adds to a count and returns it. A negative `delta` subtracts no more than this process has counted.
+        """Adds `delta` to a count and returns it. A negative one subtracts no more than this process has added itself.
 
         Raises ValueError if the key is unknown.
         """
@@ -115,16 +114,16 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return int(super().incr(key, delta, version)) if count is None else count
 
     def has_key(self, key: str, version: int | None = None) -> bool:
-        """Whether the key has a value, or a count that this process knows."""
+        """Whether the key has a value in this process, or a count that this process has added or set."""
         return self.counts.value(self._name(key, version)) is not None or bool(super().has_key(key, version))
 
     def delete(self, key: str, version: int | None = None) -> bool:
-        """Deletes a value, or a count for all processes. Returns whether this process knew it."""
+        """Deletes a value, or a count for all processes. Returns whether this process had the key."""
         dropped = self.counts.drop(self._name(key, version))
         return bool(super().delete(key, version)) or dropped
 
     def clear(self) -> None:
-        """Deletes all values of this process, and for all processes the counts that it knows."""
+        """Deletes all values in this process, and, for all processes, the counts that this process has added or set."""
         self.counts.drop_all()
         super().clear()
 
@@ -141,7 +140,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.touch(key, timeout, version)
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Adds in one step; Django's own method takes two."""
+        """Does the same as `incr`, in one step; Django's own method would read and write separately."""
         return self.incr(key, delta, version)
 
     async def adelete(self, key: str, version: int | None = None) -> bool:

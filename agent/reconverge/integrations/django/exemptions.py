@@ -18,9 +18,9 @@ View = TypeVar("View", bound=Callable[..., Any])
 EXEMPT: Final = "_reconverge_exempt"
 """The attribute that marks a view as exempt from the middleware."""
 _used = Latch()
-"""Whether any view is exempt; only then the middleware finds out the view of each request."""
+"""Is set once a view is exempt. Only then the middleware resolves the view of each request."""
 _imported: Final[list[object]] = [None]
-"""A list with the last URL resolver whose views are all imported, so that no exempt view is still unknown."""
+"""A list of one item: the last URL resolver whose views are all imported, so that all exempt views are known."""
 
 
 def exempt(view: View) -> View:

@@ -151,7 +151,7 @@ class ServingRequest:
         return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)
 
     def answer(self, response: Any) -> Any:
-        """Adds the limits' fields to a response, which settles the costs once it is sent. Returns the response."""
+        """Adds the limits' fields to a response, and returns it. The costs are settled when the response has ended."""
         if not self.outcomes:
             return response
         headers = response.headers
@@ -201,7 +201,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
     of the middleware, are charged all or none.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         ImproperlyConfigured: the setting RECONVERGE is invalid.
     """
     limited = _LimitedView(rule_of(limits, settings))
@@ -221,11 +221,11 @@ def _misplaced(limits: object, view: object) -> str:
     if callable(limits) and not isinstance(view, Sequence):
         return "was used without parentheses; write @limit('5/minute')"
     what = "the result of include(...)" if isinstance(view, tuple) else shown(view)
-    return f"is applied to {what}, which is not a view; limit the views, or write RULES with 'PATHS': ['/below/this/*']"
+    return f"is applied to {what}, which is not a view; limit its views, or write RULES with 'PATHS': ['/below/this/*']"
 
 
 def guard() -> Guard:
-    """Returns the guard of the setting RECONVERGE. It has statistics, and accepts request filters."""
+    """Returns the guard that the setting RECONVERGE describes, for its `stats` and `request_filter`."""
     return configured().guard
 
 
@@ -241,7 +241,7 @@ def outcome_of(request: HttpRequest) -> Outcome | None:
 
 
 class _LimitedView:
-    """One use of the decorator `limit`, with its rule, for one view or several."""
+    """One use of the decorator `limit`: its rule, and the views that it was applied to."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -269,7 +269,7 @@ class _LimitedView:
 
             return limited_slowly
         if self.rule.ever_waits and not placeholder:
-            problem = "has a coroutine function, which its synchronous view cannot await; make both alike"
+            problem = "has a coroutine function, which its synchronous view cannot await; use a plain function"
             raise InvalidSetting("rule", name, problem)
 
         @functools.wraps(view)
@@ -283,7 +283,7 @@ class _LimitedView:
         return limited
 
     def _of(self, name: str) -> Declared:
-        """Returns this rule as it is declared to the present guard, for the view called `name`.
+        """Returns this rule as declared to the present guard, for the view called `name`; declares it at the first use.
 
         If a test changes the setting RECONVERGE, another guard is in use, and the rule is declared again.
         """
@@ -296,10 +296,10 @@ class _LimitedView:
 
 @contextmanager
 def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[Any], Any]]]:
-    """Yields the outcomes of a request, and a function that completes its response.
+    """Yields an object with the outcomes of a request so far, and a function that completes its response.
 
-    Only the function of the outermost limit of the request adds fields and settles; the others return the response as
-    it is.
+    Only the function for the outermost limit of the request adds fields and settles costs; for inner limits, it returns
+    the response unchanged.
     """
     request = getattr(request, "_request", request)  # the request that Django REST framework wraps
     if not hasattr(request, "META"):
@@ -340,7 +340,7 @@ def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
             close()
             ended(int(response.headers.get("Content-Length", 0)), True)  # noqa: FBT003  # likewise
 
-        # Called instead of a stream's end, because the server may send the file itself.
+        # The server may send the file itself, so the end of the stream may never come, but `close` is called.
         response.close = close_and_settle
     elif response.streaming:
         body = SettlingStream if response.is_async else SettlingBody

@@ -71,7 +71,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def user(self) -> object:
-        """Returns the user of an authentication middleware before ours. Raises UserNotLoaded if it must be awaited."""
+        """Returns the user that an authentication middleware has found; raises UserNotLoaded if it must be awaited."""
         user = getattr(self._request, "user", None)
         if not self._waits or not _is_unloaded(user):
             return user or super().user
@@ -99,7 +99,7 @@ class DjangoRequest(WsgiRequest):
         return b", ".join(values).decode("latin-1") if values else None
 
     async def load_user(self, guard: Guard) -> None:
-        """Loads the user, which may query the database. A failure is logged, and the request has no user."""
+        """Loads the user, which may query the database. If that fails, logs the error; the request then has no user."""
         user, load = self._request.user, getattr(self._request, "auser", None)
         self._user = None
         try:
@@ -124,8 +124,8 @@ def _is_unloaded(user: object) -> bool:
 
 
 def _loaded(user: object) -> object:
-    """Returns the given user; None if it does not exist.
+    """Returns the given user; None if it is a lazy object without a user.
 
-    Django's lazy user is loaded as its class is read, which may block.
+    Reading the class of Django's lazy user loads the user, which may block.
     """
     return user if isinstance(user.__class__, type) else None

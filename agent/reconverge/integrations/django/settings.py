@@ -47,9 +47,9 @@ OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
 FUNCTIONS: Final = frozenset(
     {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
 )
-"""Settings that may be the dotted path of a function or a meter. Their other possible values have no such form."""
+"""Settings that may be the dotted path of a function or a meter. None of their other values looks like a path."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
-"""Names in error messages that differ from the names of the settings."""
+"""Settings whose name in error messages differs from their name here, with that name."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
 """A view's pattern that can be compared with a path: `items/<int:id>/`, or a similarly simple regular expression."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
@@ -58,7 +58,7 @@ _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised if the user has to be loaded asynchronously first. The asynchronous caller loads it and checks again."""
+    """Raised if the user of a request must be loaded first. The asynchronous caller awaits that, and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Configured:
     """Decides by the rules from a WSGI environment; None if the rules need a `Request`."""
 
     def check_names(self) -> None:
-        """Raises ImproperlyConfigured for a view name that no URL has; logs a warning for paths that match no URL."""
+        """Raises ImproperlyConfigured for a name in VIEWS that no URL has; logs a warning for PATHS without a URL."""
         script = str(getattr(settings, "FORCE_SCRIPT_NAME", None) or "")
         unmatched = UnmatchedRules(self.rules, self.guard.failed)
         unmatched.look(lambda: list(_routes(get_resolver().url_patterns)), (script,), mounted=not script)
@@ -157,7 +157,7 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns two functions that read a request's `META` under WSGI: for a rule's key, and for its scope's part.
+    """Returns two functions that read a request's `META` under WSGI: for a rule's key, and for the scope's part of it.
 
     Returns None if the rule needs a `Request`, for example to find Django's user.
     """

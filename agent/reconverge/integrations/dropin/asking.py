@@ -1,20 +1,20 @@
 """Lets a storage of another library ask the hub about a request that memory alone cannot decide.
 
-The callers of a storage are used to waiting for a server.
+A request may wait for the answer, because callers of a storage expect to wait for a server.
 """
 
 # Theory of operation.
 #
-# A storage is asked by `limiter.ask`, as guards are, and so the hub keeps the scarce keys of its fixed and sliding
-# windows. It does not keep those of a moving window: by the dates in reports it cannot know how much of a node's use
-# still counts, so such limits go by lines. Of a quota of five, four nodes would hold a request each, and one would lie
-# nowhere. So of a small quota of a moving window the nodes leave at the hub what they have not been asked for
-# (`Table.leave_spare_at_hub`). What another node was granted and did not use comes back a little later than the hub's
-# answer; so where there is room by what the hub has said, a request that was refused waits for its turn, for what is
-# left of its time. No more requests wait for one key than its quota has.
+# A storage decides with `limiter.ask`, as guards do, so scarce keys of fixed and sliding windows are kept at the hub.
+# Those of a moving window cannot be: from the dates in reports, the hub cannot know how much of a node's use still
+# counts, so it grants allowances. Of a quota of five, four nodes would be granted one request each, and the fifth
+# request would be granted to no node. So nodes take no allowance of a small quota of a moving window ahead of need: the
+# unused part stays at the hub (`Table.leave_spare_at_hub`). If another node has not used what it was granted, that part
+# comes back a little later than the hub's answer. So if the quota has room by that answer, a refused request waits for
+# its turn, for the rest of the time that `in_doubt` allows. At most as many requests wait for a key as its quota has.
 #
-# Nothing waits on a thread that runs an event loop, because that would block the loop. There memory decides. It would
-# refuse the part that is left at the hub, so nodes then hold allowances of a moving window ahead of need again.
+# Nothing waits on a thread that runs an event loop, because that would block the loop; there memory decides. Memory
+# would refuse the part that stays at the hub, so nodes then take allowances of a moving window ahead of need again.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """Lets the hub keep the free part of a small quota of a moving window, so that no node holds it.
+        """Leaves the unused part of a small quota of a moving window at the hub, so that no node holds it.
 
         Must be called when the limit is declared.
         """
@@ -55,7 +55,7 @@ class StorageAsking:
             leave_spare_at_hub(limiter)
 
     def hit(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """Decides as `limiter.hit` does; if memory is not certain, asks the hub, and blocks this thread meanwhile."""
+        """Decides as `limiter.hit` does. If memory is not certain, asks the hub, and blocks this thread meanwhile."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():
@@ -80,7 +80,7 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """Returns for how many seconds a refused request may wait for quota that other nodes hold; 0 for not at all."""
+        """Returns the seconds for which a refused request may wait for quota that other nodes hold; 0 to not wait."""
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)

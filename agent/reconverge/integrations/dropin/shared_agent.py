@@ -1,4 +1,4 @@
-"""One agent for each storage URI of a process, with the settings from the URI and from keyword options."""
+"""Makes one agent for each storage URI of a process, with the settings from the URI and from keyword options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS: Final = (
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
 OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret", "credentials")
-"""Further settings of an agent that a storage accepts; all mean the same as those of the agent."""
+"""Further settings of an agent that a storage accepts, with the meaning that they have for the agent."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret", "credentials"))
 """Arguments that cannot be in a URI, or should not, because URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
@@ -63,12 +63,12 @@ IN_URIS: Final = {
     **dict.fromkeys(("username", "password"), LOGIN),
     **dict.fromkeys(("service_name", "sentinel_kwargs"), SERVICE),
 }
-"""Options of the library's own storages that name a server or a login, and the part of a URI that replaces each."""
+"""Options of the library's own storages for a server or a login, each with the part of a URI that replaces it."""
 TLS: Final = "reconverge+rediss://HOST?ssl_cert_reqs=none, or ssl_ca_certs=FILE"
-"""The part of a URI that replaces options whose names begin with ssl."""
+"""The form of a URI that replaces the options whose names begin with ssl."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
-"""The agents of this process, by URI and settings; storages with the same ones share an agent."""
+"""The agents of this process, by URI and settings; storages with equal ones share an agent."""
 
 
 def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = NONE) -> tuple[str, dict[str, Any]]:
@@ -134,7 +134,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
 
 
 def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the hub's URL, and the settings that stand in its query."""
+    """Returns the hub's URL without the settings in its query, and these settings."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # raises an error that describes an invalid URL

@@ -1,7 +1,7 @@
-"""Counts that all processes share, each under a key and for a time, without a limit.
+"""Counts that all processes share, each with a key and a lifetime, without a limit.
 
 A count is the sum of this process's own part and the parts of the others at the last exchange. It never refuses a
-request; an application that compares it with a limit is as exact as the last merged total.
+request. An application that compares it with a limit is as exact as the parts of the others are recent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("reconverge")
 
 COUNT_MAX: Final = QUOTA_MAX
 COUNTS_MAX: Final = 100_000
-"""The most keys known at a time. The oldest is forgotten here first; it continues if it is begun again."""
+"""The most counts of this process. Of more, the oldest is forgotten here; if it is begun again, it continues."""
 WINDOWS_MAX: Final = 100
 """The most different lifetimes of counts; each is a limit of its own at the hub."""
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
@@ -38,7 +38,7 @@ class KnownCount(NamedTuple):
     ends_ns: int
     """When the count expires, on the monotonic clock, by this process's own estimate."""
     new: bool = True
-    """Whether the key had no count before, as far as this process knew."""
+    """Whether the key had no count before, by this process's own and the last reported counts."""
 
 
 class SharedCounts(Unbreakable):
@@ -63,7 +63,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=True)
     def begin(self, key: str, value: int, lifetime_s: float | None) -> bool:
-        """Begins a count unless this process, or another by the last exchange, has it. Returns whether it is new."""
+        """Begins a count, and returns True, unless this process has it, or another one had it at the last exchange."""
         self._end(key)
         known = self._new(lifetime_s)
         # If several threads begin the same count, one begins it, and the others find it. A decision that interrupts
@@ -99,7 +99,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(None)
     def value(self, key: str) -> int | None:
-        """Returns the count; None if this process has not begun it, or it has expired."""
+        """Returns the count under `key`; None if this process has not begun it, or if it has expired."""
         known = self._end(key)
         return None if known is None else known.limiter.usage(key).total
 
@@ -130,14 +130,14 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=False)
     def drop(self, key: str) -> bool:
-        """Drops a count, here at once and elsewhere with the next exchange. Returns whether this process knew it."""
+        """Drops a count, here at once and elsewhere with the next exchange; returns whether this process had it."""
         known = self._known.pop(key, None)
         if known is not None:
             known.limiter.control.reset(key)
         return known is not None and self._clock.monotonic_ns() < known.ends_ns
 
     def drop_all(self) -> None:
-        """Drops all counts that this process knows."""
+        """Drops all counts that this process has begun, as `drop` does."""
         for key in list(self._known):
             self.drop(key)
 

@@ -44,7 +44,7 @@ logger = logging.getLogger("reconverge")
 FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
-"""The strategies, by the library's names."""
+"""The library's names of its strategies, with the two names above."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
     *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
@@ -56,21 +56,21 @@ LIMITS_MAX: Final = 1000
 OWN: Final = frozenset(("align", "in_doubt"))
 """Settings of a storage that are not settings of an agent."""
 SLICES: Final = 100
-"""The slices of a moving window whose quota is too large for a log; it is exact to a hundredth of the window."""
+"""The slices into which a moving window is divided if its quota is too large for a log of single charges."""
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
 NEAR_S: Final = 0.002
-"""RESETS. Flask-Limiter truncates a reset time to whole seconds, twice, before it sends Retry-After. A client that gets
-a time within a second could come up to a second too early. So reset times are returned as whole seconds, rounded up,
-plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that second, as windows of
-the clock do."""
+"""RESETS. Flask-Limiter truncates a reset time to whole seconds, twice, before it sends Retry-After. With a reset time
+between two seconds, a client could come up to a second too early. Therefore reset times are whole seconds, rounded up,
+plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that second, as windows that
+are aligned to the clock do."""
 CHECK_S_MAX: Final = 1.0
 """The seconds for which `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
 
 
 class Until(float):
-    """The seconds until a part of a sliding window's count expires, which the operator `%` does not change.
+    """The seconds until a part of a sliding window's count expires, as a float that the operator `%` does not change.
 
     The library computes the time until a reset as the remainder of these seconds divided by the window. A part may
     count for longer than a window, and then the remainder would let clients come back too early.
@@ -93,7 +93,7 @@ class StorageEntry(NamedTuple):
     expiry: int
     """The window in seconds, by the library."""
     shared: bool = False
-    """Whether other limits share this limiter, so that only whole keys separate them."""
+    """Whether other limits share this limiter, so that it must count by whole keys, which contain the limit."""
 
 
 class StorageLimits(Unbreakable):
@@ -122,9 +122,9 @@ class StorageLimits(Unbreakable):
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], StorageEntry] = {}
-        """The limits by strategy, amount, multiples and granularity, for keys that end with these."""
+        """The limits of keys that end with a limit, by strategy, amount, multiples and granularity."""
         self._odd: dict[tuple[str, int | None, int], StorageEntry] = {}
-        """The limits by strategy, amount and expiry, for other keys. The amount is None for pure counts."""
+        """The limits of other keys, by strategy, amount and expiry. The amount is None for a count without a limit."""
         self._logged = LoggedOnce()
 
     def now(self) -> float:
@@ -133,7 +133,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def count(self, key: str, expiry: int, cost: int) -> int:
-        """Charges `cost` if the fixed window has room, and returns the count; a count above the amount means refused.
+        """Charges `cost` if the fixed window has room; returns the count, which is above the amount after a refusal.
 
         A refused cost is not charged. If the key names no limit, nothing is refused, and the count is as of the last
         exchange.
@@ -155,7 +155,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=True)
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """Whether `cost` is admitted now; if so, it is charged."""
+        """Charges `cost` if the limit has room for it, and returns whether it had."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -189,7 +189,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
-        """Returns the count now, as `used` does, and the seconds until some of it expires; 0 if nothing counts."""
+        """Returns the present count, and the seconds until some of it expires; two zeros if nothing counts."""
         if amount is None:
             places = self._places(strategy, key, expiry)
         else:
@@ -203,7 +203,7 @@ class StorageLimits(Unbreakable):
         return self.now() - (expiry - wait_s if used else 0.0), used
 
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns two counts, each with the seconds until it expires: first zeros, then the whole count.
+        """Returns two counts, each with the seconds until it expires: two zeros, then the whole count with its seconds.
 
         The library takes the second time modulo the window as the time until some of the count expires.
         """
@@ -212,7 +212,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(None)
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
-        """Resets a key, here at once, on all other nodes with their next exchange.
+        """Resets a key: here at once, on all other nodes with their next exchange.
 
         Only the strategies that have counted such keys in this process are reset; if none has, all are.
         """
@@ -258,7 +258,7 @@ class StorageLimits(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
-        """Returns the limits and keys under which `key` may have been counted, if the caller names no limit."""
+        """Returns all limits and keys under which `key` may have been counted, for a caller that names no limit."""
         places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -285,7 +285,10 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> StorageEntry:
-        """Returns the limit for a key that does not end with one; without an amount, it is a count without a limit."""
+        """Returns the entry for a storage key that does not end with a limit, such as `/5/1/minute`.
+
+        Without an amount, the entry counts and refuses nothing.
+        """
         entry = self._odd.get((strategy, amount, expiry))
         if entry is None:
             if amount is None:
@@ -297,7 +300,7 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> StorageEntry:
-        """Declares a limit; if there are too many limits, a coarser one that never admits more."""
+        """Declares a limit, or, if there are too many limits, a coarser one that never admits more."""
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
             return StorageEntry(None, amount, expiry)
@@ -321,7 +324,7 @@ class StorageLimits(Unbreakable):
         return StorageEntry(limiter, amount, expiry, shared)
 
     def _declare_counter(self, expiry: int) -> StorageEntry:
-        """Declares a count without a limit. It refuses nothing, so no node has to hold back quota for others."""
+        """Declares a count without a limit: a limit with the largest quota, which never refuses."""
         window_s = min(max(expiry, 1), EXPIRY_MAX)
         limit = limit_for(FIXED, QUOTA_MAX, window_s, align=FIRST_HIT)
         return StorageEntry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
@@ -363,7 +366,7 @@ class StorageLimits(Unbreakable):
         remaining = _left(entry.limiter, name, decision)
         if decision.allowed and remaining >= entry.limiter.limit.quota:
             return entry.amount - remaining, 0.0
-        if decision.allowed:  # some of the count expires when one more than the rest would fit
+        if decision.allowed:  # some of the count has expired once one more than the remaining quota fits
             decision = _decision(entry.limiter, name, remaining + 1)
         return entry.amount - remaining, decision.retry_after or decision.reset_after
 
@@ -374,7 +377,7 @@ def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
 
 
 def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
-    """Returns the remaining quota of the key `name`, even if this process would have to ask the hub to use it."""
+    """Returns the remaining quota of the key `name`, including any part that the hub has not granted to this node."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 

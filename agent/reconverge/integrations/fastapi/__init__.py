@@ -1,4 +1,4 @@
-"""Limits as dependencies of FastAPI's routes, routers and applications."""
+"""Exports the rate limits for FastAPI, which are dependencies of routes, routers and applications."""
 
 from reconverge.integrations.fastapi.limits import Limits, TooManyRequests
 

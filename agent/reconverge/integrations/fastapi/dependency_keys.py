@@ -13,7 +13,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.web.request.keys import identity_of
 
 KEYS: Final = "reconverge.keys"
-"""The scope's key for the keys that dependencies have returned, by key function."""
+"""The key in an ASGI scope for the values that dependencies have returned, by key function."""
 
 
 class FromDependency:
@@ -29,7 +29,7 @@ class FromDependency:
         return self.in_scope(request.raw)
 
     def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """Returns the dependency's value, which is in the scope, as a key."""
+        """Returns the value that the dependency has left in the scope, as a key; of a user, the identity."""
         found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found

@@ -50,9 +50,9 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 DECIDED: Final = "reconverge.decided"
-"""The scope's key for the outcomes, if a middleware adds their fields to the response."""
+"""The key in an ASGI scope for a request's outcomes, if the middleware of `install` adds their fields."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The scope's key for the outcomes so far, if no middleware adds fields."""
+"""The key in an ASGI scope for a request's outcomes so far, without that middleware."""
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
@@ -65,7 +65,7 @@ class TooManyRequests(PortableError, HTTPException):
     """Raised by a dependency for a refused request; `outcome` has the reason.
 
     After `Limits.install`, the response has problem details; without it, FastAPI answers as for any HTTPException. An
-    exception handler for this class can do otherwise.
+    application can register an exception handler of its own for this class.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -86,7 +86,7 @@ class Limits(LimitsOfApp):
         guard: a guard with the settings that all limits share; or give these settings as keyword arguments.
 
     Raises:
-        InvalidSetting: see `Guard`.
+        InvalidSetting: a setting is invalid.
     """
 
     @with_advice(
@@ -109,9 +109,9 @@ class Limits(LimitsOfApp):
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
-        """For each limit name that was made from a limit string, the code of the first key function."""
+        """The code of the first key function that was used with each limit name, for names made of a limit string."""
         self._functions: list[object] = []
-        """The functions that were passed as limits."""
+        """The functions that were passed as limits; none of them may serve a route."""
 
     @with_advice(OF_LIMITS)
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
@@ -119,13 +119,12 @@ class Limits(LimitsOfApp):
 
         See `Rule` for the settings.
 
-        Each route that depends on it has its own count, unless a `scope` is given, or a `Limiter`, whose keys the
-        application may reset itself: then all of these routes share one.
-        The limit is named after its text, as in `5/minute`, or after the scope, so it is the same limit in every
-        process. With `Contracts` a customer has one count for all routes, and no `scope` is allowed.
+        Each route that depends on it has its own count. If a `scope` or a `Limiter` is given, all of these routes share
+        one count. The limit is named after its text, as in `5/minute`, or after the scope, so it has the same name in
+        every process. With `Contracts`, a customer has one count for all routes, and no `scope` is allowed.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         if callable(limits):
             self._functions.append(limits)
@@ -156,13 +155,13 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """Returns a dependency, as calling this object does; other frameworks have a decorator of this name."""
+        """Does the same as calling this object. In other frameworks, the method of this name is a decorator."""
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
-        """Logs a warning if two limits have the same name and different key functions, because they share all keys.
+        """Logs a warning if two limits have one name and different key functions, and so count equal keys together.
 
-        A client that can choose its key in one limit could use up the quota of other clients in the other.
+        A client that can choose its key in one limit could use up another client's quota in the other limit.
         """
         function: Any = rule.key_func or self.guard.key_func
         function = function.depends.dependency if isinstance(function, FromDependency) else function
@@ -175,7 +174,7 @@ class Limits(LimitsOfApp):
             )
 
     def _name_of(self, rule: Rule) -> str:
-        """Returns a name for a rule's limit that does not depend on how many dependencies were made before."""
+        """Returns a name for a rule's limit that does not depend on the order in which dependencies are made."""
         if isinstance(rule.scope, str):
             return rule.scope
         limits = rule.limits
@@ -207,7 +206,7 @@ class Limits(LimitsOfApp):
             settings: see `Rule`, without dependencies; without a `name` the limit is called `messages`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         key = key_function_of(settings.get("key_func") or self._key)
         if isinstance(key, FromDependency):
@@ -229,16 +228,16 @@ class Limits(LimitsOfApp):
         return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
-        """Adds a middleware for response fields and for settling costs, and a handler that answers refusals.
+        """Adds a middleware, which adds response fields and settles costs, and a handler, which answers refusals.
 
-        The application's OpenAPI document describes refusals then.
+        From then on, the application's OpenAPI document describes refusals.
         """
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
         app.add_middleware(_Fields, functions=self._functions)
         app.add_exception_handler(TooManyRequests, answer_refusal)
-        if hasattr(app, "openapi"):  # Starlette's applications have no document
+        if hasattr(app, "openapi"):  # an application of Starlette alone has no document
             describe_refusals(app)
 
     if not TYPE_CHECKING:  # hidden from type checkers
@@ -259,7 +258,7 @@ class _Fields:
         self._looked = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serves one connection: the interface of an ASGI application, but as a plain function, which is faster."""
+        """Serves one connection, as an ASGI application. A plain function is faster here than a coroutine function."""
         kind = scope["type"]
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
@@ -286,7 +285,7 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
 
 
 def _depends(dependant: Any, on: object) -> bool:
-    """Returns whether a route or a dependency depends on the function `on`, directly or not.
+    """Returns whether a route or a dependency depends on the function `on`, directly or through other dependencies.
 
     `dependant` is FastAPI's own record of the route or the dependency.
     """
@@ -295,7 +294,7 @@ def _depends(dependant: Any, on: object) -> bool:
 
 
 def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key: FromDependency) -> Any:
-    """Returns a dependency that makes FastAPI call the dependency behind `key` first, and then checks the request."""
+    """Returns a dependency that has FastAPI call the dependency `key.depends` first, and then checks the request."""
 
     async def limited(
         connection: HTTPConnection,
@@ -320,7 +319,7 @@ class _DependencyAsk:
         self._decide = None if pipeline is None else pipeline.decide
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
-        """The dependency object that the routes have."""
+        """The dependency object by which routes depend on this rule."""
 
     def _routes(self, app: object) -> list[Route] | None:
         """Returns the routes of an application that depend on this rule; None if no such route is found."""
@@ -350,8 +349,8 @@ class _DependencyAsk:
     ) -> Outcome:
         """Decides about a request.
 
-        `outcome` is the decision if it is made already, the keys found so far if the guard must still decide, and None
-        otherwise.
+        `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
+        None, if no key was sought yet.
         """
         scope: Any = connection.scope
         if self._unmatched.wanted:
@@ -366,7 +365,7 @@ class _DependencyAsk:
         return self._entered(outcome, scope, response)
 
     def _entered(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
-        """Adds an outcome to the response and returns the outcome; if it refuses, raises an error instead.
+        """Adds an outcome's fields to the response and returns the outcome; if it refuses, raises an error instead.
 
         The error is TooManyRequests, or for a websocket WebSocketException. Raises InvalidSetting for costs that can
         only be settled after `Limits.install`.

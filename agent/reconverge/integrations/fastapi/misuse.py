@@ -1,8 +1,8 @@
-"""Explains in errors how to write a limit for FastAPI that is used wrongly, for example as a decorator.
+"""Raises errors for a limit in FastAPI that is used wrongly, such as a decorator; they show what to write.
 
-FastAPI calls a dependency with its declared parameters. A decorator is called at once with a function instead. A
-coroutine function would then return a coroutine that is never awaited, so nothing would be limited. Therefore a
-dependency here is an object that checks its argument first.
+FastAPI calls a dependency with its declared parameters. Used as a decorator, it would be called with a function. If the
+dependency were a coroutine function, that call would return a coroutine that is never awaited, so nothing would be
+limited. Therefore a dependency here is an object that checks its argument first.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Dependency:
     def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str, status: int) -> None:
         self._ask = ask
         self.status = status
-        """The status of a refusal."""
+        """The HTTP status of a refusal by this limit, 429 or 503."""
         self.__name__ = name
         # FastAPI reads the return annotation of a route, not that of a dependency.
         self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
-        vars(self)["__call__"] = ask  # FastAPI looks here whether it must be awaited
+        vars(self)["__call__"] = ask  # FastAPI looks here to see whether the dependency must be awaited
 
     def __call__(self, connection: Any, response: Any = None, **found: Any) -> Awaitable[Outcome]:
-        """Decides about a request; `found` holds the value of the dependency that returns its key, if there is one.
+        """Decides about a request; `found` has the value of the dependency that returns its key, if there is one.
 
         The named parameters make the call twice as fast.
         """
@@ -61,14 +61,14 @@ class Dependency:
 
 
 class NoRoute:
-    """An annotation that raises InvalidSetting if FastAPI takes a limit for a route."""
+    """A return annotation that makes FastAPI raise InvalidSetting if a limit is registered as a route."""
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
         raise InvalidSetting("limits", "limits", f"a limit was used in the place of a route; {WRITE}")
 
 
 def log_endpoints(app: object, functions: Iterable[object]) -> None:
-    """Logs a warning for each function passed as a limit that serves a route: `@limits` was used as a decorator."""
+    """Logs a warning for each function that was passed as a limit and serves a route, because of `@limits` above it."""
     holders = holders_of(app)
     _log_defaults(holders)
     endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
@@ -113,7 +113,7 @@ def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
 
 
 class NoParameter:
-    """An annotation that raises InvalidSetting if FastAPI takes the maker of limits itself for a dependency."""
+    """An annotation that makes FastAPI raise InvalidSetting for `Depends(limits)`, without a limit in parentheses."""
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
         raise InvalidSetting(

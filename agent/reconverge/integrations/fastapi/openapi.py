@@ -1,9 +1,9 @@
 """Adds the refusals of limits to an application's OpenAPI document."""
 
-# FastAPI makes the document from its routes when it is first asked for, and knows nothing of what a dependency may
-# raise. So the function that makes it is wrapped: an operation whose route depends on a limit gets the limit's status,
-# unless the application describes that status itself. Operations are found by their identifiers, because a mounted
-# application has paths of its own.
+# FastAPI makes the document from its routes at the first request for it, and does not know which errors a dependency
+# raises. So the function that makes the document is wrapped: an operation whose route depends on a limit gets the
+# limit's status, unless the application describes that status itself. Operations are found by their identifiers,
+# because a mounted application has paths of its own.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits as an extension of Flask."""
+"""Exports the rate limits for Flask, which are an extension of Flask."""
 
 from reconverge.integrations.flask.extension import Limits, ServiceUnavailable, TooManyRequests
 

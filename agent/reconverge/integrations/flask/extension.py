@@ -79,19 +79,19 @@ Several: TypeAlias = "str | Sequence[RuleLimits]"
 ORDER: Final[dict[str, str]] = dict.fromkeys(
     (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
 )
-"""Advice for an application or a function in the wrong place."""
+"""Advice in errors for an application or a key function that is passed as the wrong argument."""
 ERROR: Final = 400
 ERROR_BYTES_MAX: Final = 65_536
-"""The longest error response that is settled at its head, because its body is read into memory."""
+"""The longest error response whose body is read into memory, so that its cost can be settled before it is sent."""
 RETRY_AFTER_NAME: Final = RETRY_AFTER.lower()
 EXTENSION: Final = "reconverge"
 """The key under which the application's `extensions` hold this extension."""
 MARK: Final = "__reconverge_mark__"
-"""The attribute of a view that holds the marks of decorators."""
+"""The attribute in which decorators store a view's or a blueprint's limits (`_ViewMark`)."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The key for the outcomes so far in a request's environment, which exists as long as the response is streamed."""
+"""The key in a request's WSGI environment for its outcomes so far; they are needed until the response has ended."""
 ANSWERED: Final = "reconverge.answered"
-"""The key in a request's environment that is set if a response settles the outcomes."""
+"""The key in a request's WSGI environment that is set once a response settles the outcomes' costs."""
 
 
 class TooManyRequests(PortableError, exceptions.TooManyRequests):
@@ -116,7 +116,7 @@ class _ViewMark:
     rules: list[Declared] = field(default_factory=list[Declared])
     exempt: bool = False
     checks: Callable[..., Any] | None = None
-    """The function that checks the rules when it is called, if the mark is on a view."""
+    """The limited view, which checks the rules when it is called; None on a blueprint."""
     decide: Decide | None = None
     """Decides from the WSGI environment alone; None if the rules need a `Request`."""
 
@@ -139,7 +139,7 @@ class Limits(LimitsOfApp):
         default_limits_*, application_limits_*: see `Rule`.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Limits(LimitsOfApp):
         self._said = said
 
     def _without_app(self, sender: flask.Flask, **_: Any) -> None:
-        """Logs a warning at the first request, because the limits for all views were installed in no application."""
+        """Logs a warning at the first request of an application, because no application was limited by `init_app`."""
         flask.request_started.disconnect(self._without_app)
         logger.warning("reconverge: default_limits limit nothing in %r; call limits.init_app(app)", sender)
 
@@ -239,7 +239,7 @@ class Limits(LimitsOfApp):
         the limit. Several limits of one view are charged all or none.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+            InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         settings["deduct_when"] = _of_flask(settings.get("deduct_when"), failed=True)
         settle = settings.get("settle")
@@ -269,7 +269,7 @@ class Limits(LimitsOfApp):
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """Limits views that share a count: those with the same scope. A function as scope gets the endpoint."""
+        """Limits views that share a count: those with the same `scope`, a text or a function of the endpoint's name."""
         check_shared(scope)
         if callable(scope):
             by_endpoint = scope
@@ -401,15 +401,15 @@ class Limits(LimitsOfApp):
         self._check(rules)
 
     def _check(self, rules: Sequence[Declared]) -> None:
-        """Checks the current request. Raises TooManyRequests or ServiceUnavailable; then nothing is charged."""
+        """Checks the current request. If a rule refuses it, raises TooManyRequests or ServiceUnavailable."""
         if rules:
             request = FlaskRequest(current_request(), self.guard.addresses)
             self._go_on(self.guard.check(request, rules))
 
     def _check_further(self, rules: Sequence[Declared], found: Outcome | list[FoundKey]) -> None:
-        """Checks the current request as `_check` does, with results from its WSGI environment.
+        """Checks the current request as `_check` does, after the fast path has read its WSGI environment.
 
-        `found` is the decision, or the keys that were found if the guard must still decide.
+        `found` is the decision, or, if the guard must still decide, the keys found so far.
         """
         if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
@@ -463,7 +463,7 @@ class Limits(LimitsOfApp):
         return add
 
     def _after(self, response: flask.Response, environment: Environment, outcomes: Sequence[Outcome]) -> flask.Response:
-        """Adds the fields to a response and settles the outcomes; for a streamed response, when it ends."""
+        """Adds the limits' fields to a response, and settles costs: now, or when a streamed response ends."""
         there = {name.lower() for name, _ in response.headers}
         for name, value in added_to(there, fields_for(outcomes, refused=RETRY_AFTER_NAME in there)):
             response.headers.add(name, value)
@@ -489,7 +489,7 @@ class Limits(LimitsOfApp):
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Connects `_teardown` to the end of the application's requests, the current request included.
+        """Has Flask call `_teardown` at the end of each request to the application, the current request included.
 
         This is done when costs must be settled for the first time, because most applications settle none.
         """
@@ -513,15 +513,15 @@ def _mark_of(view: object) -> _ViewMark | None:
 
 
 def _check_several(setting: str, limits: object) -> None:
-    """Raises InvalidSetting for a single limit that is not in a list, and is no text."""
+    """Raises InvalidSetting for a single limit that is neither in a list nor a text."""
     if not isinstance(limits, str | Sequence | None):
         raise InvalidSetting(setting, limits, f"is not a list of limits; write {setting}=['100/minute']")
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Wraps a function of a response so that it gets Flask's own response; returns any other value unchanged.
+    """Wraps an application's function so that it gets Flask's own response; returns any other value unchanged.
 
-    `failed` is the result if the request got no response.
+    `failed` is its result for a request that got no response.
     """
     if not callable(function):
         return function

@@ -48,7 +48,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "RATELIMIT_REQUEST_IDENTIFIER": "is not supported: limits are identified by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""How similar a name must be to one of these settings to count as misspelt; applications may have their own names."""
+"""The similarity to one of these settings from which a name counts as misspelt, not as an application's own."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:
@@ -64,7 +64,7 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of Flask-Limiter that are used. Raises InvalidSetting for its others, and misspelt ones."""
+    """Returns the settings of Flask-Limiter that are used. Raises InvalidSetting for other and misspelt ones."""
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue

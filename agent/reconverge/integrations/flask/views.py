@@ -1,7 +1,7 @@
 """Finds limited views that the application never calls.
 
-A decorator above `@app.get` wraps a function that is registered already: the endpoint is the bare function, and its
-limit is never checked. Only the list of all endpoints shows this, so the check runs at the first request.
+A decorator above `@app.get` wraps a function that Flask has registered already. So Flask calls the bare function, and
+the limit is never checked. Only the list of all endpoints shows this, so the check runs at the first request.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def warn_of_unmatched(
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
     reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
     for own, bare, text in limited:
-        # A class may be used elsewhere without the limit, on purpose.
+        # A class may have another endpoint without the limit on purpose.
         if id(own) in reached and not inspect.isclass(bare):
             continue
         names = [

@@ -4,12 +4,12 @@ server = grpc.server(pool, interceptors=[RateLimitInterceptor("100/minute", agen
 server = grpc.aio.server(interceptors=[AioRateLimitInterceptor("100/minute", agent="redis://localhost:6379/0")])
 """
 
-# gRPC clients do not see response headers without asking for them. gRPC libraries read the time to wait from a
-# `google.rpc.RetryInfo` in the details of the status. That detail is encoded by hand: it has three numbers and three
-# strings, too few for a dependency on protocol buffers. An interceptor learns the peer only when the handler is called,
-# and gRPC decides by the kind of a function how to call it. So the handler is wrapped in a function of the same kind. A
-# synchronous stream is not aborted, but sets the status and ends: an asyncio server that stops after such a stream was
-# aborted leaves its thread waiting for ever.
+# gRPC clients rarely read response headers; their libraries read the time to wait from a `google.rpc.RetryInfo` in the
+# details of the status. That detail is encoded by hand, as three numbers and three strings do not justify a dependency
+# on protocol buffers. An interceptor learns the peer only when the handler is called, and gRPC decides by the kind of a
+# function how to call it. So the handler is wrapped in a function of the same kind. A refused synchronous stream is not
+# aborted, but sets the status and ends: if an asyncio server stops after such a stream was aborted, its thread waits
+# for ever.
 from __future__ import annotations
 
 import asyncio
@@ -40,14 +40,14 @@ except ModuleNotFoundError as error:
 Metadata: TypeAlias = list[tuple[str, str | bytes]]
 
 by_peer = by_ip
-"""Returns the address of the peer, or of the client that a trusted proxy names, as the key."""
+"""A key function: returns the address of the peer, or of the client that a trusted proxy names."""
 by_metadata = by_header
 """Makes a key function that returns the value of a metadata key, such as an API key."""
 by_rpc = by_route
-"""Returns the called method, such as `/shop.Orders/Place`, as the key."""
+"""A key function: returns the called method, such as `/shop.Orders/Place`."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""The HTTP status that functions of a response get, for each of gRPC's status codes in numeric order."""
+"""The HTTP statuses for gRPC's status codes 0 to 16, for the application's functions that take a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 HEALTH: Final = "/grpc.health.v1.Health/"
 """The beginning of the standard methods for health checks."""
@@ -60,15 +60,15 @@ class Interceptor:
     """Limits the calls of a gRPC server; the base class of both interceptors.
 
     Args:
-        limits: they count all calls together, for each key, except health checks; see `Rule.limits`.
+        limits: the limits of all calls together except health checks, counted per key; see `Rule.limits`.
         rules: further limits, for example of some methods: `paths=["/shop.Orders/*"]`. Only a rule with `paths` can
             limit health checks: an orchestrator restarts a server that refuses them.
-        messages: limits of the messages in clients' streams, for each key over all its calls; a message over the limit
-            ends its call.
+        messages: limits of the messages in clients' streams, counted per key over all its calls; a message over the
+            limit ends its call.
         guard: the settings that all the limits share; or give these settings, such as `agent`, as keyword arguments.
 
     Raises:
-        InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
+        InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
     """
 
     waits = True
@@ -84,7 +84,7 @@ class Interceptor:
     ) -> None:
         self.guard = one_of(guard, **settings) or Guard(**settings)
         if not self.waits and self.guard.ever_waits:
-            said = "has a coroutine function for key_func or on_breach, which a server on threads cannot await"
+            said = "has a coroutine key_func or on_breach, which a server on threads cannot await; use plain functions"
             raise InvalidSetting("guard", self.guard, said)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._of_health = [declared for declared in self._rules if declared.places is not None]
@@ -234,11 +234,11 @@ def current_outcome() -> Outcome | None:
 
 
 class _TooMany(Exception):
-    """Raised for a message over the limit, in a handler on threads; its arguments are the status and its message."""
+    """Raised in a handler on threads for a message over the limit; its arguments are the call's status and its text."""
 
 
 class _CountedCall:
-    """A call whose client's messages are counted.
+    """A call in whose stream the client's messages are counted.
 
     An asynchronous handler gets this object as its context; other attributes are those of gRPC's context.
     """
@@ -273,8 +273,8 @@ class _CountedCall:
             yield await self._count(message)
 
     async def read(self) -> Any:
-        """Returns the client's next message, as gRPC's context does. Aborts the call if it is over the limit."""
-        message, aio = await self._context.read(), cast("Any", grpc.aio)  # in whose stubs EOF is missing
+        """Returns the client's next message, as gRPC's context does. Aborts the call at a message over the limit."""
+        message, aio = await self._context.read(), cast("Any", grpc.aio)  # its type stubs lack EOF
         return message if message is aio.EOF else await self._count(message)
 
     async def _count(self, message: Any) -> Any:

@@ -15,14 +15,14 @@ Context: TypeAlias = Any
 
 
 class GrpcRequest(Located):
-    """Adapts a gRPC call to the interface `Request`; `raw` is its context, `user` the peer's first identity, if any."""
+    """Adapts a gRPC call to the interface `Request`; `raw` is its context, `user` the peer's first TLS identity."""
 
     __slots__ = ("_metadata", "method", "raw")
 
     def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
         super().__init__(addresses)
         self.method: str = details.method
-        """The full name, such as `/shop.Orders/Place`. The `path` and the `route` are the same."""
+        """The method's full name, such as `/shop.Orders/Place`. The `path` and the `route` are the same."""
         self.raw = context
         self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
 

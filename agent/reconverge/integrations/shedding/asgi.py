@@ -10,27 +10,27 @@ app = LoadSheddingMiddleware(app)
 # client disconnects, the request ends with the application's call. Every path leads to an end, and a second end has no
 # effect.
 #
-# Waiting for the client is not work (`shedding/admission.py`), so the request steps aside, which frees its slot, while
+# Waiting for the client is not work (`shedding/admission.py`). So the request steps aside, which frees its slot, while
 #
 #     the rest of its body is missing      `receive` has to wait, and no response has begun
 #     the server cannot send yet           `send` has to wait
 #     it is an event stream                from the beginning of the response (text/event-stream) to its end
 #     the application declares a wait      `with waiting(scope)`, as in a long poll
 #
-# and at no other time: a `receive` whose message is there already changes nothing. If a handler awaits something
-# itself, a database or the news of a long poll, the middleware cannot distinguish these, so they count as work unless
-# the application declares a wait. A `receive` after the whole body counts as work, too: it waits for the end of the
-# connection while other tasks work.
+# and at no other time. A `receive` whose message is available at once changes nothing. If a handler awaits something
+# else, the middleware cannot distinguish a query to a database from the wait of a long poll, so both count as work
+# unless the application declares a wait. A `receive` after the whole body counts as work, too: it waits for the end of
+# the connection while other tasks work.
 #
-# With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application learns
-# that the client has gone, and what it sends then is dropped. So a thousand uploads that are complete at one moment do
-# not run at one moment. Any other wait ends in going on, counted beyond the limit if need be: half a response is worth
-# nothing.
+# When the last part of its body has arrived, a request asks for a slot again, and may be refused: 503 is sent, the
+# application is informed that the client has disconnected, and any response of the application is dropped. So a
+# thousand uploads that become complete at one moment are not all served at that moment. After any other wait the
+# request always goes on, if necessary beyond the limit, because half a response is worth nothing.
 #
-# Work during a wait. Some frameworks read the body in another task than the one that works (Quart). A client that holds
-# back the last byte would get work done that is not counted. If a response begins while another task than the server's
-# waits for the body, the application is of this kind. From then on, only the server's own task steps aside for a body;
-# this is logged once. Once a response has begun, the request goes on in any case.
+# Work during a wait. In some frameworks (Quart), one task reads the body while another one works on the request. A
+# client that holds back the last byte would get work done that is not counted. If a response begins while another task
+# than the server's waits for the body, the application is of this kind. From then on, only the server's own task steps
+# aside for a body; this is logged once. Once a response has begun, the request goes on in any case.
 #
 # Websockets and the lifespan are passed through unchanged.
 
@@ -76,8 +76,8 @@ class LoadSheddingMiddleware:
         app: the application.
         stack: the layers; by default adaptive concurrency and the worker shedder, with the four default classes.
         key_func: returns the key that a `RequestRate` layer counts by, from the ASGI scope.
-        fields: whether responses to admitted requests show the rest of the limits, in the fields of
-            draft-ietf-httpapi-ratelimit.
+        fields: whether responses to admitted requests have the fields RateLimit and RateLimit-Policy, which show what
+            is left of the limits.
 
     Raises InvalidSetting if the application or the stack is of a wrong type, or `key_func` is missing or has no effect.
     """
@@ -91,7 +91,7 @@ class LoadSheddingMiddleware:
         self._deciding = Deciding(self.stack, key_func)
         self.writer: Final = FieldWriter() if fields else None
         self.works_beside = False
-        """Whether the application works on a request while another task waits for its body, as described above."""
+        """Whether the application works on a request while another task waits for the body, as some frameworks do."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
         """The server address to which the latest request came."""
@@ -100,7 +100,7 @@ class LoadSheddingMiddleware:
 
     @property
     def failures(self) -> int:
-        """Returns how many requests have gone on without a decision because the application's own functions failed."""
+        """Returns how many requests were served without a decision because a function of the application failed."""
         return self._deciding.failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,7 +140,7 @@ class LoadSheddingMiddleware:
             raise
         except Exception:
             admission.finish(IGNORED)
-            if not exchange.refused:  # else it learned that its client has gone, and the client has an answer
+            if not exchange.refused:  # after a refusal, the client has its response, and the application may fail
                 raise
         except BaseException:  # a cancelled task as well
             admission.finish(IGNORED)
@@ -239,7 +239,7 @@ class _Exchange:
         return self.admission.go_on(anyway=anyway)
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Sends one ASGI message of the application. The caller awaits the result."""
+        """Sends one ASGI message of the application, or drops it after a refusal. The caller awaits the result."""
         if self.refused:
             return no_more()
         kind = message["type"]
@@ -291,5 +291,5 @@ async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
 
 
 async def _gone() -> Message:
-    """Returns the message that the client has disconnected, for an application whose request was refused."""
+    """Returns the ASGI message `http.disconnect`, for an application whose request was refused meanwhile."""
     return {"type": GONE}

@@ -16,7 +16,7 @@ SHEDDING_METRICS: Final = (
     Metric(
         "reconverge_shedding_refused_total",
         "counter",
-        "Requests that a layer refused, or would have refused, being in shadow.",
+        "Requests that a layer refused, or, in shadow, would have refused.",
         ("layer", "class", "result"),
     ),
     Metric("reconverge_shedding_layer", "gauge", "What a layer measures and has set.", ("layer", "reading")),

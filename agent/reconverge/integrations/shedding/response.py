@@ -44,7 +44,7 @@ LEFT_BYTES: Final = SERVICE.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
 """Statuses with which an application reports that it, or a service that it calls, is overloaded or too slow."""
 SAID_MAX: Final = 1024
-"""The most refusals whose response is cached; they differ in layer, numbers and wait."""
+"""The most responses to refusals that are cached; they differ in layer, numbers and time to wait."""
 MESSAGES_MAX: Final = 10
 """The most failures of an application's functions that are logged in a minute."""
 
@@ -52,7 +52,7 @@ KeyFunc = Callable[[Any], str]
 
 
 def outcome_of(status: int) -> Outcome:
-    """Returns how a request ended, for the load measurement, by its status; 0 means that no response had begun."""
+    """Returns how a request ended, by its status, for layers that measure load; status 0 is for no response at all."""
     if status in OVERLOADED:
         return DROPPED
     return IGNORED if status >= 500 or not status else SERVED
@@ -61,9 +61,9 @@ def outcome_of(status: int) -> Outcome:
 class FieldWriter:
     """Writes the fields of responses to admitted requests: the caller's own quotas, and the work in progress."""
 
-    # Each response has these fields, and a limit's part of them changes only with the limit. So that part is cached for
-    # as long as the limit is the same object, and only the rest of the quota is written anew. For a limit with several
-    # quotas, or a decision that names another quota, `integrations/web/fields.py` writes the fields.
+    # Each response has these fields, and a part of them changes only with the limit. That part is cached as long as the
+    # limit is the same object; only the remaining quota is written anew. For a limit with several quotas, or a decision
+    # that names another quota, `integrations/web/fields.py` writes the fields.
     #
     # An admission by the fast path (`shedding/fast_path.py`) always involves the same two layers, so all of their
     # policies are cached as bytes, and both items are written at once.
@@ -74,7 +74,7 @@ class FieldWriter:
         self._prepared: _Prepared | None = None
 
     def encoded(self, admission: Admission) -> Headers:
-        """Returns the fields as pairs of bytes, as ASGI requires; empty if no layer has any."""
+        """Returns the fields of an admission as pairs of bytes, as ASGI requires; empty if no layer has any."""
         if type(admission) is Passage:
             prepared = self._prepared
             if (
@@ -124,7 +124,7 @@ class FieldWriter:
         return (policies, left) if policies else None
 
     def fields(self, admission: Admission) -> Fields:
-        """Returns the fields with their names; empty if no layer has any."""
+        """Returns the fields of an admission, names and values; empty if no layer has any."""
         values = self.values(admission)
         return [] if values is None else [(POLICY, values[0]), (SERVICE, values[1])]
 
@@ -147,7 +147,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """Stands in for a table of counts or for slots if the fast path has no layer with these."""
+    """Replaces the table of counts, or the slots, of a layer that the fast path does not have."""
 
     limit = 0
 
@@ -159,7 +159,7 @@ class Counting(Protocol):
     """A table of counts by key, for one quota."""
 
     limit: Limit
-    """The quota, which may change."""
+    """The quota; another object after a change of the limit."""
 
 
 class _Prepared:
@@ -210,9 +210,10 @@ def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """Returns the fields, the body, and the fields as pairs of bytes of a refusal, all without the refusing quota.
+    """Returns a refusal's fields, its body, and its fields as pairs of bytes, without the fields of a refusing quota.
 
-    The result is cached and must not be changed: an overloaded service sends thousands of equal refusals a second.
+    The result is cached, because an overloaded service sends thousands of equal refusals a second. It must not be
+    changed.
     """
     detail = reason if retry_after is None else f"{reason} Try again in {retry_after} s."
     body = encoded(problem_of(status, violated=[layer], retry_after=retry_after, detail=detail))
@@ -239,7 +240,7 @@ def _concurrent(name: str, limit: int) -> tuple[str, str]:
 
 
 class Deciding:
-    """Asks a stack to admit an application's requests; if a function of the application fails, its request goes on."""
+    """Asks a stack to admit requests; if a function of the application fails, the request goes on undecided."""
 
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):
@@ -259,7 +260,7 @@ class Deciding:
         self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
 
     def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
-        """Returns the stack's admission of a request; None if a function failed, so that the request goes on.
+        """Returns the stack's admission of a request; None if a function failed, and the request must go on.
 
         `field` is the value of the header field that may name the request's class.
         """

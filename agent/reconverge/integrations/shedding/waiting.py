@@ -1,4 +1,4 @@
-"""Frees the slots of requests that wait without working: for a value, or for as long as the application declares."""
+"""Frees the slot of a request while it only waits: for a value, or within a block of the application."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from reconverge.shedding.admission import Admission
 T = TypeVar("T")
 
 ADMISSION: Final = "reconverge.admission"
-"""The key in an ASGI scope or a WSGI environment for the admission of the request."""
+"""The key under which an ASGI scope or a WSGI environment holds the admission of the request."""
 
 
 @contextmanager
 def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
-    """Excludes a request from the work in progress while it only waits for news: in a long poll, or between two events.
+    """Frees the slot of a request within the block, in which the request only waits, as in a long poll.
 
         from reconverge.integrations.shedding import waiting
 
@@ -25,7 +25,7 @@ def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
             with waiting(request.scope):
                 return await topic.next()
 
-    `request` is the ASGI scope or the WSGI environment. Without a load-shedding middleware it has no effect.
+    `request` is the ASGI scope or the WSGI environment. Without a load-shedding middleware, this has no effect.
     """
     admission: Admission | None = request.get(ADMISSION)
     if admission is None:

@@ -8,20 +8,20 @@ app = WsgiLoadSheddingMiddleware(app, workers=8)
 # A thread of a WSGI server serves one request at a time, so the load is the number of busy threads, and there is no
 # event loop whose lag could be measured. A stack that measures an event loop would never shed here, so it is an error.
 #
-# A request ends when its body is exhausted, or when the server closes it, which servers do whether all of it was sent
-# or not. An outer middleware may join the parts without closing; a body that was neither exhausted nor closed ends when
-# it is garbage-collected. Each of these ends it once.
+# A request ends when its response body is exhausted, or when the server closes that body, which servers do even if they
+# have not sent all of it. An outer middleware may join the parts without closing; a body that was neither exhausted nor
+# closed ends the request when it is garbage-collected. Only the first of these ends has an effect.
 #
 # As in `asgi.py`, a request steps aside while it waits for its client: in `wsgi.input`, between two parts of its body,
 # in `write`, and within `waiting`. WSGI does not allow as much as ASGI:
 #
-# - The thread stays occupied. As many idle clients as there are threads stop a threaded server, and no code behind the
-#   server can help: a buffering proxy, or a time limit of the server, does.
+# - The thread stays occupied. As many idle clients as there are threads stop a threaded server, and an application
+#   cannot prevent that; a buffering proxy or a time limit of the server can.
 # - It is unknown whether a part of the body has arrived already, so each read and each part counts as a wait, even if
 #   it takes no time.
-# - A request cannot be refused after its body has arrived, because a read cannot send a response. It goes on, counted
-#   beyond the limit; there are never more of these requests than threads.
-# - A buffering server reads the body before it calls the application, so none of this occurs, nor is it needed.
+# - A request cannot be refused after its body has arrived, because a read cannot send a response. It goes on, if
+#   necessary beyond the limit; there are never more of these requests than threads.
+# - A buffering server reads the body before it calls the application, so there are no waits for a client.
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class WsgiLoadSheddingMiddleware:
         workers: how many requests this process serves at once; makes a stack of adaptive concurrency and a worker
             shedder that measures how many workers are busy.
         key_func: returns the key that a `RequestRate` layer counts by, from the WSGI environment.
-        fields: whether responses to admitted requests show the rest of the limits, in the fields of
-            draft-ietf-httpapi-ratelimit.
+        fields: whether responses to admitted requests have the fields RateLimit and RateLimit-Policy, which show what
+            is left of the limits.
 
     Raises InvalidSetting if neither or both of `stack` and `workers` are given, for a stack that measures an event
     loop, and if `key_func` is missing or has no effect.
@@ -91,7 +91,7 @@ class WsgiLoadSheddingMiddleware:
 
     @property
     def failures(self) -> int:
-        """Returns how many requests have gone on without a decision because the application's own functions failed."""
+        """Returns how many requests were served without a decision because a function of the application failed."""
         return self._deciding.failures
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
@@ -150,7 +150,7 @@ def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begu
 
 
 class _Input:
-    """Wraps a request's body to free the request's slot during each read; other attributes are those of the body."""
+    """Wraps a request's body to free the request's slot during each read; has all attributes of the body, too."""
 
     def __init__(self, own: Any, admission: Admission) -> None:
         self._own = own
@@ -172,7 +172,7 @@ class _Input:
 
 
 class _Body:
-    """Wraps a response's body, and finishes the admission when it is exhausted, closed or garbage-collected."""
+    """Wraps a response's body, and ends the admission when the body is exhausted, closed or garbage-collected."""
 
     def __init__(self, body: Iterable[bytes], admission: Admission, starting: _StartingShed) -> None:
         self._body = body
@@ -203,7 +203,7 @@ class _Body:
         return part
 
     def close(self) -> None:
-        """Closes the body and finishes the admission; servers call it whether all of the body was sent or not."""
+        """Closes the body and ends the admission. Servers call this even if they have not sent all of the body."""
         outcome: Outcome = DROPPED if self._timed_out else outcome_of(self._starting.status)
         try:
             close = getattr(self._body, "close", None)
@@ -218,7 +218,7 @@ class _Body:
 
 def _stack_of(stack: Stack | None, workers: int | None) -> Stack:
     if (stack is None) == (workers is None):
-        raise InvalidSetting("stack", stack, "either stack or workers=... must be given, and not both")
+        raise InvalidSetting("stack", stack, "must be given, or else workers=..., but not both")
     if stack is not None:
         return checked_stack(stack)
     assert workers is not None

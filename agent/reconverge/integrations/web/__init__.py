@@ -1,1 +1,1 @@
-"""Rules, the guard that decides by them, and response fields: shared by all web integrations."""
+"""The common part of all web integrations: rules, the guard that decides by them, and response fields."""

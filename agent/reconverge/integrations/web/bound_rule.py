@@ -54,8 +54,8 @@ from reconverge.limiter.long_keys import OURS, fitting
 logger = logging.getLogger("reconverge")
 
 TIERS_MAX: Final = 1000
-"""The most limits of one rule that are counted exactly; with as many coarser ones the number stays bounded."""
-"""The most limits that one rule may return for requests. More are not tiers, but generated for each request."""
+"""The most limits of one rule that are counted exactly: a function that returns more makes a limit for each request,
+and does not choose among tiers. Further limits are replaced by coarser ones, at most as many again."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
@@ -63,13 +63,13 @@ BECOMES: Final = {
     REFUSE: "is refused",
     EXEMPT: "is not limited",
 }
-"""The fate of a request without a key, by the rule's setting `missing`."""
+"""The treatment of a request without a key, for log messages, by the rule's setting `missing`."""
 NO_USER: Final = (
     ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
     "write key_func=Depends(current_user)"
 )
 MISSED_MAX: Final = 10
-"""A warning is logged if a key function finds no key in this many requests from the first on."""
+"""If a key function finds no key in this many first requests, a warning is logged."""
 ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
 NO_IDENTITY: Final = "(no key)"
 """The identity under which a meter counts the charges of requests without a key."""
@@ -80,7 +80,7 @@ COARSER: Final = "is counted with its quota rounded down to a power of two, toge
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
-"""The fate of a request for which a function of the application has failed."""
+"""A treatment of a request for which a function of the application has failed; so are the constants above."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -90,19 +90,19 @@ BLAMED: Final = {
     COARSER: "limits",
     DEAREST: "cost",
 }
-"""The setting whose function has failed, by what happens to the request."""
+"""The setting whose function has failed, by the treatment of the request."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
-"""Is called with a failure, its rule, and what happens to the request. May raise the error again."""
+"""A function for failures: takes the error, the rule and the treatment of the request; may raise the error again."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
 """A generator that yields values to await, receives their results, and returns the answer."""
-# One type serves rule and guard; `Guard.check` and `Guard.check_async` run these generators and wait. Generators that
-# yield a time to sleep have runners of their own (`limiter/waiting/running.py`): an error that a signal handler raises
-# during that sleep goes to the caller, never into the generator.
+# `Guard.check` and `Guard.check_async` run these generators and wait. Other generators yield a time to sleep, and have
+# other runners (`limiter/waiting/running.py`): there, an error that a signal handler raises during the sleep goes to
+# the caller, and never into the generator.
 
 
 class TooManyTiers(ReconvergeError):
-    """Raised when a function that returns the limit of a request has returned too many different ones."""
+    """Raised when the function of a rule that returns the limit of a request has returned too many different limits."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -145,14 +145,14 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """A request's cost for one limiter and key."""
+    """A request's demand on one limiter: the key and the cost to charge."""
 
     declared: Declared
     limiter: Limiter
     key: str
     cost: int
     kind: str | None = None
-    """The kind of the cost, as `Price.kind`."""
+    """The kind of request by whose price each quota charges; None if all quotas charge `cost`."""
     shadow: bool = False
     """Whether the claim is decided and counted, but never refuses."""
     identity: str = ""
@@ -160,7 +160,7 @@ class Claim:
     label: str = ""
     """The name that a meter counts the claim under; empty if that is the limit's."""
     metered: bool = True
-    """Whether a meter counts the claim. Not so for a former limit of a contract: the present one counts the request."""
+    """Whether a meter counts the claim; False for a contract's former limit, because the present one is counted."""
 
 
 class Declared:
@@ -184,7 +184,7 @@ class Declared:
         self.status = rule.status or status
         self.missing = rule.missing or missing
         self.within_s = within_s(rule.in_doubt or in_doubt)
-        """The seconds for which a request in doubt asks the hub; zero if it does not ask."""
+        """The longest time in seconds for which a request in doubt asks the hub; zero if it does not ask."""
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)
@@ -197,12 +197,12 @@ class Declared:
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
         self._missed = -1 if self._key in ALWAYS_FIND else 0
-        """How many requests had no key before the first that had one; -1 once the check is over."""
+        """The number of requests without a key before the first one with a key; -1 once that request has come."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._tiers: dict[object, Limiter] = {}
         self._given: dict[str, Limiter] = {}
-        """The limiters that the application's function has returned itself, by name; at most TIERS_MAX are stored."""
+        """The `Limiter` objects that the application's function has returned, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
         self._refuses = not callable(rule.limits) and admits_nothing(rule.limits)
@@ -220,10 +220,10 @@ class Declared:
 
     @property
     def only_limiter(self) -> RateLimiter | None:
-        """Returns the rule's limiter, if it is always the same, and a decision calls at most a plain key function.
+        """Returns the rule's limiter if the rule is simple enough for the fast path; else None.
 
-        Then no part of the decision depends on a response, or on a function that may have to be awaited. Returns None
-        otherwise.
+        That is a rule with one limiter and with no function but a plain key function, so nothing depends on a response
+        or has to be awaited.
         """
         rule = self.rule
         plain = (
@@ -247,12 +247,12 @@ class Declared:
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """Returns the function that finds the part of a key for a route or scope; None without such a part."""
+        """Returns the function that finds the part of a key for the route or scope; None for keys without one."""
         return self._parts[0] if self._parts else None
 
     @property
     def fixed_scope(self) -> str | None:
-        """Returns the scope's part of a key if it is the same for all requests; else None."""
+        """Returns the scope, which is a part of the rule's keys, if it is the same for all requests; else None."""
         scope = self.rule.scope
         return scope if isinstance(scope, str) else None
 
@@ -263,12 +263,12 @@ class Declared:
         return self.rule.cost
 
     def has_found_keys(self) -> None:
-        """Records that the key function has found a key."""
+        """Records that the key function has found a key, so no warning is needed that it finds none."""
         if self._missed >= 0:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Returns whether the rule applies to a request; True, too, if a router fails when it resolves the path.
+        """Returns whether the rule applies to a request; also True if the router fails to resolve the path.
 
         `mend` is called with the router's error, and may raise it again.
         """
@@ -279,13 +279,13 @@ class Declared:
             return True
 
     def is_about(self, request: Request) -> bool:
-        """Whether the rule applies to a request. Raises the errors of a router that resolves the path."""
+        """Whether the rule applies to a request, by method and path. Raises the error of a router that fails."""
         if self.methods is not None and request.method not in self.methods:
             return False
         return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
-        """Calls the rule's functions and returns the request's claim; None if the request is not limited.
+        """Calls the rule's functions and returns the request's claim (key and cost); None if it is not limited.
 
         `found` is the result of the key function, if it was called already. `mend` is called with each failure of a
         function, and may raise the error again. Raises NoKey, NoTier, and the errors of `mend`.
@@ -361,8 +361,8 @@ class Declared:
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
         """Returns a customer's contract.
 
-        If the contract must be fetched from the hub first, the request waits for at most as long as it may ask the hub
-        in doubt.
+        If the contract must be fetched from the hub first, the request waits for it, at most as long as a request in
+        doubt may ask the hub.
         """
         standing = contracts.standing(customer)
         if not standing.pending:
@@ -374,7 +374,7 @@ class Declared:
         return contracts.standing(customer)
 
     def _key_of(self, request: Request, mend: Mend, asked: FoundKey | None = None) -> Steps[str | None]:
-        """Returns a request's key, or its replacement; None if it is not limited. Raises as `claim` does."""
+        """Returns a request's key, or its replacement if it is missing; None if the request is not limited."""
         missing = self.missing
         try:
             if asked is not None and asked.error is not None:
@@ -464,7 +464,7 @@ class Declared:
         return price
 
     def _look(self, key: str | None) -> None:
-        """Counts requests without a key, and logs a warning if none of the first requests had one."""
+        """Counts the first requests without a key, and logs a warning if none of the first `MISSED_MAX` had one."""
         self._missed = self._missed + 1 if key is None else -1
         if self._missed == MISSED_MAX:
             self._missed = -1
@@ -479,7 +479,7 @@ class Declared:
             )
 
     def _stand_in(self, request: Request, missing: str) -> str:
-        """Returns the key that replaces a missing one. Raises NoKey."""
+        """Returns the key that replaces a missing one. Raises NoKey if `missing` is "refuse"."""
         if missing == REFUSE:
             raise NoKey(self.name)
         address = by_ip(request) if missing == ADDRESS else None
@@ -488,7 +488,7 @@ class Declared:
     def blamed(self, becomes: str) -> str:
         """Returns text for log messages: the name of the rule, and the setting and the function that failed.
 
-        `becomes` is the fate of the request after the failure, which shows the setting.
+        `becomes` is the treatment of the request after the failure, from which the setting follows.
         """
         what = BLAMED.get(becomes)
         if what is None:
@@ -498,11 +498,11 @@ class Declared:
 
     @property
     def watches_addresses(self) -> bool:
-        """Whether the rule's keys are identities that may come from several addresses."""
+        """Whether the rule's keys are identities, such as users, which may come from several addresses."""
         return self._key not in ALWAYS_FIND
 
     def path_of(self, request: Request) -> str | None:
-        """Returns the rule's own path that matches the request; None if none does."""
+        """Returns the path in the rule's `paths` that the request matches; None if the request matches none."""
         return None if self.places is None else self.places.find(request)
 
     def _scopes(self) -> list[Asked]:
@@ -519,7 +519,7 @@ class Declared:
         return parts
 
     def _method_of(self, request: Request) -> str:
-        """Returns the method if it is a standard one or listed in the rule; else a common placeholder."""
+        """Returns the method if it is a standard one or one of the rule's; else one placeholder for all others."""
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object, mend: Mend) -> Limiter:
@@ -552,7 +552,7 @@ class Declared:
         return limiter
 
     def _strictest(self) -> Limiter:
-        """Returns the limiter with the lowest rate among those returned so far. Raises NoTier."""
+        """Returns the limiter with the lowest rate that the rule's function has selected so far. Raises NoTier."""
         known = [*self._tiers.values(), *self._given.values()]
         if not known:
             raise NoTier(self.name)
@@ -574,7 +574,7 @@ def _identity_in(key: str) -> str:
 
 
 def _rate(limiter: Limiter) -> tuple[float, int]:
-    """Returns how much a limit admits in the long run, and how much at once."""
+    """Returns how much a limit admits in the long run, and how much at once, to compare limits by strictness."""
     quotas = limiter.quotas.values()
     return min(limit.quota / limit.window for limit in quotas), min(limit.capacity for limit in quotas)
 
@@ -604,7 +604,7 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
 
 
 def _coarser(limit: Limit) -> Limit:
-    """Returns a limit of which there are few: it admits no more than `limit`, and more than half as much."""
+    """Returns `limit` with its quota rounded down to a power of two, so that there are few such limits."""
     quota = 1 << limit.quota.bit_length() - 1
     return replace(limit, quota=quota, initial=None if limit.initial is None else min(limit.initial, quota), name=None)
 

@@ -23,9 +23,9 @@ class Price(NamedTuple):
 
     cost: int
     kind: str | None = None
-    """The kind, if the limit's quotas have different prices for it, so that each quota must look up its own."""
+    """The kind, if the limit's quotas have different prices for it and each must charge its own; else None."""
     unknown: UnknownKind | None = None
-    """The mistake if the kind has no price; then the cost is that of the most expensive kind."""
+    """The error to log if the kind has no price and the most expensive kind is charged; else None."""
 
 
 def checked_cost(cost: object) -> int:
@@ -48,7 +48,7 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
     count = 1 if isinstance(said, str) else said
     kind = said if isinstance(said, str) else _kind(tables, method)
     if kind is None and not any(map(_is_about_methods, tables)):
-        return Price(count)  # the kinds are not methods, and the application has given a number
+        return Price(count)  # the kinds are not methods, so the number that the application has given is the cost
     prices = [None if kind is None else _price(table, kind) for table in tables]
     if kind is None or None in prices:
         dearest = max(max(table.values()) for table in tables)
@@ -60,7 +60,7 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
 
 
 def check_fixed(limiter: Limiter, said: object, what: str) -> None:
-    """Raises InvalidSetting for a fixed cost that the limit never admits, or a kind for which it has no price.
+    """Raises InvalidSetting for a fixed cost that the limit can never admit, or a kind for which it has no price.
 
     `said` is the cost or the kind, and `what` is the name of the setting.
     """
@@ -92,7 +92,7 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
 def check_of_call(limiter: Limiter, said: object, what: str) -> None:
     """Raises InvalidSetting for an unusable fixed cost of a function's calls, as `check_fixed` does for requests.
 
-    Calls have no method, so a cost as a number needs a price for the kind `*` if the limit has `costs`.
+    Calls have no method. So if the limit has `costs`, a number is only allowed with a price for the kind `*`.
     """
     if isinstance(said, int) and _tables(limiter) and any(ANY_KIND not in table for table in _tables(limiter)):
         known = ", ".join(sorted({kind for table in _tables(limiter) for kind in table}))

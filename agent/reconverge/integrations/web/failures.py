@@ -23,12 +23,12 @@ OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error. `goes` completes the log message: what happens to the request."""
+    """Counts failures by the class of their error. `goes` ends the log message: the request "goes on", for example."""
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns
         self._goes = goes
-        # No lock: a signal handler that interrupts a failure and fails itself would wait for it for ever.
+        # No lock: a signal handler that interrupts `add` and then fails itself would wait for the lock for ever.
         self._counts: dict[str, Total] = {}
         self._log = LogThrottle(1, within_ns=QUIET_NS)
         self._logged = LoggedOnce(KINDS_MAX)
@@ -36,8 +36,7 @@ class Failures:
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
         """Counts a failure, and logs each kind of failure once, then one failure a minute.
 
-        `name` is the part that failed. `goes` is the fate of the request for the log message, if it is not the usual
-        one.
+        `name` is the function that failed. `goes` ends the log message if the request is not treated as usual.
         """
         now_ns = self._now_ns()
         kind = type(error).__name__
@@ -66,14 +65,14 @@ AnyUnbreakable = TypeVar("AnyUnbreakable", bound="Unbreakable")
 
 
 class Unbreakable:
-    """A class whose methods, decorated by `goes_on`, count their errors and return a default."""
+    """A base class: methods decorated with `goes_on` count errors and return a default instead of raising them."""
 
     def __init__(self) -> None:
         self.failures = Failures(SystemClock())
 
     @property
     def bugs(self) -> int:
-        """Returns the number of unexpected errors in methods with `goes_on`; the requests went on regardless."""
+        """Returns the number of unexpected errors in methods decorated with `goes_on`."""
         return self.failures.total
 
 

@@ -6,11 +6,11 @@
 number. `x-ratelimit` is an old custom of many services, with the time of the reset in seconds since 1970.
 """
 
-# In the RateLimit field `t` is when a quota is there again, and Retry-After may not be earlier than that. A daily quota
-# that has admitted would have a `t` of hours beside the Retry-After of a second that another limit means. So in a
-# refusal only what refused has a `t`, and Retry-After is the longest of these. Windows and waits are rounded up to
-# whole seconds, so that a client that keeps to them is not refused by them. For a window of less than a second, quota
-# over window is therefore stated as less than it is.
+# In the RateLimit field, `t` is the time until a quota is available again, and Retry-After may not be shorter. A daily
+# quota that has admitted the request would have a `t` of hours, while Retry-After is the second after which another
+# limit admits. So in a refusal only quotas that have refused have a `t`, and Retry-After is the longest of these.
+# Windows and waits are rounded up to whole seconds, so that a client that heeds them is not refused. For a window of
+# less than a second, the fields therefore state a lower rate than the limit has.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIALECTS: Final = (IETF_11, DRAFT_06, X_RATELIMIT)
 INTEGER_MAX: Final = 999_999_999_999_999
 """The largest integer of structured fields."""
 FAR_S: Final = 10**9
-"""Thirty years; a later time is left out."""
+"""Thirty years in seconds; a longer wait is left out of the fields."""
 FAR_OFF_S: Final = float(FAR_S)
 """FAR_S as a float, because comparing a float with an integer takes twice as long."""
 RETRY_AFTER: Final = "Retry-After"
@@ -42,13 +42,13 @@ SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
 """The unit of a quota on work in progress, as registered by `ietf-11`."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""Fields whose lines are lists and add up. For other fields, the application's own value is kept."""
+"""Fields with lists, to which the limits add items. Of any other field, the application's own value is kept."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
 
 class QuotaDecisions(NamedTuple):
-    """A decision, and the quotas that it was about, by name."""
+    """A limit's decision, and the limit's quotas by name."""
 
     decision: Decision
     quotas: Mapping[str, Limit]
@@ -72,7 +72,7 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 def fields_of(
     decided_on: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
 ) -> Fields:
-    """Returns the fields of decisions; empty without a decision.
+    """Returns the response fields for decisions, in all given dialects; empty without a decision.
 
     The binding quota comes first: among those that refused, the one with the longest wait; otherwise the one with the
     least left. `wall_s` is the time in seconds since 1970. `refused` means that another limit has refused already.
@@ -93,7 +93,7 @@ def fields_of(
 
 
 def retry_after_of(*refusing: Decision) -> int | None:
-    """Returns after how many whole seconds, at least one, all refusals have ended; None if that is unknown."""
+    """Returns the whole seconds, at least one, until all these refusals have ended; None if that is unknown."""
     longest = max([decision.retry_after for decision in refusing], default=0.0)
     return max(1, _whole(longest)) if longest < FAR_S else None
 
@@ -113,13 +113,13 @@ def sf_string(text: str) -> str:
 
 
 class PolicyField:
-    """The RateLimit-Policy field of `ietf-11` for some quotas, with the binding ones first, stored as it is sent."""
+    """The RateLimit-Policy field of `ietf-11` for some quotas, the binding ones first, as text and as bytes."""
 
     __slots__ = ("encoded", "field", "quotas")
 
     def __init__(self, quotas: Mapping[str, str]) -> None:
         self.quotas = quotas
-        """The policy of each quota, by name."""
+        """The policy item of each quota, by name."""
         text = ", ".join(quotas.values())
         self.field = (POLICY, text)
         self.encoded = (POLICY.lower().encode(), text.encode())
@@ -127,29 +127,29 @@ class PolicyField:
 
 
 class Binding(PolicyField):
-    """The `ietf-11` fields for the quotas of one limit; the quota `name` comes first: it refuses, or has least left."""
+    """The constant parts of the `ietf-11` fields of one limit, if the quota `name` is the binding one."""
 
     __slots__ = ("binding", "name", "service", "slots")
 
     def __init__(self, name: str, quotas: Mapping[str, Limit]) -> None:
         self.binding = {name: policy_11(name, quotas[name])} if name in quotas else {}
-        """The policy of the binding quota; empty if it is not among these quotas."""
+        """The policy item of the binding quota, by name; empty if that is not among these quotas."""
         super().__init__({**self.binding, **{each: policy_11(each, quotas[each]) for each in quotas if each != name}})
         self.name = sf_string(name)
         """The name of the binding quota, as a String of structured fields."""
         self.slots = name in quotas and quotas[name].slots
         self.service = b"%b;r=%%d;t=%%d" % self.name.encode().replace(b"%", b"%%")
-        """A template of the RateLimit field as bytes, in which the two numbers are missing."""
+        """The RateLimit item as bytes, with placeholders for its two numbers (remaining quota, seconds)."""
 
 
 @lru_cache(maxsize=1024)
 def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
-    """Returns the cached `Binding` for these quotas; the quota `name` comes first: it refuses, or has least left."""
+    """Returns the cached `Binding` for these quotas, in which the quota `name` is the binding one."""
     return Binding(name, dict(quotas))
 
 
 def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[PolicyField, str]:
-    """Returns the policy field and the RateLimit field's value; `refused` means that another limit has refused."""
+    """Returns the RateLimit-Policy field and the value of RateLimit; `refused` means that another limit has refused."""
     if len(decided) == 1:
         ((binding, decision),) = decided
         return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)
@@ -162,7 +162,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 @lru_cache(maxsize=1024)
 def _of_all(*bindings: Binding) -> PolicyField:
-    """Returns the policy field for the quotas of several limits, with the binding quotas first."""
+    """Returns the RateLimit-Policy field for the quotas of several limits, with the binding quotas first."""
     quotas: dict[str, str] = {}
     for each in bindings:
         quotas |= each.binding
@@ -181,10 +181,10 @@ def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> 
 
 
 def service_11(name: str, decision: Decision, *, refused: bool = False, slots: bool = False) -> str:
-    """Writes the RateLimit item of `ietf-11` for a decision; `name` is the quota's, as a String of structured fields.
+    """Returns the RateLimit item of `ietf-11` for a decision; `name` is the quota's name as an RFC 9651 String.
 
-    `refused` means that the request is refused by any limit. With `slots` there is no reset time, because the end of
-    work is unknown.
+    `refused` means that any limit refuses the request. With `slots`, the item has no time, because it is unknown when
+    work will end.
     """
     remaining, after_s = decision.remaining, decision.reset_after
     if 0.0 < after_s < FAR_OFF_S and decision.allowed and not (refused or slots) and 0 <= remaining <= INTEGER_MAX:
@@ -212,7 +212,7 @@ def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
 
 
 def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
-    """Returns fields with one number each; the reset counts from `since_s`."""
+    """Returns fields with one number each: limit, remaining, and the reset in seconds after `since_s`."""
     fields = [(f"{prefix}-Limit", str(_integer(decision.limit)))]
     fields.append((f"{prefix}-Remaining", str(_integer(decision.remaining))))
     after_s = _after_s(decision)
@@ -223,7 +223,7 @@ def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
-    """Writes the policy of a quota for `ietf-11`; slots have no window."""
+    """Returns the RateLimit-Policy item of a quota for `ietf-11`; that of slots has no window."""
     return f"{sf_string(name)};q={_policy_numbers(limit)}"
 
 
@@ -249,7 +249,7 @@ def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
 
 
 def _after_s(decision: Decision) -> int | None:
-    """Returns in how many seconds the quota has room again, or is full; None if that is too far away."""
+    """Returns the seconds until the quota has room again after a refusal, or else is full again; None if too many."""
     after = decision.reset_after if decision.allowed else decision.retry_after
     if not after < FAR_S:
         return None

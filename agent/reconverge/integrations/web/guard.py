@@ -1,17 +1,17 @@
-"""Decides about requests of any framework by rules; a failure in here never breaks a request."""
+"""Decides about requests of any framework by rules; a failure of this module never breaks a request."""
 
 # Theory of operation.
 #
-# In an asynchronous framework, key functions, tiers and costs may have to be awaited; under WSGI they must not. Two
-# separate guards would diverge over time. So a decision is a generator that yields the things to await: `check_async`
-# awaits them; `check` cannot, and raises an error inside the generator instead.
+# In an asynchronous framework, functions for keys, tiers and costs may have to be awaited; under WSGI they cannot. Two
+# separate guards would diverge over time. So a decision is a generator that yields each awaitable: `check_async` awaits
+# it; `check` cannot, and raises an error inside the generator instead.
 #
 # First, the application's functions are called, which may wait. Then the limits decide together: all are charged at one
-# moment, or none is (`limiter/joint.py`). Limits that memory cannot decide ask the hub, all at once, and the request
-# waits. After a refusal, the other limits are tested, too, because Retry-After is the longest wait of all. Two rules
-# with the same limit cannot be decided together, nor can limits of two agents, so these are charged one after the
-# other, and refunded after a refusal. A limit that is off or in shadow refuses nothing, so it is charged last. A rule
-# with `shadow` refuses nothing, either, so no request waits for it: there memory decides.
+# moment, or none is (`limiter/joint.py`). If memory cannot decide for some limits, the request asks the hub for all of
+# these at once, and waits. After a refusal, the other limits are tested, too, because Retry-After is the longest of all
+# waits. Two rules with the same limit cannot be decided together, nor can limits of two agents: these are charged one
+# after the other, and refunded after a refusal. A limit that is off or in shadow refuses nothing, so it comes last. A
+# rule with `shadow` refuses nothing, either, so no request waits for it, and memory decides.
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ CLOSED: Final = "closed"
 ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
 TOGETHER_MAX: Final = 1024
-"""The most sets of limits for which the guard caches whether they can decide together."""
+"""The most sets of rules and of limits for which the guard caches how they are decided."""
 DEFAULT_NAME: Final = "requests"
-"""The name of a limit that belongs to no view or route."""
+"""The name of a limit without a name of its own that belongs to no view or route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class GuardStats:
     exempted: int
     """The number of requests that a request filter has exempted."""
     failures: dict[str, int]
-    """The number of failures to decide, by the class of the error."""
+    """The number of failures during decisions, by the class of the error."""
 
 
 Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
-"""Returns finders of a rule's key, and of its part for the route or scope, in a raw request; None if impossible."""
+"""Returns functions that find a rule's key, and its part for route or scope, in a raw request; None if none can."""
 
 
 class Guard:
@@ -103,14 +103,14 @@ class Guard:
         dialect: the response fields: `ietf-11`, `draft-06`, `x-ratelimit`, or several of them.
         headers_enabled: whether responses have these fields. Refusals have Retry-After in any case.
         trusted_proxies, forwarded_header: the proxies whose reports of a client's address are used; see `Addresses`.
-        fail: if a function of the application fails, its request is still counted, on the safe side ("open"), or is
-            refused with status 503 ("closed"). Neither makes a request unlimited: only a failure of this library itself
+        fail: whether a request is counted with a safe value ("open"), or refused with status 503 ("closed"), if a
+            function of the application fails. Neither makes a request unlimited: only a failure of this library itself
             lets a request go on uncounted. An unreachable hub is not a failure: then the agent decides from memory.
         status: the status of refusals, 429 or 503.
         in_doubt: what happens to a request that memory cannot decide, see `Rule.in_doubt`; by default the agent's
             setting, which is "ask:25ms" by default.
         on_breach: see `Rule.on_breach`; for rules that have none.
-        passes: exceptions of the application's functions that are meant for the framework, and are not failures.
+        passes: classes of exceptions that the application's functions raise for the framework, not as failures.
         meter: counts the charges of each identity, by limit and route, including later corrections; a
             `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
         enabled: False to decide nothing at all.
@@ -168,13 +168,13 @@ class Guard:
         self.filters: list[Asked] = []
         """Functions that exempt a request from all limits by returning True."""
         self._compiled: dict[Declared, CompiledRule] = {}
-        """The plain rules, compiled."""
+        """The rules that are simple enough for the fast path, compiled."""
         self._pipelines: dict[Declared | tuple[Declared, ...], Pipeline | None] = {}
-        """The pipelines by the rules that apply to a request, as requests need them; None if `_steps` decides."""
+        """The cached pipelines, by the rules that apply to a request; None if `_steps` decides by these rules."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
-        """Whether a set of limits can decide together, as requests need it."""
+        """Whether limits can decide together, cached for sets of limits."""
         self._names: dict[str, object] = {}
-        """The names in use, each with a token that only its owner has."""
+        """The names in use, each with an object that identifies the owner of the name."""
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
@@ -189,8 +189,8 @@ class Guard:
         Without a name of its own, the rule is named after `owner`, or else `name`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts with
-                another meter than the guard's.
+            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+            InvalidSetting: the rule has contracts with another meter than the guard's.
         """
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
@@ -201,7 +201,7 @@ class Guard:
             chosen = self._new_name(wanted, rule.name_room)
         settings: dict[str, Any] = self._defaults
         declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
-        metered = self._metering is not None  # a meter counts decisions of `_steps` only
+        metered = self._metering is not None  # a meter counts only decisions that `_steps` makes
         compiled = None if metered else compile_rule(declared, answered=self._on_breach is not None)
         if compiled is not None:
             self._compiled[declared] = compiled
@@ -220,7 +220,7 @@ class Guard:
         return name
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
-        """Returns a pipeline, the fast path for requests to which all these rules apply; None if they have none.
+        """Returns a fast path (`Pipeline`) for requests to which all these rules apply; None if a rule is too complex.
 
         `finders` makes functions that find a rule's keys in a framework's own request instead of a `Request`. The
         pipeline must not be used while there are request filters (`filters`), or the guard is switched off (`enabled`).
@@ -268,7 +268,7 @@ class Guard:
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
     def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Decides as `check` does, if the fast path cannot; `found` has the keys that the fast path has found."""
+        """Decides as `check` does where the fast path cannot; `found` has the keys that it has found."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
@@ -287,7 +287,7 @@ class Guard:
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
     async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Decides as `check_async` does, if the fast path cannot; `found` has the keys that the fast path has found."""
+        """Decides as `check_async` does where the fast path cannot; `found` has the keys that it has found."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
@@ -344,7 +344,7 @@ class Guard:
         return False
 
     def _decide(self, claims: Sequence[Claim], *, blocking: bool) -> Steps[Outcome]:
-        """Decides by the limits, one after the other; after the first refusal, none is charged any more."""
+        """Decides by the limits of all claims, together if possible. After a refusal, no limit stays charged."""
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
@@ -380,7 +380,7 @@ class Guard:
         return Outcome(self, rulings, shadows)
 
     def _banned_meanwhile(self, rulings: list[Ruling]) -> Declared | None:
-        """Returns the rule whose limit has banned the key after it admitted the request, which then waited for a slot.
+        """Returns the rule whose limit banned the key while the request, already admitted by it, waited for a slot.
 
         The rule's ruling becomes a refusal, and its charge is given back. Returns None if no key was banned.
         """
@@ -428,7 +428,7 @@ class Guard:
                 marks = claim.declared.settles or claim.limiter.control.borrows
                 members.append(member_of(claim.limiter, claim.key, claim.cost, claim.kind, within_ns, marks=marks))
                 asked.append(claim)
-            except CostExceedsQuota:  # so nothing is charged, and each is asked what it would say
+            except CostExceedsQuota:  # nothing is charged, and each limit is tested for its decision
                 rulings = yield from self._looked_at(claims)
                 return rulings, next(ruling.declared for ruling in rulings if not ruling.decision.allowed), False
             except Exception as error:
@@ -454,7 +454,7 @@ class Guard:
         return rulings, refused_by, False
 
     def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Returns the claims that are decided together, and the others, without those in shadow.
+        """Returns the claims that are decided together, and the other ones; claims in shadow are in neither list.
 
         Claims are decided together if there are at least two, of limits of one agent, and no limit occurs twice.
         """
@@ -504,8 +504,8 @@ class Guard:
             else:
                 decision, reservation = yield from self._charged(claim, patience)
         except CostExceedsQuota as error:
-            # The request asks for too much; the limit is not broken. Waiting does not help. If all requests of a rule
-            # have this cost, its limit has become too low for them, and operators must know that.
+            # The request costs more than the limit can ever admit, so waiting does not help. If all requests of a rule
+            # have this cost, its limit has become too low for them, and operators must learn of that.
             if not callable(claim.declared.rule.cost):
                 self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
             decision = never_admitted(limiter, key)
@@ -526,7 +526,7 @@ class Guard:
 
     @staticmethod
     def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal with the wait and the rest for a client whose next request may reach any node."""
+        """Returns a refusal with the wait and the remaining quota for a client that may reach any node next."""
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
@@ -566,7 +566,7 @@ class Guard:
         return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
-        """Gives back what a ruling has charged, because another limit refuses; returns it without the charge."""
+        """Gives back the charge of a ruling, because another limit refuses; returns the ruling without the charge."""
         if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
@@ -577,7 +577,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns the rulings of rules in shadow, which count but never refuse, about a request that goes on."""
+        """Returns the rulings of rules in shadow, which count a request that goes on, and never refuse it."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -597,7 +597,7 @@ class Guard:
         return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
-        """Refuses, for a limit or because of a failure; `on_breach` may supply the response."""
+        """Refuses the request by the rule `declared`, or, if that is None, because of a failure; calls `on_breach`."""
         self._refused.add()
         outcome.refusal = self._refusal(outcome.rulings, declared)
         on_breach = None if declared is None else declared.rule.on_breach or self._on_breach
@@ -617,13 +617,13 @@ class Guard:
             fields = self.fields(rulings)
         try:
             return refusal_of(quota_decisions, declared, fields)
-        except Exception as error:  # of a message that the application makes up
+        except Exception as error:  # an error of the function that makes the rule's `error_message`
             self._let_pass(error, "error_message", REFUSED)
             return refusal_of(quota_decisions, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
-        # A client that heeds a limit which refuses nothing would wait in vain.
+        # Limits that refuse nothing have no fields: a client that heeded them would wait in vain.
         rulings = [ruling for ruling in rulings if ruling.decision.switch == ON]
         if not self.headers_enabled or not rulings:
             return []

@@ -2,18 +2,18 @@
 
 # Theory of operation.
 #
-# A request under a limit on what is in flight (`20 in flight`) takes a slot before the application gets the request,
-# and returns it when the last byte of its response has been sent, or the connection is lost. Every integration detects
-# that moment already for costs that are settled by the response: ASGI at the last message of the body, WSGI when the
-# server closes the body, a websocket at the end of its connection, and all of them if the application fails or the
-# request is cancelled. So a slot is settled like a reservation:
+# Under a limit such as `20 in flight`, a request takes a slot before the application gets it, and returns the slot when
+# the last byte of its response has been sent, or the connection is lost. Every integration detects that moment already
+# for costs that are settled by the response: ASGI at the last message of the body, WSGI when the server closes the
+# body, a websocket at the end of its connection, and all of them if the application fails or the request is cancelled.
+# So a slot is settled like a reservation:
 #
-#     the response has ended      `__exit__`: given back
-#     another limit refuses       `settle(0)`: given back, and a meter learns that nothing was charged
-#     neither, ever               the last reference goes, and the slot gives itself back (`limiter/slots.py`)
+#     the response has ended      `__exit__` returns the slot
+#     another limit refuses       `settle(0)` returns the slot, and a meter learns that nothing was charged
+#     neither happens             garbage collection returns the slot (`limiter/slots.py`)
 #
-# A slot has nothing else to settle: a cost that the application computes from the response would have no meaning here,
-# so rules with `settle` or `deduct_when` are rejected for such limits.
+# A slot has nothing else to settle: a cost that the application computes from the response would have no meaning, so
+# rules with `settle` or `deduct_when` are rejected for such limits.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Queueing(Protocol):
 
     @property
     def wait(self) -> Seconds | None:
-        """Returns for how many seconds a request waits for a slot; None if it does not wait."""
+        """Returns the longest time in seconds for which a request waits for a slot; None if it does not wait."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Queueing(Protocol):
 
     @property
     def order(self) -> str | None:
-        """Returns which waiting request is next, such as first in, first out."""
+        """Returns the order of waiting requests, "fifo" or "lifo"; None for the default."""
         ...
 
 
@@ -69,7 +69,7 @@ class HeldSlot:
     def settle(self, actual: int) -> None:
         """Returns the slot to its limit.
 
-        If `actual` is 0, the request does not go on, and a meter counts nothing for it.
+        `actual` is 0 if the request does not go on; then a meter counts nothing for it.
         """
         cost, tell = self._slot.cost, self._tell
         self._slot.release()
@@ -77,7 +77,7 @@ class HeldSlot:
             tell(-cost)
 
     def spend(self, cost: int) -> None:
-        """Does nothing, because a slot is not used up."""
+        """Does nothing, because slots are not spent."""
 
     def on_correction(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
@@ -124,7 +124,7 @@ def slot_for(
 
 
 def check_queue(rule: Queueing) -> None:
-    """Raises InvalidSetting for inconsistent settings of a queue."""
+    """Raises InvalidSetting for settings of a queue without `wait`, or an invalid `wait`."""
     if rule.wait is None:
         for name in ("max_queue", "order"):
             if getattr(rule, name) is not None:

@@ -1,4 +1,4 @@
-"""The part that `Limits` of FastAPI, Flask and aiohttp have in common: they switch, reset and name the limits."""
+"""The base class of `Limits` for FastAPI, Flask and aiohttp: it switches limits off, resets them, and finds keys."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class LimitsOfApp:
         return self.guard.request_filter(function)
 
     def key_of(self, request: Any, name: str | None = None) -> str | None:
-        """Returns the key that a framework's request was counted by, for `RateLimiter.reset`: of the limit `name`.
+        """Returns the key under which the limit `name` has counted a framework's request, for `RateLimiter.reset`.
 
-        Without a name, it is the key of the first limit. Returns None if no such limit has decided about the request.
+        Without a name, returns the key of the first limit. Returns None if no such limit has decided about the request.
         """
         keys = (outcome.key_of(name) for outcome in self._outcomes_of(request))
         return next((key for key in keys if key is not None), None)

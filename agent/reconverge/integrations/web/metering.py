@@ -6,16 +6,15 @@
 # A refused request is counted as refused by each of its limits, and costs nothing. If nothing is charged, nothing is
 # counted: for a limit that is off, for one in shadow that would have refused, and for an exempt request.
 #
-# What is charged may be corrected until long after the response: a reservation is settled or spent, the request is
-# taken back because another limit refuses it. Each correction is reported to the meter where it happens: the
-# reservation itself reports its own (`Reservation.on_correction`), also if the application settles it, so the meter
-# follows what the limiter counts without working it out again. A correction is counted in the period in which it
-# happens.
+# A charge may be corrected until long after the response: a reservation is settled or spent, or the request is taken
+# back because another limit refuses it. Each correction is reported to the meter where it happens. A reservation
+# reports its own corrections (`Reservation.on_correction`), also if the application settles it, so the meter follows
+# the limiter without computing anything again. A correction is counted in the period in which it happens.
 #
 # The route is a pattern of the framework or else of the rule, and never a path, because clients can invent any number
 # of paths. All requests that match no route have the empty route.
 #
-# A failure in here breaks no request: the guard counts and logs it under the name `meter`.
+# A failure of this module breaks no request: the guard counts and logs it under the name `meter`.
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.faces.limiter import Limiter
 
 METER: Final = "meter"
-"""The name under which a guard counts and logs failures in here."""
+"""The name under which a guard counts and logs failures of its meter."""
 NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
 """Identities that stand for several customers, whose number of addresses has no meaning."""
 
@@ -51,7 +50,7 @@ class Counted(NamedTuple):
     cost: int
     """The cost to subtract if the request is taken back; 0 if its reservation reports that itself."""
     refused: bool
-    """Whether a request that is taken back counts as refused by this limit; not so for one in shadow."""
+    """Whether the request, if it is taken back, counts as refused by this limit; False for a limit in shadow."""
 
 
 class Metered:
@@ -75,7 +74,7 @@ class Metered:
 
 
 class Metering:
-    """Counts a guard's charges. `failed` is called with each error and a name."""
+    """Counts a guard's charges in a meter. `failed` is called with each error and the name METER."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
@@ -90,7 +89,7 @@ class Metering:
         return outcome
 
     def amend(self, each: Counted, route: str, cost: int, *, requests: int = 0, refused: int = 0) -> None:
-        """Counts a later correction of the charge `each` in the meter. Never raises an error."""
+        """Counts a later correction of the charge `each` in the meter: adds `cost` to it. Never raises an error."""
         try:
             self.meter.amend(each.identity, each.limit, route, cost=cost, requests=requests, refused=refused)
         except Exception as error:  # noqa: BLE001  # see the head of the file
@@ -113,7 +112,7 @@ class Metering:
         outcome.metered = Metered(self, route, counted)
 
     def _add(self, claim: Claim, ruling: Ruling, route: str, *, refused: bool) -> Counted | None:
-        """Counts one limit's charge, and arranges that its corrections are counted; returns None if that fails."""
+        """Counts one limit's charge, and has later corrections counted, too. Returns None if that fails."""
         identity, limit = fit_to_count(claim.identity or claim.key), claim.label or claim.limiter.name
         try:
             cost = cost_in_first_quota(claim.limiter, claim.cost, claim.kind)
@@ -145,7 +144,7 @@ def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tupl
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
-    """Counts a function's call that a limit has decided, unless it charged nothing because the limit is off."""
+    """Counts the call of a function by a limit's decision, unless the limit is off and has charged nothing."""
     if has_charged(decision) or not decision.allowed:
         cost = cost_in_first_quota(limiter, cost, kind)
         meter.add(fit_to_count(key), limiter.name, cost, refused=not decision.allowed)

@@ -1,7 +1,7 @@
 """The settings of guards and rules by name, and advice for unknown names.
 
-A name that is misspelt, or that belongs to another object, raises an error when it is given. The error says where the
-setting belongs, or which name is similar; without it, Python would show a traceback of an internal function.
+A name that is misspelt, or that belongs to another object, raises an error when it is given. The error states where the
+setting belongs, or which name is similar. Python's own error would name an internal function.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class GuardSettings(CommonSettings, total=False):
 
 
 NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
-"""Advice for a setting of a limit without its name."""
+"""The error for a second positional argument of a limit: its settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
 }
-"""Advice for what declares a limit with settings."""
+"""Advice in errors of functions that declare a limit, by the name of the wrong or missing argument."""
 SCOPE: Final = {
     NAMELESS: NAMED,
     "scope": "is missing; write shared_limit('5/minute', scope='search'), which names the count that the routes share",
 }
-"""Advice for a shared limit without a scope."""
+"""Advice in errors of functions that declare a shared limit, by the name of the wrong or missing argument."""
 LIKENESS_MIN: Final = 0.6
-"""How similar a name must be for a suggestion. A wrong suggestion does no harm here: any unknown name is an error."""
+"""The similarity from which a known name is suggested. It is low, because any unknown name is an error anyway."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
@@ -101,7 +101,7 @@ OF_OTHERS: Final[Mapping[str, str]] = {
 
 
 def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raises InvalidSetting for an unknown setting; the error says where it belongs, or which one is similar."""
+    """Raises InvalidSetting for an unknown setting; the error states where it belongs, or which setting is similar."""
     for name, value in said.items():
         if name not in known:
             raise InvalidSetting(name, value, _advice(name, value, known))
@@ -126,11 +126,10 @@ def _advice(name: str, value: object, known: frozenset[str]) -> str:
 
 
 def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
-    """Returns the guard, which may be None.
+    """Returns the given guard, or None if there is none.
 
-    Raises InvalidSetting if further settings are given, which would have no effect.
-
-    Also raises it for a setting that no guard has, and for an application in the place of the agent.
+    Raises InvalidSetting for settings besides a guard, which would have no effect, for a setting that no guard has, and
+    for an application in the place of the agent.
     """
     check_words(settings, OF_GUARD)
     given = [name for name, value in settings.items() if value is not None]

@@ -36,9 +36,9 @@ class Ruling:
     cost: int
     decision: Decision
     reservation: Reservation | HeldSlot | None = None
-    """The reservation or slot, if there is something to settle."""
+    """The reservation or slot that must be settled later; None if there is none."""
     kind: str | None = None
-    """The kind of the cost, if several quotas have different prices for it."""
+    """The kind of request by whose price each quota was charged; None if all quotas were charged `cost`."""
     charged: bool = True
     """Whether an admitted cost has been charged; False if the limit was only tested."""
 
@@ -49,12 +49,12 @@ class Ruling:
 
     @property
     def quotas(self) -> Mapping[str, Limit]:
-        """Returns the declared limits by the name of each quota."""
+        """Returns the limit's quotas by name."""
         return self.limiter.quotas
 
     @property
     def quota_decisions(self) -> QuotaDecisions:
-        """Returns the decision and its quotas, which response fields are made of."""
+        """Returns the decision and the limit's quotas, from which the response fields are made."""
         return QuotaDecisions(self.decision, self.limiter.control.quotas_in(self.decision))
 
     @property
@@ -80,10 +80,10 @@ class Refusal:
 
     status: int
     problem: Mapping[str, Any]
-    """The members of the problem details."""
+    """The members of the problem details (RFC 9457) in the body."""
     body: bytes
     fields: Fields
-    """All header fields: those of the content, those of the dialects, and Retry-After if the time is known."""
+    """All header fields: type and length of the body, RateLimit fields, and Retry-After if the time is known."""
 
     @property
     def detail(self) -> str:
@@ -116,7 +116,7 @@ class MeteredRequest(Protocol):
 
 
 class Outcome(Unique):
-    """The result for a request; it is true if the request may go on.
+    """The result of a guard's decision about a request; it is true if the request may go on.
 
     An integration adds `fields` to the response, and calls `finish` once the response has ended in any way. `refusal`
     is the response to a refused request. `response` is the result of `on_breach`, a response of the framework to send
@@ -131,7 +131,7 @@ class Outcome(Unique):
         self.refusal: Refusal | None = None
         self.response: Any = None
         self.metered: MeteredRequest | None = None
-        """A meter's record of the request, if there is a meter."""
+        """A meter's record of the request; None without a meter."""
         self._rulings = rulings
         self._unsettled: Sequence[Ruling] = [
             ruling for ruling in (*rulings, *shadows) if ruling.reservation is not None
@@ -160,11 +160,11 @@ class Outcome(Unique):
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Returns the limits' response fields; `refused` means that this response is a refusal by another part."""
+        """Returns the limits' response fields; `refused` means that another limit, or the application, has refused."""
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions of which the `ietf-11` fields are made; empty if no fields are wanted.
+        """Returns the policies and decisions from which the `ietf-11` fields are made; empty without such fields.
 
         Returns None if the guard must write the fields.
         """
@@ -172,7 +172,7 @@ class Outcome(Unique):
 
     @property
     def unsettled(self) -> bool:
-        """Whether a cost must still be settled by the response."""
+        """Whether a cost depends on the response and must still be settled."""
         return bool(self._unsettled)
 
     @property
@@ -183,8 +183,8 @@ class Outcome(Unique):
     def spend(self, cost: int, name: str | None = None) -> None:
         """Charges further cost, to the limit `name`, or to all limits whose rule has `settle="spent"`.
 
-        Cost beyond the estimate is charged at once; an unused rest is given back at the end. A call after the end
-        charges nothing, which is counted and logged as a failure. Raises InvalidCost.
+        Cost beyond the rule's `cost` is charged at once; an unused rest is given back when the response has ended. A
+        later call charges nothing, which is counted and logged as a failure. Raises InvalidCost.
         """
         meant = self._meant(name)
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
@@ -200,14 +200,14 @@ class Outcome(Unique):
                     ruling.reservation.spend(cost)
 
     def key_of(self, name: str | None = None) -> str | None:
-        """Returns the key that the limit `name` has counted the request by; without a name, that of the first limit.
+        """Returns the key under which the limit `name`, or without a name the first limit, has counted the request.
 
         Returns None if there is no such limit.
         """
         return next((ruling.key for ruling in self._meant(name)), None)
 
     def reset(self, name: str | None = None) -> None:
-        """Forgets what the request's keys have used, as after a login: of the limit `name`, or of all its limits.
+        """Resets the use of the request's key, as after a login, in the limit `name`, or in all limits of the request.
 
         Limits on work in progress are left alone. See `RateLimiter.reset`.
         """
@@ -230,7 +230,7 @@ class Outcome(Unique):
             self.metered.take_back()
 
     def finish(self, response: Response, *, spent: bool = True) -> None:
-        """Settles all costs by the response, without `spent` only those that `spend` cannot change any more.
+        """Settles all costs by the response. If `spent` is False, skips costs that `spend` may still change.
 
         Each cost is settled once; never raises an error.
         """
@@ -255,7 +255,7 @@ class Outcome(Unique):
 
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
-    """Returns the fields of all outcomes of a request; `refused` means that the response is a refusal already."""
+    """Returns the fields of all outcomes of a request; `refused` means that the application has refused the request."""
     if len(outcomes) == 1:
         return outcomes[0].fields_beside(refused=refused)
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
@@ -271,7 +271,7 @@ def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fi
 
 
 def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
-    """Returns the fields to add to an existing response. A refusal's fields about its content are left out."""
+    """Returns the fields to add to a response of the application, without those that describe a refusal's body."""
     refusal = outcomes[0].refusal if outcomes else None
     if refusal is None:
         return fields_together(outcomes, refused=refused)
@@ -295,7 +295,7 @@ def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
 
 
 class RateLimited(ReconvergeError):
-    """Raised for a refused request or call, where an exception reports a refusal.
+    """Raised for a refused request or call by the parts of this library that report refusals as exceptions.
 
     `decision` is the refusing decision with the longest wait; None if no quota has refused. `retry_after` is in
     seconds.

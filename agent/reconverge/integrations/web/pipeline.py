@@ -8,11 +8,11 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 #
 # For most rules, everything that a decision needs is known when they are declared: a plain function finds the key, the
 # cost is a number, and nothing depends on the response. So each request takes one path: find the keys, charge all
-# limits in one step, and store the decisions. Rulings, fields and refusals are made when they are first read, because
-# few are.
+# limits in one step, and store the decisions. Rulings, fields and refusals are made only when they are first read,
+# because most are never read.
 #
-# Only the place of the keys depends on the protocol: a finder reads an ASGI scope, a WSGI environment or a request
-# (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
+# Only the functions that find keys (finders) depend on the protocol: they read an ASGI scope, a WSGI environment or a
+# request (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
 #
 # Every other case continues in the guard's generator (`Guard.check_further`), with the keys that were found, so no
 # function of the application is called twice. Nothing has been charged by then:
@@ -26,8 +26,8 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 #
 # The refusal of a request's only limit is decided here.
 #
-# These properties must stay. An object in a scope, an environment or a request refers neither to its owner nor to a
-# function that sends: otherwise each request would leave a reference cycle for the garbage collector. What a key
+# Changes must keep these properties. An object in a scope, an environment or a request refers neither to its owner nor
+# to a function that sends: otherwise each request would leave a reference cycle for the garbage collector. What a key
 # function reads is recorded beside the function and not as an attribute, because `functools.wraps` copies attributes to
 # wrappers, which may return something else. Header fields that come as an iterator are stored as a list in the scope,
 # because a second rule and the application would find none. Flask checks for each function that it calls whether it
@@ -70,17 +70,17 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 Find: TypeAlias = Callable[[Any], Any]
 """Finds the key of a request, or a part of it, in the raw request: a scope, an environment or a `Request`."""
 Decide: TypeAlias = Callable[[Any], "Outcome | list[FoundKey]"]
-"""Decides about a raw request. Returns the outcome, or the found keys if the guard must continue."""
+"""Decides about a raw request. Returns the outcome, or, if the guard must decide, the keys found so far."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
-"""Types of keys whose equal values have equal texts."""
+"""Types of keys, besides text, whose values can be converted by `str`: equal values have equal texts."""
 UNUSUAL: Final = f"{OURS}\x00"
-"""The first characters of keys that must be replaced."""
+"""The first characters of keys that clients must not use as they are, so that the guard replaces them."""
 FIRST: Final = "\x01"
-"""The smallest text without such a first character; nearly all keys sort between it and `OURS`."""
+"""The smallest text that begins with none of these; nearly all keys sort between it and `OURS`, and need no change."""
 REFUSALS_MAX: Final = 1024
-"""The most refusals of one rule that are cached; they differ in the whole seconds until the next try."""
+"""The most refusals of one rule that are cached; they differ in the whole seconds until a retry."""
 ROUTES_MAX: Final = 1024
 """The most routes whose part of the key is cached."""
 
@@ -102,7 +102,7 @@ class OfPipeline(Outcome):
 
     pipeline: Pipeline
     decisions: Sequence[Decision]
-    """One decision for each rule."""
+    """The decisions of the pipeline's rules, in the order of the rules."""
     keys: Sequence[str]
 
     # The pipeline assigns these three attributes itself: a constructor would take longer, for each request.
@@ -142,7 +142,7 @@ class OfPipeline(Outcome):
 
     @property
     def unsettled(self) -> bool:
-        """Returns False, because nothing depends on the response."""
+        """Returns False, because no cost of these rules depends on the response."""
         return False
 
 
@@ -194,7 +194,7 @@ class Answering(Judge, Protocol):
         ...
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
-        """Returns the response to a request that one limit refuses, if no function of the application supplies it.
+        """Returns the library's own response to a request that one limit refuses.
 
         `fields` are the response fields, if the caller has them already.
         """
@@ -203,15 +203,15 @@ class Answering(Judge, Protocol):
     def decision_for_clients(
         self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
     ) -> Decision:
-        """Returns a refusal with the wait and the rest for a client whose next request may reach any node."""
+        """Returns a refusal with the wait and the remaining quota for a client that may reach any node next."""
         ...
 
 
 class CompiledRule:
     """A rule compiled for the fast path: its limit, the cost of a request, and the texts of its quotas for responses.
 
-    The quotas may change while the rule is in use. If `table.limit is rule.limit`, the rule is up to date. If
-    `table.limit is rule.settled`, a request needs no further check of the rule, either.
+    The quotas may change while the rule is in use. The rule is up to date if `table.limit is rule.limit`. If
+    `table.limit is rule.settled`, then it is up to date, and a request needs no other check of the rule.
     """
 
     __slots__ = (
@@ -241,11 +241,11 @@ class CompiledRule:
         self.tables = limiter.control.tables
         self.table = self.tables[0]
         self.missed = True
-        """Whether no key was found so far."""
+        """Whether the key function has found no key so far."""
         self.settled: Limit | None = None
-        """The quota, if it is the only one and no other check is needed for a request; else None."""
+        """The quota, if it is the limit's only one and a request needs no other check; else None."""
         self.joint: Limit | None = None
-        """The quota, if the rule can decide jointly with others and no request needs another check; else None."""
+        """The quota, if the rule can decide together with other rules and a request needs no other check; else None."""
         self._take()
 
     def _take(self) -> None:
@@ -254,7 +254,7 @@ class CompiledRule:
         self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
-        # Last, because another thread that finds these up to date uses the values above.
+        # These come last: if another thread finds them up to date, it uses the values above.
         self._further = [(table, limits[table.name]) for table in self.tables[1:]]
         self.limit = limits[self.table.name]
         self.settled = self.limit if self.plain and not (self.missed or self._further or self.asks) else None
@@ -262,7 +262,7 @@ class CompiledRule:
         self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
     def keep_up(self) -> None:
-        """Prepares the rule again if any of its quotas has changed."""
+        """Computes the rule's values again if any of its quotas has changed."""
         current = self.table.limit is self.limit
         for table, limit in self._further:
             current = current and table.limit is limit
@@ -270,7 +270,7 @@ class CompiledRule:
             self._take()
 
     def has_key(self) -> None:
-        """Brings the rule up to date, and records that the key function finds keys."""
+        """Brings the rule up to date, and records that the key function has found a key."""
         if self.missed:
             self.missed = False
             self.declared.has_found_keys()
@@ -278,9 +278,9 @@ class CompiledRule:
         self.keep_up()
 
     def may_decide(self, key: str) -> bool:
-        """Returns whether the fast path may decide about `key`, if the limit is switched on. Charges nothing.
+        """Returns whether the fast path may decide about `key`, for a limit that is on; else, the guard must decide.
 
-        Returns False if the guard must decide.
+        Charges nothing.
         """
         self.has_key()
         if not self.plain:
@@ -301,7 +301,7 @@ class CompiledRule:
     def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
         """Returns a function that finds the key to charge in a raw request, or a `FoundKey` if the guard must decide.
 
-        `find` finds the result of the key function in a raw request, and `part` the part of the key for its route or
+        `find` finds the result of the key function in a raw request; `part` finds the part of the key for the route or
         scope.
         """
         declared = self.declared
@@ -326,7 +326,7 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> FoundKey:
-        """Returns the result of the key function, which is a part of `key` or all of it."""
+        """Returns the result of the key function, from the charged key that was made of it."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
@@ -349,17 +349,17 @@ class Pipeline:
         first = self._first = rules[0]
         self.is_prepared = guard.dialects == (IETF_11,)
         self._alone = first if self.is_prepared and len(rules) == 1 else None
-        """The only rule, if its fields are those of `ietf-11`."""
+        """The only rule, if the response fields are those of `ietf-11`; else None."""
         self._says = first.declared.rule.error_message is not None
         self._status = first.declared.status
         self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
-        """Cached refusals without dialect fields, by wait in seconds, quota, and whether the refusal is certain."""
+        """Cached refusals without RateLimit fields, by wait in seconds, quota, and whether the refusal is certain."""
         keying = [rule.keying(*finder) for rule, finder in zip(rules, finders, strict=True)]
         self.decide: Decide = self._by_one(first, keying[0]) if len(rules) == 1 else self._by_all(keying)
         """Decides about a raw request, in which its finders find the keys."""
 
-    # Each path of an admitted request is one function, with constants in local variables: one call, or three attribute
-    # accesses, take as long as a decision.
+    # An admitted request is decided in one function, with constants in local variables: each further call, or three
+    # attribute accesses, would take as long as the decision itself.
 
     def _by_one(self, rule: CompiledRule, key_in: Callable[[Any], str | FoundKey]) -> Decide:
         board, answers, table, cost = rule.board, rule.board.on, rule.table, rule.cost
@@ -432,7 +432,7 @@ class Pipeline:
         outcome.pipeline = self
         outcome.decisions = (guard.decision_for_clients(decision, rule.limiter, key, rule.cost, None),)
         outcome.keys = (key,)
-        if self._says or not self.is_prepared:  # a message that is made up, or fields that state the time: now
+        if self._says or not self.is_prepared:  # the message or the fields may depend on the time: make them now
             outcome.refusal = self.refusal(outcome.rulings[0])
         return outcome
 
@@ -446,7 +446,7 @@ class Pipeline:
         return self.guard.refusal_by(ruling, self.fields((ruling.decision,)))
 
     def encoded_refusal(self, decision: Decision) -> Answer | None:
-        """Returns the response to a refused request as ASGI needs it; None if the guard must write it."""
+        """Returns the response to a refused request in the form of ASGI; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
         after_s, binding = decision.retry_after, decision.binding
@@ -462,7 +462,7 @@ class Pipeline:
         return None if fields is None else (status, head + fields, body)
 
     def usual_refusal(self, decision: Decision) -> Refusal | None:
-        """Returns the whole response as other frameworks need it; None if the guard must write it."""
+        """Returns the response to a refused request for other frameworks than ASGI; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
         fields = self.fields((decision,))
@@ -503,7 +503,7 @@ class Pipeline:
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
     def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[PolicyField, str] | None:
-        """Writes the `ietf-11` fields for decisions; returns None for other dialects, and for a refusal by a ban."""
+        """Returns the `ietf-11` fields for decisions; None for other dialects, and for a refusal by a ban."""
         if not self.is_prepared:
             return None
         if len(decisions) > 1:
@@ -516,7 +516,7 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions of which the `ietf-11` fields are made; empty if no fields are wanted.
+        """Returns the policies and decisions from which the `ietf-11` fields are made; empty without such fields.
 
         Returns None for other dialects, and for a refusal by a ban.
         """
@@ -545,8 +545,8 @@ def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
     """Returns a rule compiled for the fast path; None if the guard must always decide by it.
 
-    That is so if the rule has functions besides a plain key function. `answered` means that a function of the
-    application answers refusals: then no rule is compiled.
+    The guard must decide by a rule with functions besides a plain key function. `answered` means that the guard has an
+    `on_breach`, so that no rule is compiled.
     """
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
@@ -558,7 +558,7 @@ def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
 
 
 def decide_together(rules: Sequence[CompiledRule]) -> bool:
-    """Whether rules can be charged in one step."""
+    """Whether the limits of these rules can be charged in one step, all or none."""
     limiters = [rule.limiter for rule in rules]
     banning = any(limiter.control.bans is not None for limiter in limiters)
     return len(rules) == 1 or (can_decide_together(limiters) and not banning)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
 
 Answer: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
-"""A refusal as ASGI needs it: status, header fields and body."""
+"""A refusal in the form of ASGI: status, header fields as bytes, and body."""
 
 _json: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -25,7 +25,7 @@ REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#tempo
 UNSPECIFIC: Final = "about:blank"
 TITLES: Final = {429: "Too Many Requests", 503: "Service Unavailable"}
 PROBLEMS_MAX: Final = 1024
-"""The most standard refusals that are cached; they differ in the limit, and in the whole seconds until the next try."""
+"""The most standard refusals that are cached; they differ in the quotas, and in the whole seconds until a retry."""
 DETAIL_CHARACTERS_MAX: Final = 2000
 """The most characters of an application's message in a refusal; the rest is cut off."""
 
@@ -84,7 +84,7 @@ def _usual(
 
 @lru_cache(maxsize=PROBLEMS_MAX)
 def usual_answer(status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None) -> Answer:
-    """Returns a standard refusal as ASGI needs it, without RateLimit fields. It is cached and must not be changed."""
+    """Returns a standard refusal for ASGI, without RateLimit fields. It is cached and must not be changed."""
     _, body, length = _usual(status, violated, used_up, retry_after)
     head = [(name.lower().encode(), value.encode()) for name, value in _head(length, retry_after)]
     return status, head, body
@@ -98,7 +98,7 @@ NO_KEY: Final = "This request does not identify its sender."
 def refusal_of(
     decisions: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
 ) -> Refusal:
-    """Returns the refusal by a rule; or, if `declared` is None, the refusal because of a failure.
+    """Returns the refusal by the rule `declared`, or, if that is None, the refusal because of a failure.
 
     `decisions` are the decisions of all limits, empty if the reason is not a quota. `fields` are added to the refusal.
     `silent` leaves out the rule's own message.

@@ -23,25 +23,25 @@ from reconverge.limiter.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.faces.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
-"""A limit string, quotas that must all admit a request, or the limiter of a limit declared with `agent.limit`."""
+"""Limits that are the same for all requests: a limit string, several quotas, or the result of `agent.limit`."""
 ByRequest: TypeAlias = Callable[..., Any]
-"""Returns the limit of a request, for tiers; None if the request is not limited. Takes the request, or no argument."""
+"""A function of the request, or without arguments. As `limits`, it returns the request's limit; None for no limit."""
 Limits: TypeAlias = Fixed | ByRequest | Contracts
 
 METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
-"""Further methods in use; those that resemble none of the usual methods need not be here."""
+"""Methods in use that resemble a usual one, and are no typing errors."""
 LIKENESS_MIN: Final = 0.65
 """A method that resembles a usual one this much is a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
-"""The setting with which the application reports the cost of a request itself, by `Outcome.spend`."""
+"""The value of `settle` with which the application reports the cost of a request itself, by `Outcome.spend`."""
 
 
 @with_advice()
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A limit with its key and the requests that it applies to.
+    """Limits, the key by which they count, and the requests to which they apply.
 
     Functions take the request (or no argument), and may be coroutine functions if the framework is asynchronous.
     Functions of the response take the response, and cannot be coroutine functions.
@@ -51,16 +51,16 @@ class Rule:
     """
 
     limits: Limits
-    """The limits. With `Contracts`, a request's key is its customer, and all limits of that contract apply."""
+    """The limits. With `Contracts`, the key is the customer, and all limits in that customer's contract apply."""
     name: str | None = None
     """The limit's name at the hub, in statistics and in response fields; by default that of the decorated object."""
     key_func: KeyFunction | None = None
-    """Returns the key of a request; by default the guard's function."""
+    """A function that returns the key of a request; by default that of the guard."""
     missing: str | None = None
     """How a request without a key is handled; by default as in the guard. It is counted by its `address`, together with
     all such requests (`shared`), refused (`refuse`), or not limited (`exempt`)."""
     scope: str | ByRequest | None = None
-    """A text, or a function of the request that returns one of a few texts: each has its own count for every key."""
+    """A text, or a function of the request that returns a text. Keys are counted separately for each text; use few."""
     facts: Mapping[str, KeyFunction] | None = None
     """With contracts: functions for further facts by which their limits count, such as `{"user": by_user}`."""
     per_route: bool = False
@@ -71,33 +71,33 @@ class Rule:
     """The methods that are limited; GET includes HEAD. By default all methods."""
     paths: Sequence[str] | None = None
     """The limited paths, such as `/items/{id}`, `/files/{name:path}`, or `/api/*` for all paths below; by default all.
-    Every spelling that may lead to the same place counts. The matching path is the route for `by_route` if the
-    framework knows none."""
+    The rule applies to every spelling that may lead to the same place. If the framework knows no route, `by_route` uses
+    the matching path."""
     cost: int | str | ByRequest = 1
-    """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`. With a
-    number, a limit that has `costs` charges the price of the request's method as many times."""
+    """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`. If the limit
+    has `costs`, a number multiplies the price of the request's method."""
     settle: Callable[[Response], int] | str | None = None
-    """Returns the true cost of the request from its response; `spent` if the application reports it with `spend`."""
+    """A function that returns the true cost from the response, or "spent" if the application calls `Outcome.spend`."""
     deduct_when: Callable[[Response], bool] | None = None
-    """Whether a request with this response costs anything."""
+    """A function that returns whether a request with the given response costs anything."""
     exempt_when: ByRequest | None = None
-    """Whether a request is exempt from the limit."""
+    """A function that returns whether a request is exempt from the limit."""
     on_breach: Callable[..., Any] | None = None
-    """Is called with the outcome of a refused request; its result, unless None, is the response."""
+    """A function that is called with the outcome of a refused request. Its result, unless None, is the response."""
     error_message: str | Callable[[], str] | None = None
     """The text of the refusal."""
     status: int | None = None
     """The status of the refusal: 429 (the guard's default), or 503 for load shedding."""
     in_doubt: str | None = None
-    """The way to handle a request that memory cannot decide; by default as in the guard. It asks the hub and waits for
-    at most so long ("ask:25ms"), or memory decides ("refuse")."""
+    """The treatment of a request that memory cannot decide; by default as in the guard. "ask:25ms" asks the hub, and
+    waits for at most 25 ms; "refuse" decides from memory."""
     wait: Seconds | None = None
     """For limits such as `20 in flight`: the seconds for which a request waits for a slot before it is refused. By
     default it does not wait."""
     max_queue: int | None = None
     """With `wait`: the most requests that may wait for the slots of one key on this node; by default any number."""
     order: str | None = None
-    """With `wait`: the waiting request that is next, "fifo" for the first to arrive, or "lifo" for the last."""
+    """With `wait`: which waiting request gets the next slot: "fifo", the first to arrive, or "lifo", the last."""
     block_after: str | None = None
     """With `block_for`: the number of certain refusals in a time, such as "20/minute", after which a key is banned."""
     block_for: Seconds | str | None = None
@@ -267,7 +267,7 @@ def check_shared(scope: object) -> None:
 
 
 def check_takes(what: str, function: object, given: str) -> None:
-    """Raises InvalidSetting for a function that cannot be called with its one argument, which `given` describes."""
+    """Raises InvalidSetting for a function that cannot be called with one argument; `given` describes the argument."""
     if callable(function) and not takes(function, 1):
         raise InvalidSetting(what, function, f"must take one argument, {given}")
 
@@ -308,8 +308,8 @@ def name_of(owner: object) -> str:
 def fitting_name(text: str, *, room: int = 0) -> str:
     """Returns `text` as a valid name of a limit; a hash replaces characters that are cut off or not allowed.
 
-    A name that is too long is cut so far that the number of a quota still fits after it. `room` is the number of
-    characters reserved for other suffixes.
+    A name that is too long is cut, so that the number of a quota still fits after it. `room` is the number of
+    characters that stay free for other suffixes.
     """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
     if name == text and len(name) <= NAME_LENGTH_MAX - room:

@@ -1,11 +1,11 @@
 """Logs a warning for a rule that matches no route of the application, by path or by method, and so limits nothing.
 
 A path may be misspelt, or be right in another application only: if the login is mounted at `/api/login`, a rule with
-`paths=["/login"]` in a middleware around the whole application has no effect. If a framework lists its routes, they are
-compared with the paths of all rules once the application has started. For a path that matches no route, a warning is
-logged once, with the nearest route. An application that cannot list its routes, such as a mounted one of another kind,
-counts as if it had every route below its mount. At the same time, rules learn from the matching routes which values of
-their paths may contain slashes.
+`paths=["/login"]` in a middleware around the whole application has no effect. If a framework can list its routes, they
+are compared with the paths of all rules once the application has started. For a path that matches no route, a warning
+is logged once, with the most similar route. A mounted application that cannot list its routes is treated as if it had
+every route below its mount. At the same time, rules learn from the matching routes which values of their paths may
+contain slashes.
 
 The same comparison finds a rule with `methods=["POST"]` for routes that accept only GET. OPTIONS is not compared,
 because it is often answered without a route, for example by a middleware for CORS. A limit on single views is compared
@@ -31,7 +31,7 @@ logger = logging.getLogger("reconverge")
 NEAREST_MAX: Final = 1000
 """The most routes among which the nearest is searched."""
 NO_ROUTE: Final = "OPTIONS"
-"""The method that is often answered where there is no route."""
+"""The method that is often answered without a route."""
 
 
 class Route(NamedTuple):
@@ -44,7 +44,7 @@ class Route(NamedTuple):
 
 
 def methods_in(said: object) -> frozenset[str] | None:
-    """Returns the methods that a route accepts, of a framework's list; None if it is unknown or has a wildcard."""
+    """Returns the methods in a framework's list for a route; None if there is no list, or if it has a wildcard."""
     if not isinstance(said, Collection) or isinstance(said, str):
         return None
     named = {each.upper() for each in said if isinstance(each, str)}
@@ -72,7 +72,7 @@ class UnmatchedRules:
         self._failed = failed
         self._views = views
         self._logged = LoggedOnce()
-        """The rules and paths with a warning already."""
+        """The rules and paths for which a warning was logged."""
         self.wanted = bool(self._rules)
         """Whether a check is still to be made."""
 
@@ -84,11 +84,11 @@ class UnmatchedRules:
         mounted: bool = False,
         nested: bool = False,
     ) -> None:
-        """Checks the rules against all routes. `routes` returns None if they cannot be listed.
+        """Compares the rules with all routes, and logs warnings. `routes` returns None if they cannot be listed.
 
-        `roots` are the prefixes that the application is mounted at. `mounted` means that it may be mounted elsewhere,
-        too, which only a request shows; `nested` means that its patterns may have a prefix that the paths lack. With
-        either, this is called again at the first request.
+        `roots` are the prefixes at which the application is mounted. `mounted` means that it may have further prefixes,
+        which only a request shows; `nested` means that the routes' patterns may have a prefix that the rules' paths
+        lack. In both cases, the caller calls this again at the first request.
         """
         # No lock: a signal handler that makes a request would wait for it. Two checks at once do no harm.
         if not self.wanted:
@@ -163,7 +163,7 @@ class UnmatchedRules:
 
 
 def nearest(path: str, patterns: Sequence[str]) -> str | None:
-    """Returns the route's pattern most like a path: one that ends with the path, or else the most similar one."""
+    """Returns the route's pattern that is most similar to a path; patterns that end with the path come first."""
     key = key_of(path.removesuffix(BELOW))
 
     def likeness(pattern: str) -> tuple[bool, float]:
@@ -185,7 +185,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether any path matches both sequences of segments."""
+    """Whether there is a path that matches both patterns, given as segments."""
     for number in range(max(len(one), len(other)) + 1):
         here, there = (each[number] if number < len(each) else None for each in (one, other))
         if here == "*" or there == "*":

@@ -10,7 +10,7 @@ from reconverge.kernel.history import Lows
 from reconverge.limit.limit import Limit
 
 IDLE_MAX_NS = NEVER_NS // 8
-"""Eighteen years: a bucket that takes longer to run dry is as good as one that never does, and moments stay numbers."""
+"""Eighteen years, the longest time until a bucket counts as idle, so that moments stay within 64 bits."""
 
 
 class Bucket(CellMeter):
@@ -31,11 +31,11 @@ class Bucket(CellMeter):
         self._merged_only = merged_only
         self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
 
-    # A bucket that is kept at the hub (`Cell.at_hub`) has no level here: it is in the hub's own bucket. This node may
-    # charge `allowance` beyond what it had charged by the report that was answered, and nothing drains with that.
-    # `level` is what may have drained of what was given back since, which the hub must go on counting. What this node
-    # has charged and the hub cannot have drained yet, even if the whole rate went to that, is `stored`: so much can be
-    # given back.
+    # A bucket that is kept at the hub (`Cell.at_hub`) has no level here: the hub's own bucket holds all charges. This
+    # node may charge `allowance` beyond its charges in the last answered report, and nothing drains here. `level` is
+    # the part of later refunds that may have drained at the hub before, and that the hub must go on counting. `stored`
+    # is the most that can be given back: charges of this node that the hub cannot have drained yet, even at its full
+    # rate.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Stores the window's number. A bucket has no windows; the number serves only to measure demand."""
@@ -65,7 +65,7 @@ class Bucket(CellMeter):
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
         """Adds new charges to the level, subtracts the drained amount, and stores the time of the new level."""
         if cell.lows is not None:
-            cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
+            cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had been charged just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
         marked_ns = max(cell.marked_ns, now_ns)
         if cell.at_hub:
@@ -95,7 +95,7 @@ class Bucket(CellMeter):
 
     def others(self, cell: Cell, now_ns: int) -> float:
         if self._merged_only:
-            return 0.0  # the cell's own level is the merged one
+            return 0.0  # the cell's own level is that of all nodes
         kept = float(self._quota) * float(self._capacity - (0 if cell.at_hub else cell.allowance))
         others_drain = kept / float(self._capacity) / float(self._window_ns)
         drained = others_drain * refilled_ns(cell, cell.heard_ns, now_ns)
@@ -108,9 +108,9 @@ class Bucket(CellMeter):
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns for how long `cost` certainly does not fit below the capacity.
 
-        It fits only once this node's own fill has drained enough, and the fill that all nodes have reported as well, at
-        the full rate. The other nodes' use has drained since they last reported, and the hub learns of that with their
-        next reports.
+        It fits only once this node's own level has drained enough, and the level that all nodes have reported has
+        drained enough at the full rate. The other nodes' use has drained since they last reported, and the hub learns
+        of that with their next reports.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -129,10 +129,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """Returns how many levels of the bucket were noted so far; from this call on, its levels are noted.
+        """Returns how many levels of the bucket were noted so far; its levels are noted from the first call on.
 
-        A later correction of the charge needs that number, and the levels after it. For a key kept at the hub, returns
-        a negative number that encodes the time of the charge.
+        A later correction of a charge that is made now needs that number, and the levels after it. For a key kept at
+        the hub, returns a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -167,7 +167,7 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the sum of all charges ever, and how full the bucket is, in thousandths."""
+        """Returns the sum of all charges ever, and the bucket's level in thousandths of its unit."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
@@ -195,7 +195,7 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Adds the charges that the hub may not know of to this node's own level again, and drops the allowance."""
+        """Moves the charges that the hub may not have counted back to this node's level, and drops the allowance."""
         if cell.at_hub:
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
@@ -206,7 +206,7 @@ class Bucket(CellMeter):
             cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: the use that the hub goes on counting counts twice here, but drains before long."""
+        """Does nothing: the use that the hub goes on counting counts twice until it has drained, and that is soon."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """Returns how full the buckets of all nodes are together, as far as this node knows."""
@@ -234,8 +234,8 @@ class Bucket(CellMeter):
 class StepBucket(Bucket):
     """A bucket that drains by its quota at once at each edge of a window, and not in between.
 
-    A node drains by the part of the quota that goes with its allowance, as in a bucket that drains steadily. The edges
-    are those of the hub's clock, and the node takes an edge for passed only when that is certain. `previous` is the
+    A node drains the part of the quota that goes with its allowance, as in a bucket that drains steadily. The edges are
+    those of the hub's clock, and the node lets an edge drain only when the edge has certainly passed. `previous` is the
     amount that the node has charged since the edge may have passed: it does not drain with that edge.
     """
 
@@ -266,7 +266,7 @@ class StepBucket(Bucket):
         used = 0 if cell.at_hub else cell.used
         after_edge = used if cell.marked_ns >= self._edge_from_ns(cell) else 0
         marked_ns = max(cell.marked_ns, now_ns)
-        if cell.at_hub:  # from the edge on that may have passed, it may have drained all
+        if cell.at_hub:  # the hub may have drained all at an edge that may have passed
             whole = cell.used * self._window_ns
             cell.stored = cell.stored + whole if marked_ns < self._edge_from_ns(cell) else 0
         cell.marked_ns = marked_ns

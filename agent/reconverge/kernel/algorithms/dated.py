@@ -1,7 +1,7 @@
 """The meter of algorithms in which each charge has a date and counts in full for one window, and then not at all.
 
-Slices of a window and single moments differ in what a date is (`Dating`), and in nothing else. Use does not fade: it is
-a plain number that stays the same until a charge expires, and the moment at which the next one expires is known.
+The two algorithms, `sliding-slices` and `sliding-log`, differ only in what a date is (`Dating`). Use does not fade: it
+stays the same until a charge expires, and the moment at which the next charge expires is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Dated(CellMeter):
         """Enters new charges under their date, and removes expired ones."""
         history = begin_change(cell)
         charged = history.pending
-        if charged and self.additive:  # the date has been the same since the last look
+        if charged and self.additive:  # all charges since the last call have one date
             history.add(charged, self._dating.entries_max)
             charged = 0
         date = self._dating.date(cell, history, now_ns)
@@ -43,7 +43,7 @@ class Dated(CellMeter):
             history.date = date
             history.forget_before(date - self._dating.lasts + 1, self._dating.lasts)
         elif self._dating.follows_hub and date < history.date - self._dating.lasts:
-            # A clock that has gone back further than a window is followed, at the price of one extra window.
+            # The dates follow a clock that has gone back by more than a window, at the price of one extra window.
             history.clear()
             history.date = date
         if charged:
@@ -51,7 +51,7 @@ class Dated(CellMeter):
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         if self._enough is not None:
-            history.trim(self._enough)  # beyond that nothing fits, and it expires before what has to
+            history.trim(self._enough)  # older entries make no difference: nothing fits beyond `_enough`
         cell.used = cell.counted = history.total
         history.changing = False
 
@@ -108,7 +108,7 @@ class Dated(CellMeter):
         cell.history = History()
 
     def look(self, cell: Cell) -> int:
-        """Returns the present date."""
+        """Returns the present date, by which a later correction finds a charge that is made now."""
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:
@@ -180,7 +180,7 @@ class Dated(CellMeter):
     def disown(self, cell: Cell, now_ns: int) -> None:
         if cell.confirmed[0] not in (cell.epoch, cell.epoch - 1):
             return
-        self.settle(cell, now_ns)  # what has been added since the last look is no part of that
+        self.settle(cell, now_ns)  # enters charges that no report contains yet
         until_ns = cell.until_ns
         history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
@@ -193,7 +193,7 @@ class Dated(CellMeter):
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
         history.changing = False
-        cell.until_ns = until_ns  # last: an exception in between has the cell settled again before it is charged
+        cell.until_ns = until_ns  # last: after an exception, the cell is settled again before it is charged
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
         """Returns how long until `amount` of this node's own use has expired."""

@@ -2,30 +2,31 @@
 
 # Slices. Theory of operation.
 #
-# Two nodes see a slice end at different times, by the error of what each knows of the hub's clock. If one sees it end
-# early, what expires with it goes back, is granted to another node, and may be charged there to the very slice that for
-# that node is not over: the slice, and those before it, then hold more than the limit. A lag of twice one's own error,
-# as sliding windows have, does not help: it is the other node's error that matters, and that may be larger.
+# Two nodes see a slice end at different times, by the errors of their estimates of the hub's clock. If one node sees it
+# end early, it gives back what expires with it; the hub grants this to another node, which may charge it to the same
+# slice, not yet over for that node: this slice and those before it then hold more than the limit. A lag of twice the
+# node's own error, as sliding windows have, does not help: the other node's error matters, and it may be larger.
 #
-# So the rule is one-sided: a slice begins as late as it may have, for charging and for expiring alike.
+# So the rule is one-sided: for a node, a slice begins at the latest moment at which it may begin at the hub, for
+# charges and for their expiry alike.
 #
 #     hub's clock       |  slice 7           |  slice 8
-#     any node          |     slice 7           |  slice 8          never ahead: none gives back before the hub's own
-#                                                                    slice is over
-#     after an answer   the slice of the answer, at once            never behind the hub's word: none charges a grant
-#                                                                    from slice 8 to slice 7
+#     any node          |     slice 7           |  slice 8          never ahead: no node gives anything back before the
+#                                                                    hub's own slice is over
+#     after an answer   the slice of the answer, at once            never behind an answer: no node charges a grant of
+#                                                                    slice 8 to slice 7
 #
-# Between the two no order of messages can hurt.
+# With both rules, no order of messages does harm.
 #
 # Moments of a log.
 #
-# Stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a stamp
-# lasts, but that is what slices do, with slices one can choose. A log is exact, and has an end: capacity + 1 entries of
-# about 52 bytes, so a quota of at most 100,000.
+# Time stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a
+# stamp lasts, but `sliding-slices` does just that, with a number of slices that the user chooses. A log is exact, and
+# its size is bounded: capacity + 1 entries of about 52 bytes, so a quota of at most 100,000.
 #
 # A settlement beyond the quota leaves a debt, and in a log that debt ends with its window, because a log promises to
-# admit whatever fits among the charges of the last window. With a quota of 100, a debt of 900 that was carried over
-# would refuse requests in nine further windows in which nothing was charged.
+# admit every request that fits among the charges of the last window. With a quota of 100, a debt of 900 that was
+# carried over would refuse requests in nine further windows in which nothing was charged.
 
 from __future__ import annotations
 
@@ -37,14 +38,14 @@ from reconverge.limit.limit import Limit
 
 
 class Dating(Protocol):
-    """A rule that gives each charge a date, from which follows when the charge expires."""
+    """A rule that gives each charge a date; the date decides when the charge expires."""
 
     additive: bool
-    """Whether a date lasts for a while, so that charges may simply be added until it is over."""
+    """Whether a date lasts for a while, so that the fast path may add charges until it is over."""
     follows_hub: bool
-    """Whether dates are read off the hub's clock, which may be set back."""
+    """Whether dates are computed from the hub's clock, which may be set back."""
     lasts: int
-    """For how many dates after its own a charge counts."""
+    """The number of dates after its own for which a charge counts."""
     entries_max: int
     """The most dates that a key remembers."""
     carries_debt: bool
@@ -63,8 +64,7 @@ class Moments:
     """The dates of `sliding-log`: the nanosecond of each charge, by this node's own clock.
 
     This is the log of timestamps that other limiters keep in a sorted set. Only the age of a charge matters, so clocks
-    need not agree, and no charge counts as late. Every charge has to be written down, so none is simply added to a
-    counter.
+    need not agree. Every charge needs an entry of its own, so the fast path cannot just add to a counter.
     """
 
     additive = False
@@ -87,14 +87,13 @@ class Moments:
 class Slices:
     """The dates of `sliding-slices`: numbers of equal parts of a window.
 
-    This is the method of counters in small buckets of time, of which a sliding window adds up the last few. The edge of
-    a slice may fall between two nanoseconds: a slice is an exact fraction of the window, so that every window's end is
-    the edge of a slice.
+    The use is the sum of the counts of the last few slices. The edge of a slice may fall between two nanoseconds: a
+    slice is an exact fraction of the window, so that every window's end is the edge of a slice.
 
     A charge belongs to the present slice by its node's clock, and no two nodes' clocks agree. So a node begins a slice
     at the latest moment at which the hub's clock may begin it, as far as the node knows that clock, but never later
-    than the hub has reported. When a slice is over for any node, it is over for the hub, and for nodes that are granted
-    the room of its expired charges.
+    than the hub has reported. When a slice is over for any node, it is over for the hub, and for the nodes to which the
+    hub grants the room of its expired charges.
     """
 
     additive = True

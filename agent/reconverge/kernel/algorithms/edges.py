@@ -5,24 +5,23 @@
 
 # Theory of operation.
 #
-# The problem. All nodes must agree on the window that a charge belongs to, and each has a clock of its own. The hub's
-# clock is the one that counts; a node knows it as an offset to its own, which every answer corrects.
+# The problem. All nodes must agree on the window that a charge belongs to, and each has a clock of its own. Windows go
+# by the hub's clock; a node estimates it by an offset to its own clock, which every answer corrects.
 #
-# How it works. A cell carries the number of its window (`epoch`) and when that began by this node's clock
-# (`opened_ns`). Nothing runs when a window ends: the fast path looks at `until_ns` alone, and what comes after that
-# moment takes the slow path, which calls `advance` first. There the number of the window is worked out anew:
+# How it works. A cell carries the number of its window (`epoch`) and its beginning by this node's clock (`opened_ns`).
+# No code runs when a window ends: the fast path compares the time with `until_ns` alone, and a decision after that
+# moment takes the slow path, which first calls `advance`. That computes the number of the window anew:
 #
 #     hub's clock   |  window 7            |  window 8            |
 #     a cell         opened_ns ............. until_ns
 #                                              first call after it: advance -> window 8, the count begins anew
 #
-# `until_ns` is the earliest of the window's end, the lease's end and what the meter says (`CellMeter.until_ns`).
+# `until_ns` is the earliest of the window's end, the lease's end and the meter's own moment (`CellMeter.until_ns`).
 #
-# The clock may move in two ways. If an answer shows that the hub's clock is elsewhere than was thought, cells are
-# carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. If the clock seems to
-# be in the window before the cell's, the cell waits for it; if it has gone back further, the cell follows, at the
-# price of one extra window. A bucket that refills at edges always waits, on a node that has a hub: to enter an edge
-# twice would refill it twice.
+# The clock may move in two ways. If an answer shows that the estimate of the hub's clock was wrong, cells are moved to
+# the corrected time with their counts (`rebase`), as no time has passed. If the clock is in the window before the
+# cell's, the cell waits for it; if it has gone back further, the cell follows, at the price of one extra window. On a
+# node that has a hub, a bucket that refills at edges always waits: to pass an edge twice would refill it twice.
 
 from __future__ import annotations
 
@@ -77,18 +76,18 @@ class Edges:
     """Moves the cells of one limit from window to window, by the hub's clock. The caller holds the lock."""
 
     by_charge = False
-    """Whether they begin with the first charge; see `charge`."""
+    """Whether windows begin with the first charge; see `charge`."""
 
     def __init__(self, table: Placed) -> None:
         self._table = table
-        # Worked out last. Cells with the same number share one object, which is in the processor's cache.
+        # The number computed last. Cells with the same number share one object, which stays in the processor's cache.
         self._room = self._until_ns = 0
 
     def advance(self, cell: Cell, now_ns: int) -> None:
         """Brings a cell to `now_ns`: into its window, with its meter up to date."""
         meter = self._table.meter
         if meter.bucket:
-            cell.room = -1  # first of all: it was worked out for a meter that moves now, and an exception may come out
+            cell.room = -1  # first: it was computed for the old meter, and an exception may follow
             measure(cell)
             meter.settle(cell, now_ns)
         elif now_ns < cell.until_ns:
@@ -117,11 +116,11 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell to the hub's place in time, before the answer's allowances are installed.
+        """Moves the cell to the hub's present window, before the answer's allowances are installed.
 
-        Returns report and answer in terms of the cell's window. At an edge that the hub has passed, the old allowances
-        decide how much a bucket drains: the new ones may have been taken from a node whose bucket has drained for that
-        edge already.
+        Returns the report and the answer with their window numbers changed to the cell's. At an edge that the hub has
+        passed, a bucket drains by the old allowances: the new ones may have come from a node whose bucket has already
+        drained at that edge.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
             self._step_to(cell, answer.epoch)
@@ -157,7 +156,7 @@ class Edges:
         cell.room = -1
         measure(cell)
         if floats(cell):
-            cell.allowance = 0  # it was granted beside what is forgotten now
+            cell.allowance = 0  # the hub granted it beside the use that is forgotten now
         cell.reset_us = reset_us
         meter.clear(cell)
         cell.confirmed = (-1, cell.charged if meter.bucket else 0, 0)

@@ -1,17 +1,17 @@
-"""Windows that begin with the first charge: each node opens its own, and adopts the hub's once it hears of one."""
+"""Windows that begin with the first charge: each node opens its own, and adopts the hub's once an answer has one."""
 
 # Theory of operation.
 #
-# A node that is alone begins a window with the first charge after the last one. A fleet has to agree on when that was,
-# and nodes that are cut off open windows by themselves. A phase for each key, fixed by the hub with the first hit,
-# would keep the bounds; but a busy key would have windows that begin with no hit, the end of a series would need rules
-# of its own, and a fleet of one would behave otherwise than a single process.
+# A node that is alone begins a window with the first charge after the last window. A fleet has to agree on that moment,
+# and nodes that are cut off open windows by themselves. If the hub fixed a phase for each key with the first hit, the
+# bounds would hold; but a busy key would have windows that begin with no hit, the end of a series of windows would need
+# its own rules, and a fleet of one node would behave otherwise than a single process.
 #
 # A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then
 # the count is zero and the allowance is the base, as at the beginning of any fixed window, and the next charge opens
-# one. Nodes that open a window before they have heard of one another's do so from their bases, which sum to the
-# capacity at most; the hub takes the first that it hears of, and the others adopt that one with what they have used in
-# their own as far as both overlap. A request that does not fit into a base asks the hub to open its window; otherwise
+# one. Nodes that open a window before they know of another node's do so from their bases, which sum to the capacity at
+# most; the hub takes the first window that is reported, and the other nodes adopt it, with their use in their own
+# window as far as the two overlap. A request that does not fit into a base asks the hub to open its window; otherwise
 # nodes that need more than a base would wait for each other.
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconverge.kernel.cell import Cell, closes_ns, measure
 NONE: Final = -1
 """The epoch of a cell that is in no window."""
 ANOTHER: Final = 2
-"""An epoch that differs by this is neither the same window nor, as far as anything is concerned, the one before."""
+"""An epoch that differs by this is taken for neither the same window nor the one before."""
 
 
 class FirstHitEdges(Edges):
@@ -51,7 +51,7 @@ class FirstHitEdges(Edges):
         cell.opened_ns = now_ns
         cell.epoch = hub_us if cell.shard.alone else max(hub_us, cell.free_us)
         if now_ns - cell.before_ns >= 2 * self._table.window_ns:
-            cell.last_demand = 0  # that was not the window before, but one long ago
+            cell.last_demand = 0  # the last window with demand was long ago, not just before this one
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
@@ -65,7 +65,7 @@ class FirstHitEdges(Edges):
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
         """Forgets the charges. On a node that is alone the window ends as well, as no other node counts in it."""
         if cell.shard.alone:
-            # An exception out of a signal handler may leave it between two windows: no charge passes that by.
+            # An exception out of a signal handler may leave the cell between two windows: the next charge opens one.
             cell.room = -1
             measure(cell)
             cell.epoch = NONE
@@ -93,7 +93,7 @@ class FirstHitEdges(Edges):
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Moves the cell into the hub's window if that is still open.
 
-        Returns report and answer in terms of the cell's window.
+        Returns the report and the answer with their window numbers changed to the cell's.
         """
         window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
@@ -120,7 +120,7 @@ class FirstHitEdges(Edges):
         self.anchor(cell, now_ns)
 
     def _same(self, one: int, other: int) -> bool:
-        """Returns whether two windows overlap, or both are no window at all."""
+        """Returns whether two epochs stand for overlapping windows, or both for none."""
         if one < 0 or other < 0:
             return one < 0 and other < 0
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns
@@ -136,7 +136,7 @@ class FirstHitEdges(Edges):
             table.meter.open_window(cell, 1, NONE)
         if cell.epoch == NONE:
             cell.opened_ns = now_ns
-            if cell.used:  # an exception has come in between the charge and its window
+            if cell.used:  # an exception came after the charge and before its window
                 self.charge(cell, now_ns)
         cell.lag_ns = cell.shard.lag_ns
 

@@ -2,31 +2,31 @@
 
 # Theory of operation.
 #
-# Every algorithm is a number that grows with each charge and shrinks with time, and a request is admitted while that
-# number stays below the node's allowance. For allowances to be added up, the number must be a sum over the nodes:
+# Every algorithm computes a number, the use, that grows with each charge and shrinks with time; a request is admitted
+# while the use stays within the node's allowance. For allowances to be added up, the use must be a sum over the nodes:
 #
 #     fixed window      charged in this window
-#     sliding window    charged in this window + charged in the last one * part of that still covered
+#     sliding window    charged in this window + charged in the last one * part of the last one that still counts
 #     bucket            fill, which drains at the rate * allowance / capacity
 #     slices, log       charges whose date is not over
 #     slots             charges that have not been given back
 #
-# All are linear, so what the nodes use sums to what the fleet uses, and allowances that sum to the capacity keep the
+# All are linear, so the use of all nodes sums to the use of the fleet, and allowances that sum to the capacity keep the
 # fleet below it. A bucket drains on each node by the part of the rate that goes with its allowance: a full rate on each
 # of N nodes would drain N times as fast.
 #
-# Whole numbers, and exact. A bucket's level is kept in cost times nanoseconds of the window, of which a nanosecond
-# drains `quota * allowance / capacity`: so a look at it rounds off less than a nanosecond's worth, and the same calls
-# give the same answer on every machine, in the compiled twin as well. Use is rounded up; what is spare and what drains
-# are rounded down.
+# All numbers are whole, and exact. A bucket's level is kept in cost times nanoseconds of the window, of which a
+# nanosecond drains `quota * allowance / capacity`: so a look at it rounds off less than a nanosecond's worth, and the
+# same calls give the same answer on every machine, in the compiled twin as well. Use is rounded up; spare room and
+# drain are rounded down.
 #
-# Two clocks. What fades by the hub's windows is judged as of `lag_ns` ago, which is twice the error of what is known of
-# the hub's clock: once because the hub grants by its own clock, once because another node's error may be the opposite.
-# A bucket has no place in time, only a pace, so it goes by its node's own clock and has no lag. With a lag, a bucket of
-# capacity 1 never admitted anything once it had heard from a hub. A bucket that refills at edges has a place in time
-# again (`StepBucket`): to take an edge for early admits too much, and so does to take it for late, because what was
-# charged after the true edge would drain with it. The fuzz found 35 above a strict limit of 339 so, with a round trip
-# of 76 ms.
+# Two clocks. Use that fades by the hub's windows is computed as of `lag_ns` ago, which is twice the possible error of
+# the node's estimate of the hub's clock: once because the hub grants by its own clock, once because another node's
+# error may be the opposite. A bucket depends on time passed and not on moments, so it goes by its node's own clock and
+# has no lag. With a lag, a bucket of capacity 1 never admitted anything once a hub had answered. A bucket that refills
+# at edges depends on moments again (`StepBucket`): to see an edge too early admits too much, and so does to see it too
+# late, because charges after the true edge would drain with it. Random tests (`simulation/fuzz.py`) found 35 above a
+# strict limit of 339 that way, with a round trip of 76 ms.
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class CellMeter:
     fades = False
     """Whether the count of the last window fades over this one."""
     leaves_in_use = False
-    """Whether a key may leave a node without a hub before its use has faded: then there are `keep` and `recall`."""
+    """Whether a key may leave a node without a hub before its use has faded; then `keep` and `recall` work."""
     idle_ns: int
-    """After twice as long without a charge the meter reads zero."""
+    """Half of the time after which a key without charges certainly has no use left, in nanoseconds."""
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Moves the cell into window number `epoch`, `steps` windows after its last one (1 for the next window)."""
@@ -90,7 +90,7 @@ class CellMeter:
         raise NotImplementedError
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns the moment until which a charge may simply be added to `used`."""
+        """Returns the moment until which the fast path may add charges to `used`."""
         raise NotImplementedError
 
     def used(self, cell: Cell, now_ns: int) -> int:
@@ -174,7 +174,7 @@ class CellMeter:
         """Handles an amount that was just charged without a decision, such as the rest of a reservation."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """Returns how much of `cost` can be given back from the present window, and not from the one before."""
+        """Returns the part of `cost` that can be given back in the present window; the rest is of the one before."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
@@ -216,7 +216,7 @@ class CellMeter:
         if epoch == cell.epoch - 1:
             current, previous = 0, current
         if cell.at_hub:
-            cell.allowance = 0  # it was granted beside what is no longer counted here
+            cell.allowance = 0  # the hub granted it beside the use that moves away
         current, previous = min(current, cell.used), min(previous, cell.previous)
         cell.used -= current
         cell.previous -= previous

@@ -2,37 +2,36 @@
 
 # Theory of operation.
 #
-# With N nodes the part of the rate that one of them has may be smaller than a single request, and a request cannot wait
-# until its part could hold it. So a request goes on credit, and the next one when that has been paid for, as in Guava's
-# RateLimiter. What is owed is paid off steadily, at the part of the rate that goes with the node's allowance, so that
-# all nodes together never go faster than the quota allows; and each of them may be ahead by one request at most, in
-# `strict` as well. To wait for the price first would make the first request of an idle key late by one interval, and
-# gain nothing over any longer time.
+# With N nodes, a node's part of the rate may be too small ever to hold a single request. So a request goes on credit,
+# and the next one goes when the debt has been paid off, as in Guava's RateLimiter. The debt is paid off steadily, at
+# the part of the rate that goes with the node's allowance, so that all nodes together never go faster than the quota
+# allows; and each node may be ahead by one request at most, in `strict` as well. To wait for the price first would make
+# the first request of an idle key late by one interval, and gain nothing over any longer time.
 #
 # All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
-# `quota * allowance / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it
-# is paid: no rounding lets anything through early. The price of warming up is the area under a straight line, so a
-# rational number, and no root is needed.
+# `quota * allowance / capacity`. Payments are rounded down, a price is rounded up, and so is the time until it is paid:
+# no rounding lets a request through early. The price of warming up is the area under a straight line, so a rational
+# number, and no root is needed.
 #
-# Timers are late. Without more, a queue would lose rate with every late wake-up. So a waiting request is taken to have
-# gone when it was its turn, up to CATCH_UP_NS back.
+# Timers are late. Without a correction, a queue would lose rate with every late wake-up. So a waiting request is dated
+# back to the moment of its turn, by CATCH_UP_NS at most.
 #
-# Stored permits go with the allowance: a part of them when a part of the allowance is given away, and nothing comes
-# with an allowance that grows, so that nothing is stored twice. A key that was never used has been idle since its limit
-# was declared, or since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has
-# stored nothing.
+# Stored permits go with the allowance: a part of them is lost when a part of the allowance is given away, and no
+# permits come with an allowance that grows, so that none is stored twice. A key that was never used has been idle since
+# its limit was declared, or since the fork; so forgetting an idle key changes nothing, and a limit that was just
+# declared has stored nothing.
 #
-# Another quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go:
-# what is owed is the price of a request that has gone, at the rate that was in force then. So what is owed is rescaled
-# as the rate of the node is, and what is stored as that which can be stored. Guava ties the two together. Here a burst
-# may grow while the rate does not, and then nothing is stored anew: a burst that went back and forth would let out more
-# each time. A leaky bucket is as full as it was, like any bucket, and runs dry at the new rate: so what waits is let
-# out at the new pace, in the same order. In a fleet a larger quota is there when the hub has raised the allowance, as
-# for all limits.
+# Change of quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go:
+# the debt is the price of a request that has gone, at the rate that was in force then. So the debt is rescaled as the
+# rate of the node is, and the stored permits as the most that can be stored. Guava ties the two together. Here a burst
+# may grow while the rate does not, and then no permits are added: a burst that went back and forth would let out more
+# each time. A leaky bucket keeps its level, like any bucket, and drains at the new rate: so waiting requests are let
+# out at the new pace, in the same order. In a fleet a larger quota takes effect when the hub has raised the allowance,
+# as for all limits.
 #
-# Units. All is counted in thousandths of a request (`Limit.unit`; of a quota above 10^9 in larger units, so nothing
+# Units. All amounts are in thousandths of a request (`Limit.unit`; for a quota above 10^9 in larger units, so no number
 # exceeds 10^12). With whole requests four nodes with 10/s would get 3, 3, 2 and 2 at best, and with 10/s burst 1 one
-# node would have everything. The table of paced limits translates at its border; the merge rule is that of buckets.
+# node would have the whole rate. The table of a paced limit converts costs; the hub merges paced limits as buckets.
 # Two declarations on either side of 10^9 are counted in different units during a rolling deploy, on the safe side.
 #
 # The bound. With N nodes and a largest cost c, leaky and warming-up limits let out rate * (t + 50 ms) + N*c over any
@@ -41,14 +40,14 @@
 # that was restarted owes nothing and a crash loop needs a bound: four nodes with 5/s that are asked for 505 each admit
 # 2020 at once, and nothing more for 404 seconds. A key that owes more than a window's worth does not leave a full node.
 #
-# What was let out of a queue is not reported as use, so that it does not tie up the right of its node. A node's need
-# is what it expects and what waits, as a part of the drain, up to a hundred capacities; a right is lowered in steps of
-# a tenth at least.
+# A request that was let out of a queue is not reported as use, so that it does not tie up its node's allowance. A
+# node's need is the cost that it expects and that waits, as a part of the drain, up to a hundred capacities; an
+# allowance is lowered in steps of a tenth at least.
 #
 # Measured: four processes, one Redis, `strict`, ten seconds of saturation (`tests/limiter/test_outflow.py`). 100/s let
 # out 100.1, by process 24.4 to 25.9; 10/s burst 1 with 8, 4, 2 and 2 waiting let out 10.0, by process 4.9, 2.6, 1.3 and
-# 1.2. Parts settle within about a tenth of where they should be. `usage().allowance` is in whole requests, and may show
-# 0.
+# 1.2. Allowances settle within about a tenth of a proportional part. `usage().allowance` is in whole requests, and may
+# be 0.
 
 from __future__ import annotations
 
@@ -60,12 +59,12 @@ from reconverge.kernel.cell import Cell, lease_until_ns
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
-"""By how much waiters may be let through late without a loss of rate; later time is lost. Timers
-are late by a millisecond, and a busy machine's by some tens."""
+"""How late waiters may be let through without a loss of rate; a longer delay loses rate. Timers are late by a
+millisecond, and on a busy machine by some tens."""
 
 
 class PacedTerms(NamedTuple):
-    """The rate at which a cell of a paced limit is paid off, and the most permits that it can store, at one quota."""
+    """The rate at which a cell of a paced limit pays off its debt, and the most permits that it can store."""
 
     rate: int
     """The amount that a nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
@@ -94,7 +93,7 @@ class LeakyBucket(Bucket):
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Drains the level. While requests wait, drain beyond an empty bucket is saved to make up for late timers."""
         drained = self._drained(cell, now_ns)
-        cell.credit = min(cell.credit, cell.level)  # something may have been given back
+        cell.credit = min(cell.credit, cell.level)  # a refund may have lowered the level
         surplus = drained - cell.level - cell.used * self._window_ns
         if cell.used or not cell.waiters:
             cell.late = 0
@@ -104,7 +103,7 @@ class LeakyBucket(Bucket):
         self._drain(cell, drained, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """Returns how long until a request may go behind a cost of `ahead`; NEVER_NS while nothing is paid off."""
+        """Returns how long until a request may go behind a cost of `ahead`; NEVER_NS if the node has no allowance."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
@@ -145,12 +144,12 @@ class LeakyBucket(Bucket):
     def _late_most(self, cell: Cell) -> int:
         """Returns the largest amount that may be saved to make up for late timers.
 
-        It is no more than the node may fill alone: a short stall must not become a burst that would not have fitted.
+        It is at most the node's allowance, so that a short stall does not become a burst that would not have fitted.
         """
         return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.allowance * self._window_ns)
 
     def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
-        """Returns how long until `owed` is paid off; NEVER_NS if nothing is paid off."""
+        """Returns how long until `owed` is paid off; NEVER_NS if the node has no allowance."""
         if owed <= 0:
             return 0
         rate = self._rate(cell)
@@ -193,7 +192,7 @@ class Smooth(LeakyBucket):
             cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns 0, as no charge may simply be added."""
+        """Returns 0, as the fast path may not add any charge."""
         return 0
 
     def used(self, cell: Cell, now_ns: int) -> int:
@@ -287,7 +286,7 @@ class Smooth(LeakyBucket):
 
 
 class SmoothBursty(Smooth):
-    """A smooth limit whose stored permits go at once and cost nothing; a request pays only for the rest.
+    """A smooth limit whose stored permits cost nothing; a request pays only for the part of its cost beyond them.
 
     A key on a node that is alone counts as idle since its limit was declared. A node of a fleet has stored nothing when
     it gets its allowance.
@@ -306,7 +305,7 @@ class SmoothBursty(Smooth):
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.stored), now_ns)
 
     def _late_most(self, cell: Cell) -> int:
-        return 0  # stored permits make up for being late
+        return 0  # stored permits make up for late timers
 
     def _price(self, cell: Cell, amount: int) -> int:
         taken = min(cell.stored, amount)
@@ -315,11 +314,12 @@ class SmoothBursty(Smooth):
 
 
 class SmoothWarmingUp(Smooth):
-    """A smooth limit that warms up: stored permits mean that the service is cold, and their upper half goes slowly.
+    """A smooth limit that warms up: stored permits mean that the service is cold, and the upper half is slow to take.
 
-    The interval between two permits is the stable one up to half of what can be stored, and rises in a straight line to
-    three times the stable one when all is stored. Taking permits costs the area under that line, rounded up: a rational
-    number, for which a square is computed and no root. From cold, taking the upper half takes as long as a warm-up.
+    While up to half of all permits are stored, the interval between two permits is the stable one. Above, it rises in a
+    straight line to three times the stable one when all are stored. Taking permits costs the area under that line,
+    rounded up: a rational number, for which a square is computed and no root. From cold, taking the upper half takes as
+    long as a warm-up.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -345,7 +345,7 @@ class SmoothWarmingUp(Smooth):
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
     """Returns the arithmetic of a paced limit.
 
-    With `merged_only` a cell's level is that of all nodes, and drains at the full rate.
+    With `merged_only`, a cell's level is that of all nodes together, and drains at the full rate.
     """
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)

@@ -3,14 +3,13 @@
 # To add an algorithm:
 #
 # 1. Its name, its group and its checks: `ALGORITHMS` in `limit/limit.py`.
-# 2. Its arithmetic: a meter in this folder (`meter.py` says what is asked of one), and its allowance in `meter_for`
-# below.
-#    Where its windows begin, if that is not by the hub's clock: `edges_for` below. How it is waited for, if not for
-#    room: `table/waiter.py`.
-# 3. Its number on the way to the hub: `CELL_KINDS` in `sync/reconverge_sync/codec.py`. JSON needs none.
+# 2. Its arithmetic: a meter in this folder (`meter.py` defines the interface), and a case in `meter_for` below. If its
+#    windows do not follow the hub's clock: `edges_for` below. If its requests wait for something other than room:
+#    `table/waiter.py`.
+# 3. Its number in binary messages to the hub: `CELL_KINDS` in `sync/reconverge_sync/codec.py`. JSON needs none.
 # 4. If the hub counts it in a way of its own: `merge/ledger.py` and, alike, `redis/exchange.lua`.
 # 5. For speed alone: `KINDS` in `table/native.py` with `native/meter.h`. Without them Python decides about it.
-# 6. What it may admit, for those that judge: `simulation/truth.py` and `simulation/cases.py`, and a worked example in
+# 6. Its bound, for tests and simulations: `simulation/truth.py` and `simulation/cases.py`, and a worked example in
 #    `tests/kernel/algorithms`.
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, P
 def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
     """Returns the arithmetic for `limit`.
 
-    With `merged_only` a cell's level is that of all nodes, and drains at the full rate.
+    With `merged_only`, a cell's level is that of all nodes together, and drains at the full rate.
     """
     if limit.slots:
         return Slots(limit)
@@ -45,7 +44,7 @@ def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
 
 
 def edges_for(limit: Limit) -> type[Edges]:
-    """Returns the class that places the windows of `limit` in time."""
+    """Returns the class that computes when the windows of `limit` begin and end."""
     if limit.slots:
         return SlotEdges
     return FirstHitEdges if limit.align == FIRST_HIT else Edges

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# A limit on what is in progress ("20 in flight") is a count of slots in use. To begin takes one, to end gives it back.
-# As the counts of the nodes sum to that of the fleet, allowances of slots work as allowances of anything else do: each
-# node fills its own alone, all allowances sum to the limit, and a slot in use is never given away, because an allowance
-# is lowered to what is in use at most.
+# A limit on what is in progress ("20 in flight") counts slots in use. Work takes a slot when it begins, and gives it
+# back when it ends. As the counts of the nodes sum to that of the fleet, allowances of slots work as those of all other
+# limits: each node fills its own alone, all allowances sum to the limit, and a slot in use is never given away, because
+# an allowance is never lowered below the slots in use.
 #
 # What differs from all other limits:
 #
@@ -13,39 +13,41 @@
 #                            no refusal is certain, and `epoch` is 0 for good
 #     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to
 #                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
-#     a node that is cut off starts nothing after its lease, which it counts from when it sent the batch that was
-#                            answered. What it has in progress by then goes on, and is reported again when the hub
-#                            answers, without an allowance: the hub then grants that much less until it ends
+#     a node that is cut off starts nothing after its lease, which it counts from the moment when it sent the last
+#                            answered batch. Its work in progress goes on, and is reported again when the hub answers,
+#                            without an allowance: the hub then grants that much less until the work ends
 #     a reset                is impossible: what is in progress does not end by being forgotten
 #     the need               is not the rate of requests. Short work takes and gives back one slot a hundred times in an
-#                            interval. What a node needs is what it had in progress at most lately
+#                            interval. A node needs as many slots as its recent peak of work in progress
 #
 #     in use  <=  allowance        on each node, while its lease lasts
 #     allowances   <=  limit       of all nodes that the hub knows
 #
-# A slot that was given back is granted to another node only after the hub has heard of it, because the allowance comes
-# down with a report and no other way.
+# The hub grants a slot that was given back to another node only after a report, because only a report lowers an
+# allowance.
 #
-# The peak is noted when slots are given back, because the fast path, which takes them, notes nothing: what is in use
-# rises until something is given back. It is kept in `level`, and fades over PEAK_NS towards what is in use.
+# The peak is stored when slots are given back, because the fast path, which takes slots, stores no peak: the number in
+# use only rises until a slot is given back. The peak is kept in `level`, and fades over PEAK_NS towards the slots in
+# use.
 #
-# C knows nothing of this algorithm. A decision about it takes the lock and a few microseconds in Python, which is
-# little beside any work that is worth being counted.
+# The compiled kernel does not have this algorithm. A decision about it takes the lock and a few microseconds in Python,
+# which is little beside any work that is worth being counted.
 #
-# A farewell gives back what is not in use; what is in use counts until the lease is over. If it ended the lease, the
-# limit would be exceeded in every rolling deployment, without a crash, since a process takes as long to stop as its
-# requests do. The price: slots of work that ends after the farewell are taken for up to a lease.
+# The last report of a node that stops gives back the slots that are not in use; slots in use count until the lease is
+# over. If the report ended the lease, the limit would be exceeded in every rolling deployment, without a crash, since a
+# process takes as long to stop as its requests do. The price: slots of work that ends after the last report stay taken
+# for up to a lease.
 #
-# The hub saves slots up for the oldest ask, also where requests ask in doubt, because no end of a window brings any. A
-# node that hears of an older ask lets go of what comes back to it, unless it has no more than its part of all slots.
-# Without that a node under load takes each slot again, and others wait for ever. A request for more slots than a node's
-# part may wait long while all nodes are busy.
+# The hub saves slots up for the oldest ask, also where requests ask in doubt, because no window ends and frees any. A
+# node whose answer reports an older ask gives returned slots back, unless it has no more than its part of all slots.
+# Otherwise a node under load would take each slot again, and others would wait for ever. A request for more slots than
+# a node's part may wait long while all nodes are busy.
 #
-# `allow` and `hit` are refused, as what they charge would never come back. Shares, several quotas and loans between
-# regions have no slots. Plans have: a slot is given back where its key is by then; limits of one name with different
-# leases count apart (`tests/contracts/test_in_progress.py`).
+# `allow` and `hit` are refused, as nothing would give back their charge. Shares, several quotas and loans between
+# regions do not work with slots. Contract plans do: a slot is given back in the table in which its key is by then;
+# limits of one name with different leases count apart (`tests/contracts/test_in_progress.py`).
 #
-# The bound. In `strict` no more is in progress than the limit while leases hold. That is tried by
+# The bound. In `strict` no more is in progress than the limit while leases hold. It is tested by
 # `tests/limiter/test_slots_of_processes.py`, `python -m reconverge.simulation.fuzz --mode slots`, and all chaos
 # scenarios. A jump of the hub's clock by more than a lease ends all leases there, and may grant each slot once more.
 
@@ -60,13 +62,13 @@ from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
 RETRY_NS: Final = SECOND_NS
-"""After this time another attempt may be worth it, as it is not known how long work takes."""
+"""The wait that a refusal names: a fixed guess, as it is not known how long work takes."""
 PEAK_NS: Final = SECOND_NS
-"""A peak of work in progress is remembered for about so long."""
+"""The time over which a stored peak fades to the slots in use."""
 
 
 class Slots(CellMeter):
-    """The arithmetic of a limit on what is in flight: counts the slots in use."""
+    """The arithmetic of a limit on work in progress: counts the slots in use."""
 
     aligned = True
     slots = True
@@ -154,14 +156,14 @@ class SlotEdges(Edges):
         """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Places the cell in its window, as if that were open for long: no further demand is expected in the window."""
+        """Puts the cell into its one window, with an early beginning, so that no further demand is expected in it."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns
 
 
 def lease_left_ns(cell: Cell, now_ns: int) -> int:
-    """Returns for how long the lease covers work in progress if no answer prolongs it; negative after its end.
+    """Returns the nanoseconds for which the lease still covers work in progress without an answer; negative afterwards.
 
     A key that the hub has never answered for has no lease: returns NEVER_NS.
     """

@@ -17,7 +17,7 @@ def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept
-        cell.counted = cell.used  # it is no new charge
+        cell.counted = cell.used  # restored use is no new charge
         cell.previous = previous if cell.table.meter.fades else 0
 
 
@@ -91,9 +91,7 @@ class SlidingWindow(CellMeter):
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Makes the current count the previous one, and starts the current count at zero."""
         if cell.at_hub:
-            cell.allowance = (
-                0  # what was granted for the window before is void: it would count for longer than at the hub
-            )
+            cell.allowance = 0  # a grant for the window before is void: it would count for longer here than at the hub
         cell.previous = cell.used if steps == 1 else 0
         cell.epoch = epoch
         cell.counted = 0

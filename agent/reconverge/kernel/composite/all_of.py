@@ -2,23 +2,23 @@
 
 # Theory of operation.
 #
-# Each quota is a table of its own, with cells, allowances and lifetime numbers of its own at the hub. All tables of one
-# limit share one lock, so a decision about all of them happens in a single moment, as any snapshot of their use does;
-# and since no thread ever holds two locks, nothing can deadlock. Locks of their own would need an order that decisions,
-# settlements, snapshots, exchanges and evictions all keep. All quotas are evaluated first and charged afterwards.
+# Each quota is a table of its own, with cells, allowances and totals of its own at the hub. All tables of one limit
+# share one lock, so a decision about all of them happens in a single moment, as does a snapshot of their use; and since
+# no thread ever holds two locks, no deadlock is possible. With a lock for each, decisions, settlements, snapshots,
+# exchanges and evictions would all have to keep one order. All quotas are evaluated first and charged afterwards.
 #
 # If all quotas admit, the compiled kernel does `hit` in one call (`at_once.py`), and leaves the cells as this file
-# would: the tests of the twins compare them. `allow` charges on its fast path, which works out less than that call.
+# would: the tests of the twins compare them. `allow` charges on its fast path, which computes less than that call.
 #
-# An answer is that of one quota, so that its numbers belong together: of those that refuse, the one with the longest
-# wait; when all admit, the one with the least left.
+# A decision has the numbers of one quota, so that they belong together: among quotas that refuse, the one with the
+# longest wait; when all admit, the one with the least left.
 #
-# `count_refused` is there so that a client that goes on asking stays out. Beside a shorter quota it did nothing: of
-# `2/minute` and five attempts an hour, the minute refused, and the hour counted two. So an attempt that any quota
-# refuses is counted by every quota that counts attempts, but only if a refusing quota is used up as far as the node
-# knows: where the allowances are is no fault of the client. The answer is worked out after that: the attempt may have
-# used up the quota that counts it, and the client must get the longer wait. A request that waits in a queue and is
-# turned away has not been refused while it waited, and is counted no more than before.
+# `count_refused` keeps out a client that goes on asking. Beside a shorter quota it once had no effect: of `2/minute`
+# and five attempts an hour, the minute refused, and the hour counted two. So an attempt that any quota refuses is
+# counted by every quota that counts attempts, but only if a refusing quota is used up as far as the node knows: the
+# client is not to blame for where the allowances are. The decision is computed after that: the attempt may have used up
+# the quota that counts it, and the client must get the longer wait. A request that waits in a queue and is turned away
+# has not been refused while it waited, so only the quotas that turn it away count it.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AllQuotas:
     def __init__(self, name: str, tables: Sequence[Table]) -> None:
         self.name = name
         self.tables = tuple(tables)
-        """One for each quota, in the order in which they were declared."""
+        """The table of each quota, in the order in which the quotas were declared."""
         self.now_ns = tables[0].now_ns
         self.share_lock()
         self.take_note()
@@ -77,7 +77,7 @@ class AllQuotas:
             table.share_lock(self.lock)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Allows a request if all quotas do."""
+        """Returns whether all quotas have room for the request; if so, charges it to all of them."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -110,7 +110,7 @@ class AllQuotas:
         return all(table.settles(plain, each // table.unit) for table, each in pairs)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`; also returns where each quota was charged, so that it can be corrected later."""
+        """Decides as `hit`; also returns the charge to each quota, so that it can be corrected later."""
         units = self.costs_of(1, kind)
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
@@ -168,7 +168,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides; returns one verdict for each quota: the common answer, with the window of that quota."""
+        """Decides at `now_ns`; returns a verdict for each quota: the common answer, with the window of that quota."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -179,7 +179,7 @@ class AllQuotas:
             return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost by each quota, in the parts of a request in which that quota counts.
+        """Returns the cost for each quota, in the unit of that quota: whole requests, or parts of one.
 
         A quota that has a table of costs takes the cost of `kind` from its table. Raises InvalidCost or UnknownKind.
         """
@@ -288,7 +288,7 @@ class AllQuotas:
 
 
 def charges_of(tables: Sequence[Table], cells: Sequence[Cell], units: Sequence[int]) -> tuple[Charged, ...]:
-    """Returns where a request was charged, for a later correction; `units` is the cost of one unit by each quota."""
+    """Returns the charges of a request, for a later correction; `units` is the cost of one unit by each quota."""
     return tuple(
         Charged(table, mark(table, cell), unit // table.unit)
         for table, cell, unit in zip(tables, cells, units, strict=True)
@@ -317,11 +317,11 @@ def refuse_all(
     for (table, cell, cost, (spare, fits)), counted in zip(parts, used_up, strict=True):
         has_room = fits
         if not fits:
-            commit(table, cell, cost, spare, fits, now_ns)  # which counts it if this one is used up
+            commit(table, cell, cost, spare, fits, now_ns)  # it counts the request if this quota is used up
         if counts and not counted and table.limit.count_refused:
             has_room = count_refused_elsewhere(table, cell, cost, spare, now_ns) and fits
         elif fits:
-            take_interest(cell, now_ns)  # it was not used, but asked about
+            take_interest(cell, now_ns)  # a request has asked about the key, but not charged it
         answers.append((cell, has_room))
     return answers
 
@@ -369,7 +369,7 @@ def _scarcity(answer: Decision) -> tuple[bool, int, float]:
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
-    """Charges `difference` more units wherever a request was charged, or gives them back, all in one moment."""
+    """Charges `difference` more units to each quota in `charges`, or gives them back, all in one moment."""
     table = charges[0].table
     if type(key) is not str:
         key = plain_key(key, table.kernel.key_bytes_max)

@@ -1,32 +1,32 @@
 """Decides, for a limit of one or several tables, about requests that ask the hub and wait for its answer.
 
-How a request waits meanwhile: `limiter/asking.py`.
+`limiter/asking.py` makes the request wait meanwhile.
 """
 
 # Theory of operation.
 #
-# Memory settles a request if its cost fits into the node's own part of every quota, or if by what all nodes have said
-# there is no room in one of them. Else the request asks, and the answer may leave it with one of three:
+# The node's memory settles a request if its cost fits into the node's own part of every quota, or if the reports of all
+# nodes leave no room in one of them. Otherwise the request asks the hub, which has one of three outcomes:
 #
-#     it fits into the allowances that the node has now       it is charged
-#     the hub has not granted all that was asked for     it is refused, if it was among that; what a policy dares beyond
-#                                                        the allowance is for when the hub does not answer
+#     the cost fits into the allowances of the node      the request is charged
+#     the hub has granted less than was asked for        the request is refused, if the report asked for it; a policy
+#                                                        goes beyond the allowance only while the hub does not answer
 #     the hub has not answered in time                   memory decides, by the rule of the policy
 #
-# Nothing is charged before one of these is known, in one step under the lock, so a request that is cancelled while it
-# waits has not been charged. It counts as demand from when it begins to ask.
+# Nothing is charged before the outcome is known, and then in one step under the lock, so a request that is cancelled
+# while it waits has not been charged. It counts as demand from the moment when it begins to ask.
 #
 # The hub has answered a request if it has answered a report that was made after the request had joined. An earlier
-# report says nothing of the request, and may well leave between the request's first look at the key, which makes the
-# key known, and its joining: threads take turns there. So the time that counts is read after the request has joined.
+# report does not include the request. Another thread may send one between the request's first look at the key, which
+# makes the key known, and its joining. So `join` reads the time after the request has joined.
 #
-# An answer is about an amount, and not about a request: what it grants is charged by the first that comes, and that may
-# be one that had not joined when the report was made. If the hub has granted all that waited, it has refused nothing,
-# so a request that finds it spent asks again. Only if it has granted less, there is too little (`Cell.denied`).
+# An answer is about an amount, and not about a request: the first request that comes charges the grant, even one that
+# had not joined when the report was made. If the hub has granted the cost of all waiting requests, it has refused none,
+# so a request that finds the grant spent asks again. Only if the hub has granted less is there too little
+# (`Cell.denied`).
 #
-# A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
-# in that time settles nothing, and memory decides. Nor does the answer of a hub that is full, and keeps nothing of the
-# key.
+# A hub that has lost its data grants nothing until all nodes have reported, and knows less than they do: its answers in
+# that time settle nothing, and memory decides. The same holds for a hub that is full, and stores nothing about the key.
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ from reconverge.kernel.table.slow_path import commit, evaluate
 from reconverge.kernel.table.table import Charged, Table
 
 SPEAK_UP_NS = SECOND_NS
-"""By then every node has spoken to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
+"""The time within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
 class DecidingRule(Enum):
     """The rule that decides about a request that may ask the hub: the node's allowances, or its policy."""
 
     ALLOWANCE = auto()
-    """By the node's own part of the limit, as the hub has answered."""
+    """The node's own part of the limit decides; for a request that the hub has answered."""
     MEMORY = auto()
-    """By the policy, as `hit` is."""
+    """The policy decides, as in `hit`."""
 
 
 class Word(Enum):
@@ -66,10 +66,10 @@ class Word(Enum):
 
     ANSWERED = auto()
     UNSETTLED = auto()
-    """The hub has answered, and knows too little."""
+    """The hub has answered, but has lost its data or has no room for the key."""
     AWAITED = auto()
     MISSED = auto()
-    """The ask was in no batch, and will be in none."""
+    """No batch has carried the ask, and none will."""
 
 
 class Settled(NamedTuple):
@@ -87,12 +87,12 @@ class AskGate:
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Returns whether this node cannot decide with certainty: there may be room, though not on this node."""
+        """Returns whether this node cannot decide with certainty: it has no room, but other nodes or the hub may."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
             return False
-        # What a share refuses for certain its parent may have room for.
+        # The parent may have room for a request that its share refuses for certain.
         doubts = [group.in_doubt(key, costs, now_ns) for group in groups]
         return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
 
@@ -102,10 +102,10 @@ class AskGate:
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
-        """Notes that a request waits, and asks the hub for its cost.
+        """Makes the next reports ask the hub for the cost of a request that waits.
 
-        Returns the moment since which each report asks for that cost, in nanoseconds of the monotonic clock; None if
-        the hub is not asked. Adds each cell to `cells` as soon as the request waits in it.
+        Returns the moment, in monotonic nanoseconds, from which on each report asks for that cost; None if the hub is
+        not asked. Adds each cell to `cells` as soon as the request waits in it.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
@@ -152,7 +152,7 @@ class AskGate:
         return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
 
     def _with_borrowed(self, settled: Settled, group: Together) -> Settled:
-        """Returns an admission by a group, marked as borrowed if the group stands for the parent's pool."""
+        """Returns an admission by a group of quotas; marked as `borrowed` if the group is the parent's pool."""
         borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
         return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 
@@ -179,7 +179,7 @@ class AskGate:
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns until when a refusal can hold at most: until the first of the quotas starts at zero again.
+        """Returns the moment at which a refusal ends at the latest: when the first quota starts at zero again.
 
         Only quotas whose count starts at zero with each window have such a moment; without any, returns NEVER_NS.
         """
@@ -317,7 +317,7 @@ class Weighed(NamedTuple):
         found = refuse_all(self.tables, self.cells, self.costs, self.spares, now_ns)
         for cell, ask in zip(self.cells, asks, strict=True):
             if cell.waiters:
-                cell.ask = ask  # of what waits; this request has had its answer
+                cell.ask = ask  # the largest cost that still waits, without this request's
         self._uncount(counted=counted)
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
@@ -330,7 +330,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns, charged=False), ())
 
     def _uncount(self, *, counted: bool) -> None:
-        if counted:  # as demand, when it began to ask
+        if counted:  # its demand was counted when it began to ask
             for cell, cost in zip(self.cells, self.costs, strict=True):
                 cell.arrived = max(0, cell.arrived - cost)
 
@@ -343,9 +343,9 @@ def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Returns whether it is of no use to ask the hub.
+    """Returns whether asking the hub is of no use.
 
-    That is so if the policy goes by totals alone, or if the next turn of a smooth limit comes soon.
+    It is not if the policy decides by merged totals alone, or if the next turn of a smooth limit comes soon.
     """
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
@@ -361,20 +361,20 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     if (
         shard.acked_ns >= since_ns
         and cell.reported_ns >= since_ns
-        # Of two reports the later one is under way: the earlier one carried the ask if it was in the batch that was
-        # answered last.
+        # Of two reports the later one may be under way: the earlier one carried the ask if the last answered batch had
+        # it.
         and (not under_way or cell.heard_ns >= shard.acked_ns)
     ):
         assert isinstance(table, Table)
-        # Not heard of all the same is a key that the hub has no room for.
+        # If the cell has no answer after all, the hub has no room for the key.
         if not cell.heard or _learns(shard, table, now_ns):
             return Word.UNSETTLED
-        # What was granted for the window of the report says nothing of the one after it.
+        # A grant for the window of the report does not count in the next window.
         of_one_window = table.meter.aligned or floats(cell)
         void = of_one_window and cell.confirmed[0] != cell.epoch
         if not void and (cell.denied or _is_no_use(table, cell, now_ns)):
             return Word.ANSWERED
-    # What another request has made dirty meanwhile may be reported with the next regular exchange, which is too late.
+    # A cell that another request has queued may wait for the next regular exchange, which is too late for an ask.
     leaves = cell.urgent and shard.asking_ns < NEVER_NS
     return Word.AWAITED if leaves or under_way else Word.MISSED
 

@@ -1,7 +1,7 @@
 """Several quotas at once, by the compiled kernel: one call looks at all of them, and charges all if all admit.
 
 The quotas are those of one limit (`all_of.py`), or of limits that decide about a request together (`joint.py`). These
-two modules define the decisions, and decide themselves when a request takes a closer look.
+two modules define the decisions, and make them in Python when the call cannot decide.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ def _in_python(*_arguments: object) -> None:
 hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], list[Decision] | int | None]] = (
     cast("Any", native).hit_all if COMPILED else _in_python
 )
-"""Takes `certain`, and of each limit the stores of its quotas, the key and the cost.
+"""Decides about a request to several limits; takes `certain`, and for each limit its stores, the key and the cost.
 
-Returns the binding decision of each limit, if all quotas of all limits admit the request; each has charged it then, all
-in one moment. Else nothing has been charged: the place of a limit that refuses it for certain, or None if that takes a
-closer look, as where another quota of a limit may refuse as well. With `certain` only what fits into the node's own
-part of each quota is admitted.
+If all quotas of all limits admit, charges all in one moment, and returns the binding decision of each limit. Otherwise
+charges nothing, and returns the index of a limit that refuses for certain, or None if Python must decide, for example
+because several quotas may refuse. With `certain`, only a cost within the node's own part of each quota is admitted.
 """

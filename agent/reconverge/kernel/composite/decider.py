@@ -52,7 +52,7 @@ class Decider(Protocol):
         ...
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether `cost` may be used by `key`; if so it is charged. Never waits."""
+        """Returns whether the limit admits `cost` for `key`; if so, charges it. Never waits."""
         ...
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether this node can decide with certainty at a first look; False if it needs a closer one."""
+        """Returns whether this node can decide with certainty by a quick check; False also if a full one is needed."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
@@ -72,11 +72,11 @@ class Decider(Protocol):
         ...
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict | tuple[Verdict, ...]:
-        """Decides as `allow` at a given moment, with the facts by which an observer checks the answer."""
+        """Decides as `allow` at a given moment; returns verdicts, by which tests and simulations check the answer."""
         ...
 
     def usage(self, key: str) -> Usage:
-        """Returns how much `key` has used, and how far this node may go."""
+        """Returns how much `key` has used, and this node's allowance."""
         ...
 
     def usages(self, key: str) -> dict[str, Usage]:
@@ -96,7 +96,7 @@ class Decider(Protocol):
         ...
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request by each quota, in parts of a request where the quota counts in such parts."""
+        """Returns the cost of a request for each quota, in the unit of that quota: whole requests, or parts of one."""
         ...
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:

@@ -5,17 +5,17 @@ A gate lets one request through or none, and returns when to try again. The queu
 
 # Theory of operation.
 #
-# `10/second; 1000/hour` must be charged to both in one moment or to neither. With a queue for each quota a request
-# would hold a charge at one of them while it waits at the other, and would have to give it back when it is cancelled.
-# So there is one queue for each key of a limit, and its first request asks all quotas at once, under the lock that they
-# share.
+# A request to `10/second; 1000/hour` must be charged to both quotas in one moment or to neither. With a queue for each
+# quota, a request would hold a charge at one while it waits at the other, and would have to give it back when it is
+# cancelled. So there is one queue for each key of a limit, and its first request tries all quotas at once, under the
+# lock that they share.
 #
-# The next try is for the latest moment that a quota without room names, or for news of any of them. Quotas that have
-# room are not asked for more, but what waits is in the need of all, and is demand of each once. Only quotas that refuse
-# count a refusal.
+# The next try comes at the latest moment that a quota without room names, or when there is news of any quota. Quotas
+# with room ask the hub for no more, but the waiting cost is in the need of all, and counts once as demand of each. Only
+# quotas that refuse count a refusal.
 #
-# Where a node has an allowance of one quota and lacks the other, the allowance lies idle meanwhile. As a rule all that
-# wait lack the same one.
+# If a node has an allowance of one quota and lacks that of another, the first lies idle meanwhile. As a rule all
+# waiting requests lack the same one.
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.table import Table
 
 Costs: TypeAlias = tuple[int, ...]
-"""The cost of a request by each quota, in the parts of one in which that counts; see `costs_of`."""
+"""The cost of a request for each quota, in the unit of that quota; see `Decider.costs_of`."""
 
 
 class Turn(NamedTuple):
     """The result of an attempt to let a waiting request through."""
 
     decision: Decision | None
-    """The answer to the request that was let through, and charged in the same moment; None when none was."""
+    """The answer to the request that was let through and charged; None if no request was."""
     again_ns: int
-    """How long until the next try may succeed, unless there is news."""
+    """The nanoseconds until the next try may succeed; an answer of the hub may come before."""
 
 
 class Gate(Protocol):
@@ -60,7 +60,7 @@ class Gate(Protocol):
         ...
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """Notes that a request waits, and has the hub asked for its cost.
+        """Counts a request as waiting, so that the next report asks the hub for its cost.
 
         Adds each cell to `cells` as soon as the request waits in it, so that an exception out of a signal handler
         leaves no cell with a waiting request that is gone.
@@ -79,7 +79,7 @@ class Gate(Protocol):
         ...
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns how long a request has to wait in any case, behind costs of `ahead`, if nothing is given back.
+        """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if nothing is given back.
 
         Returns 0 in a fleet, where other nodes may give back what they do not use.
         """
@@ -89,7 +89,7 @@ class Gate(Protocol):
 class AllOf:
     """A gate that lets a request through when all quotas have room.
 
-    They share a lock, so all are charged at once or none is.
+    The quotas share a lock, so all are charged at once or none is.
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
@@ -99,7 +99,7 @@ class AllOf:
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
         """Admits a request if all quotas have room.
 
-        Otherwise the next attempt is due when the slowest of them may have room.
+        Otherwise the next attempt is due when the slowest quota may have room.
         """
         return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
 
@@ -148,8 +148,8 @@ class AllOf:
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
         """Refuses a request; returns the answer of the quota with the longest wait, including the requests ahead.
 
-        Only the quotas that refuse this request or those ahead count a refusal. If none refuses, but the requests ahead
-        have not gone yet, all count one.
+        Only quotas that lack room for this request or for those ahead count a refusal. If all have room, but the
+        requests ahead have not gone yet, all quotas count one.
         """
         return self._first.lock.run(self._turn_away, key, costs, ahead, waited, self._first.now_ns())
 
@@ -196,7 +196,7 @@ class EitherOf:
     """A gate that lets a request through when its share of a parent's quota has room, or else the parent's pool.
 
     Requests that wait for the parent, or for other shares of it, have queues of their own. The first one to try gets
-    the room in the pool, and requests ahead may go by either way. So their wait cannot be known beforehand.
+    the room in the pool, and requests ahead may use the share or the pool. So no wait is known beforehand.
     """
 
     def __init__(self, limit: Decider) -> None:

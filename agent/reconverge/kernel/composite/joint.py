@@ -1,21 +1,22 @@
 """Decides about a request to several limits, each by a key of its own: all charge it in one moment, or none does.
 
-How such a request asks the hub in doubt: `limiter/joint.py`.
+`limiter/joint.py` makes such a request ask the hub if it is in doubt.
 """
 
 # Theory of operation.
 #
-# The problem. A user, the user's organisation and an address have a limit each. Charged one after the other, a request
-# that the last one refuses has taken a place of the first for a moment, and another request is refused for that.
+# The problem. A user, the user's organisation and an address have a limit each. If they were charged one after the
+# other, a request that the last limit refuses would occupy room in the first for a moment, and another request might
+# be refused for that.
 #
-# How it works. Each limit has a lock of its own, so those of all limits are taken first. What each would say is
-# weighed, then all are charged, or the ones that refuse note that, and the others are only looked at. A charge that
+# How it works. Each limit has a lock of its own, so all locks are taken first. Each limit is evaluated. If all admit,
+# all are charged; otherwise the limits that refuse count a refusal, and the others stay as they are. A charge that
 # takes no lock finds no room meanwhile (`Together.weigh`). The compiled kernel does it in one call for requests that
-# all limits admit (`hit_at_once`), as nothing else runs meanwhile.
+# all limits admit (`hit_at_once`), as no other code runs meanwhile.
 #
 # Locks. Two requests may need the same locks in another order. A thread that holds one lock does not wait for a second
-# one (`kernel/lock.py`): it is turned away, lets go of what it holds, and begins again with the lock that was taken,
-# for which it waits while it holds none. So no thread waits for one that waits for it.
+# one (`kernel/lock.py`): it gets Reentry, releases the locks that it holds, waits for the second lock while it holds
+# none, and begins again from there. So no two threads wait for each other.
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Part(NamedTuple):
     costs: Costs
     rule: DecidingRule = DecidingRule.MEMORY
     counted: bool = False
-    """Whether it has been counted as demand, when it began to ask."""
+    """Whether the request has been counted as demand: that happens when it begins to ask the hub."""
     units: Costs | None = None
     """The cost of one unit of the request by each quota, if its charge can be corrected later."""
 
@@ -56,9 +57,9 @@ class Claimed(NamedTuple):
 def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] | int | None:
     """Returns the decisions if all limits admit the request; then each has charged it, all in one moment.
 
-    Otherwise nothing has been charged: returns the place of a limit that refuses for certain, or None if a closer look
-    is needed. That is so where the compiled kernel does not decide, or where a limit of several quotas refuses. With
-    `certain`, only requests that fit into the node's own part of each limit are admitted.
+    Otherwise charges nothing, and returns the index of a limit that refuses for certain, or None if Python must decide:
+    where the compiled kernel does not, or where a limit of several quotas refuses. With `certain`, only requests that
+    fit into the node's own part of each limit are admitted.
     """
     quotas = [stores_of(limit) for limit, _, _ in claims]
     if not all(quotas):
@@ -76,8 +77,8 @@ class Joint(NamedTuple):
 def settle_jointly(parts: Sequence[Part]) -> Joint:
     """Charges all parts in one moment, or none if one refuses; returns the answers.
 
-    Raises CostExceedsQuota before anything has happened, and Reentry. Raises ValueError if a quota occurs in two parts:
-    finding one of its keys may evict another that has not been charged yet.
+    Raises CostExceedsQuota or Reentry, in which case nothing is charged. Raises ValueError if a quota occurs in two
+    parts: finding one of its keys may evict another that has not been charged yet.
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
@@ -118,7 +119,7 @@ def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]
         try:
             return take(0)
         except Reentry:
-            # The first one is waited for, unless this thread is in the middle of a decision already.
+            # The thread waits for the first lock, unless it is in the middle of a decision already.
             if reached in (0, len(order)):
                 raise
             order.insert(0, order.pop(reached))
@@ -154,7 +155,7 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """Counts the refusal at all options of a limit; returns the answer with the shortest wait.
+    """Counts the refusal at all options of a limit (a share and its parent's pool); returns the one with least wait.
 
     The answer is certain only if the refusals of all options are certain.
     """

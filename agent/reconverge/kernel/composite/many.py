@@ -12,11 +12,11 @@ from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.keys import plain_key
 
 Many: TypeAlias = Sequence[int] | memoryview
-"""One whole number for each of many. A buffer of signed 64-bit numbers, such as `array("q")`, is read as it is."""
+"""The costs of many keys, one for each. A buffer of signed 64-bit numbers, such as `array("q")`, is not copied."""
 
 
 def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
-    """Returns the function that decides about many keys of a limit at once."""
+    """Returns a function that decides about many keys of a limit in one call."""
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many
         return compiled
@@ -24,7 +24,7 @@ def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]
 
 
 def allow_many(table: Decider, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-    """Decides about each key, in that order. All arguments are checked before anything is charged."""
+    """Returns for each key whether it is admitted, in order. Checks all arguments before it charges any key."""
     bytes_max = table.tables[0].kernel.key_bytes_max
     checked = [plain_key(key, bytes_max) for key in keys]
     if costs is None:

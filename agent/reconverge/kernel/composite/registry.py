@@ -35,8 +35,8 @@ class Composites:
         self._kernel = kernel
         self._all_of: dict[str, AllQuotas] = {}
         self._begun: dict[str, dict[str, Limit]] = {}
-        """Limits with several quotas whose tables are being made. The same declaration may come in the middle of that,
-        in a signal handler or on another thread, and finds tables that are its own."""
+        """The limits with several quotas whose tables are being made, with their quotas by name. If a signal handler or
+        another thread makes the same declaration meanwhile, it may use these tables."""
         self._shares: dict[str, ShareLimit] = {}
 
     def declare(
@@ -52,7 +52,7 @@ class Composites:
         if parents is not None:
             parent = parents[0]
             if len(parents) > 1 or self._kernel.tables.get(parent.name) is not parent:
-                problem = "must be a limit of this agent with one quota and no parent of its own; name such a one"
+                problem = "must be a limit of this agent with one quota and no parent of its own; name such a limit"
                 raise InvalidSetting("parent", parent.name, problem)
             if len(quotas) > 1:
                 raise InvalidSetting(
@@ -75,7 +75,7 @@ class Composites:
                 self.refuse(name, "; ".join(map(str, limits.values())))
                 self._refuse_tables((name, *limits), limits)
             except LimitConflict:
-                if not self._stands_for(name, limits):  # the same declaration has not come in between, either
+                if not self._stands_for(name, limits):  # nor has the same declaration come meanwhile
                     raise
         self._begun[name] = dict(limits)
         tables = [self._kernel.table(each, limit, policy) for each, limit in limits.items()]

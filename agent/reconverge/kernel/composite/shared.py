@@ -2,15 +2,15 @@
 
 # Theory of operation.
 #
-# The shares of all children are taken out of the parent's quota when they are declared, and what remains of it is a
-# pool for limits that have used up their share, and for the parent's own requests. A request is charged to one of the
-# two: so shares and pool sum to the parent's quota at all times, and no share can be used up by another limit.
+# The shares of all children are taken out of the parent's quota when they are declared; the remaining quota is a pool
+# for limits that have used up their share, and for the parent's own requests. A request is charged to its share or to
+# the pool: so shares and pool sum to the parent's quota at all times, and no limit can use up another's share.
 #
-# An idle share is not lent. Whether it is idle is known only when the window is over: until then its owner may come, on
-# any node, and must be admitted at once. Simulated with eight nodes, a parent of 1000 and shares of 300 and 200,
-# lending half of the shares by making the rest larger admitted 125 % of the parent's quota when all were busy, and 105
-# % with one share idle: what is lent does not know whose share it is. Lending exactly what is idle would tie the cells
-# of parent and shares together in the merge rule, and make a guarantee wait for what was lent to fade.
+# An idle share is not lent. Whether it is idle is known only when the window is over: until then its owner's requests
+# may come, to any node, and must be admitted at once. Simulated with eight nodes, a parent of 1000 and shares of 300
+# and 200, lending half of the shares by making the pool larger admitted 125 % of the parent's quota when all were busy,
+# and 105 % with one share idle: the pool does not know whose share it lends. To lend exactly the idle part would tie
+# the cells of parent and shares together in the merge rule, and an owner would have to wait until lent use has faded.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShareLimit:
         self._pool = pool
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Allows a request out of the share or else out of the pool."""
+        """Returns whether the share, or else the pool, has room for the request; if so, charges it there."""
         cost = self._share.cost_of(cost, kind)
         return any(table.allow(key, cost) for table in self.able((cost,)))
 
@@ -53,7 +53,7 @@ class ShareLimit:
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
-    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # as said
+    def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # see below
         """Returns False, as the pool may admit a request that the share refuses: a closer look is needed."""
         return False
 
@@ -105,7 +105,7 @@ class ShareLimit:
         return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides; returns the verdict of the share, and if the share refused, also that of the pool."""
+        """Decides at `now_ns`; returns the verdict of the share, and if the share refused, also that of the pool."""
         verdicts: list[Verdict] = []
         for table in self.tables:
             verdicts.append(table.decide(key, cost, now_ns))
@@ -189,5 +189,5 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns the limit without its size: two limits with the same result are counted alike."""
+    """Returns the limit with a fixed quota and burst: two limits with the same result are counted alike."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

@@ -1,7 +1,7 @@
-/* Promises to look at quiet cells again, the next one first. Each cell has one, which the next one replaces.
+/* Promises to look at quiet cells again, the next one first. Each cell has at most one; a new one replaces it.
  *
- * They are kept in groups, of which those for one moment come in the order in which they were begun. A group does not
- * own its cells: it names their places, and each cell knows where it is in which group, so that it can leave.
+ * Promises are kept in groups; groups for one moment come in the order in which they were begun. A group does not own
+ * its cells: it lists their places, and each cell stores its group and its index in it, so that it can leave.
  */
 #include "places.h"
 
@@ -98,7 +98,7 @@ group_new(Agenda *agenda, Store *store, const Cell *cell, i64 due_ns)
     return group;
 }
 
-/* A promise may join one of the groups that were begun last; after some others only if it was reported with the last. */
+/* A promise may join one of the last groups; one with many members only if it was reported with the last of them. */
 static Group *
 group_for(Agenda *agenda, Store *store, const Cell *cell, i64 due_ns)
 {
@@ -109,7 +109,7 @@ group_for(Agenda *agenda, Store *store, const Cell *cell, i64 due_ns)
             if (group->joined < most) {
                 return group;
             }
-            break; /* in an older one it would come before those of this one */
+            break; /* in an older group the cell would come before cells of this one */
         }
     }
     return group_new(agenda, store, cell, due_ns);
@@ -210,7 +210,7 @@ Agenda_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     for (i64 at = 0; at < self->count; at++) {
-        self->groups[at]->agenda = NULL; /* its cells still know it, and free it when the last one leaves */
+        self->groups[at]->agenda = NULL; /* its cells still refer to it; it is freed when the last one leaves */
     }
     PyMem_Free(self->groups);
     type->tp_free(object);

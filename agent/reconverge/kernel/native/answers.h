@@ -1,4 +1,4 @@
-/* What was said of many cells, and what was answered. */
+/* The reports of many cells, and their answers. */
 #ifndef RECONVERGE_ANSWERS_H
 #define RECONVERGE_ANSWERS_H
 
@@ -11,7 +11,7 @@ typedef struct {
     Report *rows;
 } Reports;
 
-/* Where answers come from: a tuple of them, or the rows in which they travelled. */
+/* The answers of a batch: a tuple of them, or the rows of a message. */
 typedef struct {
     PyObject *tuple; /* borrowed; NULL if they are rows */
     Py_buffer rows;

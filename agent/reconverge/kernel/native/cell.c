@@ -1,4 +1,4 @@
-/* One key of one limit: the attributes of the Cell in Python, as numbers of the machine. */
+/* One key of one limit: the attributes of the Cell in Python, as C numbers. */
 #include "native.h"
 
 PyObject *
@@ -47,9 +47,9 @@ amount_from_whole(PyObject *whole, i128 *amount)
     return 0;
 }
 
-/* Python 3.11 collects garbage within an allocation, and what that runs may ask about any key: the lock would be met by its
- * own thread, and places would not be what they were. So there is no collection in here; the next allocation
- * elsewhere makes up for it. The interpreter's lock is held all the while, so no thread sees the collector switched off. */
+/* Python 3.11 collects garbage within an allocation, and finalizers may ask about any key: the thread would meet its
+ * own lock, and places might change. So the collector is switched off here; the next allocation elsewhere collects
+ * instead. The interpreter's lock is held all the while, so no other thread sees the collector switched off. */
 Cell *
 cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 now_ns)
 {

@@ -9,7 +9,7 @@ fits(const Store *store, const Cell *cell)
     if (terms->kind != BUCKET) {
         return true;
     }
-    /* A bucket from which something may be given back keeps account of how low it was, which is done in Python. */
+    /* If a charge to a bucket may be given back, Python decides, as it stores the bucket's lowest levels. */
     return terms->plain && cell->lows == Py_None && cell->used < NEVER_NS / 4 &&
            cell->level + (i128)cell->used * terms->window_ns <= terms->level_max;
 }
@@ -26,7 +26,7 @@ measure(Store *store, Cell *cell)
     }
 }
 
-/* What was known of the fleet in the window before becomes what it was asked for then. */
+/* Start to measure the fleet's demand anew, for a new window; of the old one only the demand is kept. */
 static void
 forget_window(const Terms *terms, Cell *cell, i64 steps)
 {
@@ -54,7 +54,7 @@ open_window(const Terms *terms, Cell *cell, i64 steps)
         break;
     case SLIDING:
         if (cell->at_hub) {
-            cell->allowance = 0; /* what was granted for the window before is void */
+            cell->allowance = 0; /* a grant for the window before is void */
         }
         cell->previous = steps == 1 ? cell->used : 0;
         cell->used = cell->counted = 0;
@@ -143,7 +143,7 @@ advance(Store *store, Cell *cell, i64 now_ns)
         return -1;
     }
     set_until(store, cell, now_ns);
-    cell->room = -1; /* it was worked out for a meter that has moved since */
+    cell->room = -1; /* it was computed for the old meter */
     return 0;
 }
 
@@ -156,21 +156,22 @@ want_wake(Store *store)
     store->kernel->wake_wanted = store->kernel->after_unlock = true;
 }
 
-/* Whether the loop looks by itself before an exchange could begin that is wanted at `when_ns`, and is not to be woken. */
+/* Whether the loop looks by itself before an exchange could begin that is wanted at `when_ns`, and is not to be woken.
+ */
 static bool
 looks_by_itself(const Shard *shard, i64 when_ns)
 {
     return shard->looks_ns <= when_ns;
 }
 
-/* Where the limit of a cell keeps what it has to do with the cell's shard. */
+/* The tally of a cell's limit at the cell's shard. */
 static inline Tally *
 tally_of(const Store *store, const Cell *cell)
 {
     return (Tally *)PyList_GET_ITEM(store->tallies, cell->shard->index);
 }
 
-/* Whether it stands for the keys beyond the cap, which a strict limit refuses. */
+/* Whether the cell counts all keys beyond `keys_max`, and its strict limit refuses them. */
 static inline bool
 is_refused(const Store *store, const Cell *cell)
 {
@@ -198,7 +199,7 @@ int
 call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
-    /* Asked before, because another decision may come in between. */
+    /* Read before, because another decision may come in between. */
     bool first = (is_heard(cell) ? shard->dirty->count : tally_of(store, cell)->fresh->cells.count) == 0;
     if (mark_dirty(store, cell) < 0) {
         return -1;

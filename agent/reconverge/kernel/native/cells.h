@@ -1,4 +1,5 @@
-/* Cells kept in step with the hub's clock: those parts of `kernel/algorithms/edges.py` that every decision and every report needs. */
+/* Cells kept in step with the hub's clock: those parts of `kernel/algorithms/edges.py` that every decision and every
+ * report needs. */
 #ifndef RECONVERGE_CELLS_H
 #define RECONVERGE_CELLS_H
 
@@ -19,7 +20,7 @@ int mark_dirty(Store *store, Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
 int request_early(Store *store, Cell *cell, i64 when_ns);
 
-#define AHEAD 8 /* so many cells are on the way at once when one after the other is worked on */
+#define AHEAD 8 /* how many cells are fetched at once when cells are worked on in turn */
 
 /* Have the processor fetch a cell before it is its turn. */
 static inline void

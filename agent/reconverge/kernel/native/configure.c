@@ -1,7 +1,7 @@
 /* The terms of a limit by which a store decides about it; `kernel/table/native.py` sets them. */
 #include "native.h"
 
-/* Take a member out of keyword arguments that say how a limit decides; -1 with an error if it is not there. */
+/* Take a member out of the terms of a limit, a dict; -1 with an error if it is missing. */
 static int
 term(PyObject *terms, const char *name, i64 *value)
 {
@@ -14,7 +14,7 @@ term(PyObject *terms, const char *name, i64 *value)
     return *value == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* How a limit decides, if it is one that this kernel knows; -1 with an error. */
+/* Read the terms of a limit that this kernel supports; -1 with an error. */
 static int
 read_terms(PyObject *terms, Terms *t)
 {
@@ -42,14 +42,15 @@ read_terms(PyObject *terms, Terms *t)
     t->policy = (int)policy;
     t->soft = soft;
     t->small_allowances = small_allowances;
-    /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
+    /* The drain per nanosecond, and the level of a bucket times its capacity, have to fit into 128 bits. */
     t->level_max = ((i128)1 << 110) / t->capacity;
     t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;
     return 0;
 }
 
-/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, peers, terms): decide for
- * `table` from now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python. */
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, peers, terms): decide
+ * for `table` from now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in
+ * Python. */
 PyObject *
 store_serve(PyObject *object, PyObject *args)
 {

@@ -3,18 +3,18 @@
  *
  * Theory of operation.
  *
- * The fast path takes no lock. Nothing runs between two bytecodes of a call into C, neither another thread nor a
- * signal handler, so comparison and sum are one step. It only looks whether the limit's lock is held, because then
- * Python may be in the middle of a change of that cell; then it waits. Without the interpreter's lock that would not
- * do: on a free-threaded Python the module asks for it (Py_MOD_GIL_USED).
+ * The fast path takes no lock. During a call into C neither another thread nor a signal handler runs, so comparison and
+ * addition are one step. It only checks whether the limit's lock is held, because then Python may be in the middle of a
+ * change of that cell; then it waits. This needs the interpreter's lock: a free-threaded Python turns it on for this
+ * module (Py_MOD_GIL_USED).
  *
- * By the machine's own clock the moment is the coarse clock's, which costs a quarter, unless the window ends within a
- * second. A time in a decision is therefore right, or too long by a tick, never too short. A refusal, whose
- * `retry_after` a caller may wait for, reads the exact clock. With a clock that was handed in both twins say the same
- * to the last bit.
+ * With the machine's own clock, the time is read from the coarse clock, which takes a quarter as long, unless the
+ * window ends within a second. A time in a decision is therefore right, or too long by a tick, never too short. A
+ * refusal, whose `retry_after` a caller may wait for, reads the exact clock. With a clock of the caller both twins give
+ * the same results to the last bit.
  *
- * The slow path holds the limit's lock, and nothing that is not ours runs meanwhile. What C lacks (the time, a shard)
- * is noted, fetched from Python without the lock, and then the decision is made anew. What C does not know
+ * The slow path holds the limit's lock, and no foreign code runs meanwhile. If C lacks something (the time, a shard),
+ * it notes that, gets it from Python without the lock, and decides anew. A decision that C does not support
  * (`Terms.plain`, `fits`) it leaves to the Python method of the same name, on the same cell, before anything is
  * charged.
  */
@@ -23,9 +23,9 @@
 #include "reach.h"
 
 #define COST_MAX ((i64)1 << 50)
-/* Beyond that Python decides, which knows no largest number. */
+/* For larger numbers Python decides, whose integers have no limit. */
 #define VAIN_INTERVALS 10
-/* So many exchanges go by before the hub is asked again about a key that is used up, see `table/explain.py`. */
+/* How many exchanges pass before a used-up key is reported again, see `table/explain.py`. */
 
 /* ------------------------------------------------------------------ what was asked */
 
@@ -45,7 +45,7 @@ read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
     if (cost == NULL) {
         return -1;
     }
-    /* It has been checked, and counts requests still. */
+    /* The cost has been checked, and is still in requests. */
     PyObject *unit = PyLong_FromLongLong(store->unit);
     PyObject *parts = unit == NULL ? NULL : PyNumber_Multiply(cost, unit);
     Py_XDECREF(unit);
@@ -111,7 +111,7 @@ read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *
     return done;
 }
 
-/* Before it serves a limit, and when the collector has taken it apart, a store knows nothing to decide by. */
+/* A store cannot decide before it serves a limit, nor after the garbage collector has cleared it. */
 PyObject *
 no_limit_error(void)
 {
@@ -158,7 +158,7 @@ read_clock(Store *store, i64 *now_ns)
 
 /* ------------------------------------------------------------------ the slow path; the lock is held */
 
-/* The cost that this node may still admit: below its allowance, or as far past it as the policy dares. */
+/* The cost that this node may still admit: within its allowance, or as far past it as the policy allows. */
 static i64
 spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
@@ -176,13 +176,13 @@ set_room(Cell *cell, i64 spare)
     cell->room = cell->dirty || cell->shard->alone ? cell->used + spare : -1;
 }
 
-/* Ask for an exchange ahead of time if there is something to be had. */
+/* Request an exchange ahead of time if the hub may have something to grant. */
 static int
 ask_early(Store *store, Cell *cell, i64 spare, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     if (cell->at_hub && (cell->ask == 0 || cell->waiters || cell->asking_ns >= cell->reported_ns)) {
-        return 0; /* what asks is granted by itself, and what was refused without asking is granted early */
+        return 0; /* a request that asks gets its own grant; one that was refused without asking gets an early one */
     }
     if (cell->free >= 1) {
         return request_early(store, cell, cell->reported_ns + terms->interval_min_ns);
@@ -215,10 +215,10 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         set_room(cell, spare);
         return 0;
     }
-    cell->touched_ns = now_ns; /* a question is interest, too */
+    cell->touched_ns = now_ns; /* also for a mere look */
     bool lately = now_ns - cell->heard_ns < VAIN_INTERVALS * terms->interval_ns;
     if (!allowed && cell->at_hub && cell->base == 0 && lately && is_certain(terms, cell, cost, false, now_ns)) {
-        set_room(cell, spare); /* an exchange would bring nothing before that is over, or something is given back */
+        set_room(cell, spare); /* until then an exchange brings nothing, unless another node gives something back */
         return 0;
     }
     if (call_for_exchange(store, cell, now_ns) < 0) {
@@ -238,8 +238,8 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
     return 0;
 }
 
-/* Whether C can decide, also with the level that the cost leads to: beyond `level_max` the product of level and capacity
- * could overflow 128 bits, so Python decides. */
+/* Whether C can decide, also with the level that the cost leads to: beyond `level_max` the product of level and
+ * capacity could overflow 128 bits, so Python decides. */
 static bool
 fits_with(const Store *store, const Cell *cell, i64 cost)
 {
@@ -265,7 +265,7 @@ decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
     return commit(store, cell, cost, spare, *allowed, now_ns);
 }
 
-/* Python has to decide, with the lock in its own hands. */
+/* Python has to decide, and takes the lock itself. */
 static int
 leave_to_python(Store *store)
 {
@@ -298,7 +298,7 @@ decide_lone(Store *store, Place *place, i64 cost, i64 now_ns, bool *allowed, PyO
     return decision != NULL && *decision == NULL ? -1 : 0;
 }
 
-/* Whether C can decide about a key that finds no room: it is counted with all others like it in a cell that has no place. */
+/* Whether C can decide about a key that finds no room: all such keys are counted in one cell that has no place. */
 static bool
 decides_beyond(const Store *store, const Asked *asked)
 {
@@ -317,8 +317,8 @@ decide_beyond(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObj
     return decision != NULL && (*decision = explain(store, cell, asked->cost, *allowed, now_ns)) == NULL ? -1 : 0;
 }
 
-/* Whether memory settles a request, as `AskGate.in_doubt` says the opposite of one quota: it fits into the node's own part
- * of the limit, or is refused, and certainly so. False, too, where Python has to look. Charges nothing. */
+/* Whether memory settles a request to one quota, the opposite of `AskGate.in_doubt`: it fits into the node's own part
+ * of the limit, or its refusal is certain. Also false where Python has to decide. Charges nothing. */
 static bool
 settled(Store *store, const Asked *asked, i64 now_ns)
 {
@@ -340,14 +340,14 @@ settled(Store *store, const Asked *asked, i64 now_ns)
     return asked->cost > spare_beyond(store, cell, asked->cost, now_ns) && is_certain(terms, cell, asked->cost, false, now_ns);
 }
 
-/* Decide, and explain the decision if `decision` is not NULL. -1 with an error, or if something is missing; then nothing
- * has been charged. */
+/* Decide, and explain the decision if `decision` is not NULL. -1 with an error, or if something is missing; then
+ * nothing has been charged. */
 static int
 decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
     Place *place = store_place(store, asked->key);
     if (UNLIKELY(place == NULL)) {
-        /* What decides about a key without room has to be known before any room is made, as all is done anew in Python. */
+        /* Computed before any room is made, because Python may have to begin anew. */
         bool beyond = store->kernel->keys >= store->kernel->keys_max && decides_beyond(store, asked);
         if (store_meet(store, asked->key, now_ns, asked->shard, &place, &beyond) < 0) {
             return -1;
@@ -423,7 +423,7 @@ fetch_missing(Store *store, int missing, Asked *asked, i64 now_ns)
     return shard == NULL ? -1 : 0;
 }
 
-/* The thread is in the middle of a decision: it is refused, and Python keeps account of that. -1 with an error. */
+/* The thread is in the middle of another decision: the request is refused, and Python counts that. -1 with an error. */
 static int
 refuse_reentry(Store *store, bool *allowed, PyObject **decision)
 {
@@ -440,7 +440,7 @@ refuse_reentry(Store *store, bool *allowed, PyObject **decision)
 /* ------------------------------------------------------------------ what callers ask */
 
 #define TRIES_MAX 8
-/* What is missing is fetched so often at most; it takes two tries but for a clock that goes wild. */
+/* The most times that missing data are fetched; two suffice unless a clock jumps again and again. */
 
 int
 decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
@@ -455,7 +455,7 @@ decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObjec
             missing = NOTHING;
             break;
         }
-        /* The thread may have waited, and the limit may be another one since, or dropped. */
+        /* The thread may have waited, and the limit may have been changed or dropped meanwhile. */
         if (store->terms.plain && asked->cost <= store->terms.cost_max && lock == store->lock) {
             store->missing = NOTHING;
             failed = decide(store, asked, now_ns, allowed, decision);
@@ -567,12 +567,12 @@ store_settles(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObjec
 /* ------------------------------------------------------------------ several limits: `kernel/composite/joint.py` */
 
 #define JOINT_MAX 16
-/* Of more limits Python decides. */
+/* About more limits Python decides. */
 
 enum { UNKNOWN, ADMITS, REFUSES };
 
-/* What a limit would say now: whether it admits a request, by the node's own part of the limit if that has to be certain,
- * or refuses it for certain. Charges nothing. Unknown, too, where Python has to look. */
+/* Whether a limit would admit a request now (within the node's own part of the limit, if it must be certain), or would
+ * refuse it for certain. UNKNOWN also where Python has to decide. Charges nothing. */
 static int
 would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
 {
@@ -603,7 +603,7 @@ would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
     return is_certain(terms, cell, asked->cost, false, now_ns) ? REFUSES : UNKNOWN;
 }
 
-/* Read what is asked of one limit. False if Python has to look. */
+/* Read the key and the cost for one limit. False if Python has to decide. */
 static bool
 read_joint(PyObject *limit, PyObject *key, PyObject *cost, Store **store, Asked *asked)
 {
@@ -624,7 +624,8 @@ read_joint(PyObject *limit, PyObject *key, PyObject *cost, Store **store, Asked 
 }
 
 /* Take the lock of the last of some limits, unless one before it has the same: quotas of one limit share theirs. False
- * if that would have to wait, or the lock is held. What is taken is left by `taken`, as a limit's lock may be replaced. */
+ * if that would have to wait, or the lock is held. What is taken is left by `taken`, as a limit's lock may be replaced.
+ */
 static bool
 enter_joint(Store *const *stores, Py_ssize_t last, Lock **taken)
 {
@@ -643,13 +644,13 @@ enter_joint(Store *const *stores, Py_ssize_t last, Lock **taken)
         return false;
     }
     taken[last] = lock;
-    return lock == stores[last]->lock; /* nothing else has run since, or it is not known what that limit says now */
+    return lock == stores[last]->lock; /* unless no other code has run since, the limit's answer is no longer known */
 }
 
 /* Charge all limits if all admit, and set `decisions`, each a new reference; `stores` and `asked` have been read. Else
- * charge nothing. Nothing else runs from the first look to the last charge, as the interpreter's lock is kept. Return
- * ADMITS; REFUSES, and set `refusing` to the place of a limit that refuses for certain; UNKNOWN if Python has to look; -1
- * if an exception is set. */
+ * charge nothing. No other code runs from the first look to the last charge, as the interpreter's lock is kept. Return
+ * ADMITS; REFUSES, and set `refusing` to the index of a limit that refuses for certain; UNKNOWN if Python has to
+ * decide; -1 if an exception is set. */
 static int
 charge_jointly(Store *const *stores, const Asked *asked, Py_ssize_t size, bool certain, PyObject **decisions,
                Py_ssize_t *refusing)
@@ -693,7 +694,7 @@ charge_jointly(Store *const *stores, const Asked *asked, Py_ssize_t size, bool c
     return says;
 }
 
-/* The decisions of several limits, each the binding one of its quotas, of which `ends` has the place after the last one.
+/* For each of several limits the binding decision of its quotas; `ends` has the index after each limit's last quota.
  * The decisions are consumed. */
 static PyObject *
 binding_of_each(PyObject **decisions, const Py_ssize_t *ends, Py_ssize_t limits)
@@ -710,10 +711,9 @@ binding_of_each(PyObject **decisions, const Py_ssize_t *ends, Py_ssize_t limits)
     return found;
 }
 
-/* hit_all(certain, limits, keys, costs): the decisions if all limits admit a request, each of which has charged it then;
- * else nothing has been charged. A limit is a tuple of the stores of its quotas. The place of a limit that refuses the
- * request for certain, or None if Python has to look, as where another quota of a limit that refuses may refuse as well.
- */
+/* hit_all(certain, limits, keys, costs): if all limits admit a request, charges all and returns their decisions. Else
+ * charges nothing, and returns the index of a limit that refuses for certain, or None if Python has to decide, for
+ * example because several quotas may refuse. A limit is a tuple of the stores of its quotas. */
 PyObject *
 hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

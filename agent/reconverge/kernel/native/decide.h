@@ -1,4 +1,4 @@
-/* What deciding about one key and about many have in common. */
+/* Shared by decisions about one key and about many. */
 #ifndef RECONVERGE_DECIDE_H
 #define RECONVERGE_DECIDE_H
 
@@ -7,16 +7,16 @@
 #include "explain.h"
 
 #define COARSE_ERROR_NS SECOND_NS
-/* What was read at the last tick is a few milliseconds old, the time between two ticks. */
+/* The time read at the last tick is at most a few milliseconds old, the time between two ticks. */
 
 #ifdef __linux__
 #define SYSTEM_CLOCK CLOCK_BOOTTIME
 #else
 #define SYSTEM_CLOCK CLOCK_MONOTONIC
 #endif
-/* As Python's SystemClock; on Linux the one that goes on while the machine is suspended, as leases do. */
+/* The clock of Python's SystemClock; on Linux it goes on while the machine is suspended, as leases do. */
 
-/* What was asked, with the cost in the parts in which the limit counts. */
+/* The arguments of a request, with the cost in the unit of the limit. */
 typedef struct {
     PyObject *key;
     PyObject *cost_object; /* owned; only if the cost is too large for `cost` */
@@ -39,16 +39,17 @@ clock_ns(clockid_t clock)
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-/* What the system's clock said at the first decision of the last tick. A coarse clock is a quarter as dear, but none of
- * them counts as the system's clock does, so it only tells whether there was a tick since. The wall's is the one: a
- * suspension moves it in the same step as the system's clock, so the first decision after one reads that anew. */
+/* The time of the system's clock at the first decision of the last tick. A coarse clock takes a quarter as long to
+ * read, but none counts like the system's clock, so it only shows whether there was a tick since. The coarse wall clock
+ * serves: a suspension moves it in the same step as the system's clock, so the first decision after one reads that
+ * anew. */
 typedef struct {
     i64 coarse_ns, now_ns;
 } Tick;
 extern Tick last_tick;
 
-/* Whether it is surely before `until_ns`, by the machine's own clock or by the caller's. The last tick shows it, unless
- * that is almost as late; `now_ns` is the moment by which it was judged. */
+/* Whether it is certainly before `until_ns`, by the machine's own clock or by the caller's. The last tick shows it,
+ * unless the tick is close to `until_ns`; `now_ns` becomes the moment that was compared. */
 static inline bool
 is_before(int clock, i64 *now_ns, i64 until_ns)
 {
@@ -69,9 +70,9 @@ is_before(int clock, i64 *now_ns, i64 until_ns)
     return *now_ns < until_ns;
 }
 
-/* Charge the cost if one comparison says that it may be; nothing runs in between, so what is seen is true, unless
- * another call is in the middle of something. The place that was charged, or NULL, also if it `explains` and that cannot be
- * done here. */
+/* Charge the cost if one comparison admits it. No other code runs in between, so the numbers are true, unless another
+ * call is in the middle of a change. Returns the place that was charged, or NULL; NULL also if it `explains` and C
+ * cannot explain the decision. */
 ALWAYS_INLINE Place *
 charged_at_once(Store *store, const Asked *asked, int clock, i64 *now_ns, bool explains)
 {

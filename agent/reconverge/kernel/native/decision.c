@@ -1,4 +1,4 @@
-/* One answer, and what it was based on: the Decision in Python, whose fields become objects when they are asked for. */
+/* A decision with its grounds: the Decision in Python, whose fields become objects when they are read. */
 #include <stddef.h>
 #include "decision.h"
 
@@ -8,7 +8,7 @@ new_decision(void)
     return types.decision->tp_alloc(types.decision, 0);
 }
 
-/* Whether less is left by one admission than by another. */
+/* Whether one admission has less left than another. */
 static bool
 is_scarcer(const Decision *one, const Decision *other)
 {
@@ -173,6 +173,6 @@ static PyType_Slot Decision_slots[] = {
 PyType_Spec Decision_spec = {
     .name = "reconverge.kernel._native.Decision",
     .basicsize = sizeof(Decision),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, /* for the decisions of limits that are switched */
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, /* subclasses are the decisions in shadow and off */
     .slots = Decision_slots,
 };

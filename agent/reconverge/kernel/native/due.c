@@ -1,5 +1,5 @@
-/* Chooses the cells that the next batch reports: those that are dirty, those that are urgent, and quiet ones for which a
- * look at this time was promised. The twin of `due_cells` in kernel/reporting/agenda.py. */
+/* Chooses the cells that the next batch reports: those that are dirty, those that are urgent, and quiet ones for which
+ * a look at this time was promised. The twin of `due_cells` in kernel/reporting/agenda.py. */
 #include "cells.h"
 #include "places.h"
 #include "python.h"
@@ -8,9 +8,9 @@
 #define PROMISED_SHARE 16
 #define LOOKS_MAX 512
 #define PASSED_MAX 1024
-/* So many promises are looked at in one go, and so many cells passed by that were reported meanwhile. */
+/* The most promises that one call looks at, and the most cells, reported meanwhile, that it skips. */
 
-/* The cells that were found, and how many there may be. `more` once there may be more of them. */
+/* The cells that were found, and their largest number; `more` is set once there may be more. */
 typedef struct {
     PyObject *list;
     Py_ssize_t most;
@@ -33,7 +33,7 @@ is_full(const Found *found, Py_ssize_t most)
     return PyList_GET_SIZE(found->list) >= most;
 }
 
-/* Append again those that were taken too soon. -1 with an error, also if there was one before. */
+/* Put back the cells that are not due yet. -1 with an error, also if there was one before. */
 static int
 put_back(Lanes *lanes, Fifo *postponed, int failed)
 {
@@ -45,12 +45,12 @@ put_back(Lanes *lanes, Fifo *postponed, int failed)
     return failed;
 }
 
-/* Those that are in a hurry, while there are fewer than `most`; `ripe` if only those whose time has come. */
+/* Take urgent cells until there are `most`; with `ripe`, only those that are due. */
 static int
 take_wanted(Shard *shard, i64 now_ns, bool ripe, Py_ssize_t most, Found *found)
 {
     Lanes *lanes = shard->urgent;
-    Fifo postponed = {0}; /* appended at last, or they would be met again while others have yet to be looked at */
+    Fifo postponed = {0}; /* appended after the loop, which would otherwise meet them again */
     int failed = 0, passed = 0;
     shard->early_ns = NEVER_NS;
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
@@ -77,7 +77,7 @@ take_wanted(Shard *shard, i64 now_ns, bool ripe, Py_ssize_t most, Found *found)
     return put_back(lanes, &postponed, failed);
 }
 
-/* Those that have something new, while there are fewer than `most`. */
+/* Take changed cells until there are `most`. */
 static int
 take_stirred(Lanes *lanes, Py_ssize_t most, Found *found)
 {
@@ -124,7 +124,7 @@ look_again_under_lock(Cell *cell, i64 now_ns)
     return now;
 }
 
-/* The next cell of which a look was promised, of which there is one: borrowed; NULL with an error. */
+/* The next cell with a promise; there must be one. Borrowed; NULL with an error. */
 static Cell *
 first_promised(Agenda *agenda)
 {
@@ -138,7 +138,7 @@ first_promised(Agenda *agenda)
     return whole(group->store, place_at(group->store, (i64)group->places[group->first] - 1));
 }
 
-/* Those that were promised another look, and turn out to be worth it. */
+/* Take quiet cells whose promise is due, if they are worth a report. */
 static int
 take_promised(Shard *shard, i64 now_ns, Found *found)
 {
@@ -173,8 +173,8 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
     return 0;
 }
 
-/* due_cells(shard, now_ns, early, begins, companions_max, cells_max): the cells to report now, each once, in the order in which
- * they asked; and whether there are more of them. */
+/* due_cells(shard, now_ns, early, begins, companions_max, cells_max): the cells to report now, each once, in the order
+ * in which they were queued; and whether more are due. */
 PyObject *
 due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -214,8 +214,8 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     return Py_BuildValue("(NN)", found.list, PyBool_FromLong(found.more));
 }
 
-/* put_forward(tally, shard, waiting, lock, most): have up to `most` of the new keys of a limit, which `lock` guards, be
- * reported with the cells of the shard that are `waiting`, or are in a hurry; how many there were. */
+/* put_forward(tally, shard, waiting, lock, most): move up to `most` new keys of a limit, which `lock` guards, into
+ * `waiting`, or into the shard's urgent queue; returns how many were moved. */
 PyObject *
 put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -236,7 +236,7 @@ put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
         raise_reentry();
         return NULL;
     }
-    Cell *gone[PASSED_MAX]; /* that have left or been answered meanwhile; let go of without the lock */
+    Cell *gone[PASSED_MAX]; /* cells that have left or been answered meanwhile; released without the lock */
     int passed = 0;
     bool failed = false;
     while (fresh->count > 0 && taken < most && passed < PASSED_MAX) {

@@ -1,5 +1,5 @@
-/* What keys had used that left while it counted: two ageing memories of bits or of counters, see `kernel/evicted.py`, whose
- * very bits and counters these are. Nothing of Python's is called, but for the bytes of a key. */
+/* The use of keys that were evicted while it counted: two ageing memories of bits or of counters, with the same
+ * contents as those of `kernel/evicted.py`. Only the bytes of a key are read through Python. */
 #include "native.h"
 
 #define BITS_PER_KEY 32
@@ -72,7 +72,7 @@ forget(Evicted *self)
     age(self);
 }
 
-/* Memory of one size, as a node keeps bits or counters. */
+/* Allocates one memory: of bits for a node with a hub, of counters for one without. */
 static uint8_t *
 memory_new(Evicted *self, size_t size)
 {
@@ -103,7 +103,7 @@ is_empty(const Evicted *self)
     return self->younger == NULL && self->older == NULL;
 }
 
-/* Where the bits of a key are; false with an error. */
+/* The places of a key's bits; false with an error. */
 static bool
 find_bits(const Evicted *self, PyObject *key, uint64_t *bits)
 {
@@ -131,7 +131,7 @@ has_all(const uint8_t *filter, const uint64_t *bits)
     return filter != NULL;
 }
 
-/* Whether a key may have been evicted; a key that cannot be read may have been. */
+/* Whether a key may have been evicted; true also for a key that cannot be read. */
 bool
 evicted_recall(Evicted *self, PyObject *key, i64 now_ns)
 {
@@ -203,7 +203,7 @@ amount_of(uint16_t code)
     return (beyond % MANTISSAS + MANTISSAS) << (beyond / MANTISSAS + 1);
 }
 
-/* Where the counters of a key are; false with an error. */
+/* The places of a key's counters; false with an error. */
 static bool
 find_counters(const Evicted *self, PyObject *key, uint64_t *places)
 {
@@ -216,7 +216,7 @@ find_counters(const Evicted *self, PyObject *key, uint64_t *places)
     return true;
 }
 
-/* Have counters be no less than an amount in some places. -1 with an error. */
+/* Raise the counters at some places to at least an amount. -1 with an error. */
 static int
 raise_to(Evicted *self, uint8_t **memory, const uint64_t *places, i64 amount)
 {
@@ -249,7 +249,7 @@ least(const uint8_t *memory, const uint64_t *places)
     return amount_of(code);
 }
 
-/* Go on to a window. A clock that has gone back by one is waited for, and followed if it has gone back further. */
+/* Move to a window. If the clock has gone back by one window, stay; if it has gone back further, follow it. */
 static void
 enter(Evicted *self, i64 epoch)
 {
@@ -385,7 +385,7 @@ Evicted_keep_level(PyObject *object, PyObject *args)
         return NULL;
     }
     if (amount_from_whole(whole, &level) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_OverflowError)) { /* more than is kept */
+        if (PyErr_ExceptionMatches(PyExc_OverflowError)) { /* more than a counter can hold */
             PyErr_Clear();
             Py_RETURN_FALSE;
         }

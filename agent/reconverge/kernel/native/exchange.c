@@ -1,4 +1,5 @@
-/* The reports of cells, and the merging of answers into them: `kernel/reporting/cell_reports.py` for the limits that are decided here. */
+/* Makes the reports of cells, and merges answers into them: `kernel/reporting/cell_reports.py` for limits that C
+ * decides. */
 #include "cells.h"
 
 #define NEED_MARGIN 1.5
@@ -49,7 +50,7 @@ smaller(double one, double other)
     return other < one ? other : one;
 }
 
-/* ------------------------------------------------------------------ what to ask for, and what to give back */
+/* ------------------------------------------------------------------ the need, and the allowance to give back */
 
 /* An exponentially weighted mean of the cost asked for per second, over about eight requests. */
 static void
@@ -75,14 +76,14 @@ measure_demand(const Terms *terms, Cell *cell, i64 now_ns)
     cell->demand = smaller(cell->demand, (double)DEMAND_MAX);
 }
 
-/* What is likely to be asked of this node until the next exchange has been answered, with a margin. */
+/* The likely demand on this node until the next exchange has been answered, with a margin. */
 static double
 expected(const Terms *terms, const Cell *cell)
 {
     return NEED_MARGIN * cell->demand * (double)(terms->interval_ns + cell->shard->round_trip_ns) / 1e9;
 }
 
-/* What this node expects to use until the next exchange has been answered. */
+/* The use that this node expects until the next exchange has been answered. */
 static double
 need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
 {
@@ -97,8 +98,8 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
         need = larger(need, 2.0 * (double)cell->asked);
     }
     if (terms->kind == BUCKET && !terms->small_allowances) {
-        /* The part of the drain that carries this demand goes with the same part of the capacity. Where allowances are kept
-         * small it comes with use: what has not drained yet is held, and drains by as much. */
+        /* To drain this demand the node needs the same part of the capacity. Where allowances are kept small, the
+         * allowance for use that has not drained yet drains as much. */
         double waiting = (double)cell->waiting * 1e9 / (double)(terms->interval_ns + cell->shard->round_trip_ns);
         double demand = cell->demand + waiting;
         double carrying = demand * window_s * (double)cell->capacity / (double)terms->quota;
@@ -107,7 +108,7 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     return smaller(larger(larger(need, (double)cell->ask), (double)cell->head_cost), (double)at_least(cell->capacity, 0));
 }
 
-/* How much of what is left a node may hold unused where allowances are kept small: see hub/headroom.py. */
+/* The part of the free capacity that a node may hold unused where allowances are kept small: see hub/headroom.py. */
 static double
 headroom_max(double need, double left)
 {
@@ -121,7 +122,7 @@ asks(const Terms *terms, const Cell *cell)
     return cell->touched_ns - cell->asking_ns < 2 * terms->idle_ns;
 }
 
-/* How much of what no node needs a node keeps: see hub/headroom.py. */
+/* The part that a node keeps of the capacity that no node needs: see hub/headroom.py. */
 static double
 slack_kept(const Terms *terms, const Cell *cell)
 {
@@ -131,7 +132,7 @@ slack_kept(const Terms *terms, const Cell *cell)
     return asks(terms, cell) ? SLACK_FADING_ASKED : SLACK_FADING;
 }
 
-/* The headroom that is this node's fair part of what was left at the last answer. */
+/* The headroom that the cell keeps: this node's fair part of the free capacity at the last answer. */
 static double
 kept(const Terms *terms, const Cell *cell, double need, double needs)
 {
@@ -144,7 +145,7 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
     return terms->small_allowances ? smaller(all, headroom_max(need, left)) : all;
 }
 
-/* Give back what is beyond this node's fair part of what was left at the last answer. */
+/* Give back the allowance beyond this node's fair part of the free capacity at the last answer. */
 static void
 lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
 {
@@ -155,7 +156,7 @@ lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
     } else {
         i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
         if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
-            /* Another node's ask is older, and what is held here is too little for this node's own. */
+            /* Another node's ask is older, and this node holds too little for its own. */
             surplus = at_least(surplus, at_most(headroom, cell->reserved));
         }
         cell->allowance -= at_least(surplus, 0);
@@ -173,12 +174,12 @@ lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
         if (terms->small_allowances) {
             part = at_most(part, at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1));
         }
-        /* What is in use stays, as the hub would grant it to another node. */
+        /* The part in use stays, as the hub would grant it to another node as well. */
         cell->overdraft = at_most(cell->overdraft, at_least(part, used - cell->allowance));
     }
 }
 
-/* What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer. */
+/* The cost of all requests; for a key about which requests in doubt ask the hub, the cost that waits for its answer. */
 static i64
 said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 {
@@ -189,7 +190,7 @@ said_asked(const Terms *terms, const Cell *cell, bool hits_only)
     return at_most(cell->asked, FORGOTTEN - 1);
 }
 
-/* Have the level of a bucket here again that the hub may not have heard of, and no right. */
+/* Move the charges that the hub may not have counted back to this node's level, and drop the allowance. */
 static void
 leave_hub(const Terms *terms, Cell *cell)
 {
@@ -213,7 +214,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         cell->allowance = cell->base = cell->overdraft = 0;
     }
     bool early = now_ns - cell->measured_ns < terms->interval_ns, hits_only = cell->asking_ns < cell->reported_ns;
-    /* Before the first look at whether requests ask: all of a report goes by the same moment of the last request. */
+    /* Before it is first checked whether requests ask, so that the whole report goes by the same moment. */
     measure_demand(terms, cell, now_ns);
     if (cell->waiters) {
         cell->touched_ns = now_ns; /* a waiter goes on asking */
@@ -230,7 +231,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         }
     } else {
         need = need_of(terms, cell, used, early);
-        if (keeps_no_allowance(terms, cell)) { /* also when cut off: the hub goes by what was granted since */
+        if (keeps_no_allowance(terms, cell)) { /* also when cut off: only grants since the last report count */
             cell->allowance = at_most(cell->allowance, terms->kind == BUCKET ? used : cell->used);
         }
         if (in_touch) {
@@ -248,7 +249,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     cell->reported_ns = now_ns;
     cell->wanted = cell->waiting ? cell->charged + cell->waiting : 0;
     bool bucket = terms->kind == BUCKET;
-    /* All of it, as what is left out would be cleared first, all of it. */
+    /* All fields, as the compiler would first clear the whole struct for omitted ones. */
     *report = (Report){
         .limit = 0,
         .epoch = cell->epoch,
@@ -268,16 +269,16 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     return 1;
 }
 
-/* ------------------------------------------------------------------ what was answered */
+/* ------------------------------------------------------------------ the answer */
 
-/* Work out what the others have used: all that the hub knows of, less this node's own part of it. */
+/* Compute the use of the other nodes: the hub's total, less this node's own reported part. */
 static void
 hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
 {
     bool counted = report->reset_us >= answer->reset_us;
     if (terms->kind == BUCKET) {
         bool complete = report->asked >= ASKS + FLOATS;
-        if (complete || cell->at_hub) { /* what was reported is in the hub's own bucket */
+        if (complete || cell->at_hub) { /* the hub's own bucket has the reported charges */
             i128 left = complete ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
             i64 since = cell->at_hub ? 0 : at_least(cell->charged - report->current, 0);
             cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
@@ -313,7 +314,7 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
     }
 }
 
-/* Remember what is asked of all nodes, to judge whether the key is calm. */
+/* Store the demand on all nodes, by which the policy judges whether the key is calm. */
 static void
 hear_of_demand(Cell *cell, const Answer *answer)
 {
@@ -336,7 +337,7 @@ surplus_min(const Cell *cell)
     return larger(2.0, SURPLUS_SHARE * (double)cell->capacity);
 }
 
-/* Say when to look at this cell again if nothing is asked of it until then. */
+/* Schedule the next look at this cell, in case no request for it comes before. */
 static int
 promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
 {
@@ -345,7 +346,7 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
     bool alone = cell->fleet_needs <= (double)cell->need_milli / 1000;
     Agenda *agenda = cell->shard->agenda;
     if (cell->at_hub && headroom > 0) {
-        /* What was granted for a request that did not wait is kept until the next exchange, for one like it. */
+        /* A grant for a request that did not wait is kept until the next exchange, for a request like it. */
         i64 kept_ns = cell->waiters ? terms->interval_min_ns : interval_ns;
         return agenda_promise(agenda, cell, at_least(cell->reported_ns + kept_ns, now_ns));
     }
@@ -359,17 +360,17 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
     } else {
         i64 quiet_ns = now_ns - cell->touched_ns;
         if (cell->at_hub && cell->base == 0) {
-            quiet_ns = at_least(quiet_ns, terms->idle_ns); /* it holds nothing, and what fades does so at the hub as well */
+            quiet_ns = at_least(quiet_ns, terms->idle_ns); /* no allowance is held, and use fades at the hub as well */
         } else if (tight) {
             quiet_ns = at_most(quiet_ns, ALONE_INTERVALS_MAX * interval_ns);
         }
         due_ns = now_ns + at_least(at_most(quiet_ns, leaves_ns - now_ns), interval_ns);
     }
     if (cell->base > 0 && asks(terms, cell)) {
-        /* The allowance with which the next window begins goes back if nothing has come, as others ask for it. */
+        /* The base allowance of the next window goes back if no request has come, as other nodes ask for it. */
         due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + interval_ns);
     }
-    /* On a grid, so that cells share their exchanges. */
+    /* The moments are on a grid, so that cells share their exchanges. */
     return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);
 }
 
@@ -379,7 +380,7 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
 {
     measure(store, cell);
     if (floats(&store->terms, cell)) {
-        cell->allowance = 0; /* it was granted beside what is forgotten now */
+        cell->allowance = 0; /* the hub granted it beside the use that is forgotten now */
     }
     cell->reset_us = reset_us;
     cell->used = cell->counted = cell->previous = 0;
@@ -389,10 +390,10 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->confirmed_current = store->terms.kind == BUCKET ? cell->charged : 0;
     cell->confirmed_previous = 0;
     set_until(store, cell, now_ns);
-    cell->room = -1; /* no decision is made before all of the answer is heard */
+    cell->room = -1; /* no decision uses it before the whole answer is applied */
 }
 
-/* The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later. */
+/* The hub has no room for this key and stores nothing of it: nothing else changes, and the node asks again later. */
 static int
 wait_for_room(const Store *store, Cell *cell, i64 now_ns)
 {
@@ -412,7 +413,7 @@ wait_for_room(const Store *store, Cell *cell, i64 now_ns)
     return agenda_promise(cell->shard->agenda, cell, due_ns);
 }
 
-/* An answer to what was reported before the capacity fell: the same parts of what it is now. */
+/* Scale down the allowances of an answer to a report from before the capacity fell. */
 static void
 lower_answer(const Terms *terms, const Cell *cell, Answer *answer)
 {
@@ -463,7 +464,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
     } else if (floating) {
         cell->allowance = 0;
         if (raised > 0 && request_early(store, cell, now_ns) < 0) {
-            return -1; /* what was granted for a window that is over goes back, and what waits asks again */
+            return -1; /* a grant for a window that is over goes back, and waiting requests ask again */
         }
     }
     cell->base = answer->base;
@@ -489,14 +490,14 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
     }
     set_until(store, cell, now_ns);
     if (!terms->keeps_allowances && now_ns >= lease_until_ns(terms, cell)) {
-        cell->until_ns = now_ns; /* the lease that begins with this answer is noted after it */
+        cell->until_ns = now_ns; /* the lease that begins with this answer is stored later */
     }
     i64 headroom = meter_spare(terms, cell, cell->allowance, now_ns);
     cell->denied = cell->charged + headroom < cell->wanted;
     cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;
     if (goes_back) {
-        /* The hub keeps the allowance that this node has had until its next report. */
+        /* Until its next report, the hub has the node's former allowance on record. */
         return agenda_promise(cell->shard->agenda, cell, now_ns);
     }
     return promise_follow_up(terms, cell, headroom, now_ns);
@@ -504,7 +505,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
 
 /* ------------------------------------------------------------------ quiet cells */
 
-/* Whether a cell holds so much that others may lack that giving it back is worth an exchange of its own; or -1. */
+/* Whether a cell holds enough that other nodes may lack to be worth an exchange that gives it back; or -1. */
 static int
 has_surplus(Cell *cell, i64 now_ns)
 {

@@ -1,4 +1,5 @@
-/* Explaining a decision: `kernel/table/explain.py`. Nothing runs in between; unless it comes at once, the lock is held. */
+/* Explaining a decision: `kernel/table/explain.py`. Nothing runs in between; unless it comes at once, the lock is held.
+ */
 #include "explain.h"
 
 #include "decision.h"
@@ -17,7 +18,7 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
         wait_ns = terms->interval_ns;
     } else {
         wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
-        if (!is_heard(cell)) { /* what this node has used itself is the least that was used; a bucket drains by allowances */
+        if (!is_heard(cell)) { /* the fleet has used at least what this node has; a bucket drains by its allowance */
             i128 least_ns = terms->kind == BUCKET ? wait_ns + terms->interval_ns : terms->interval_ns;
             wait_ns = wait_ns < least_ns ? least_ns : wait_ns;
         }
@@ -84,7 +85,7 @@ explain(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns
     return explained(store, cell, cost, allowed, now_ns);
 }
 
-/* What of a key without an object a meter looks at; the compiler leaves out whatever it does not. */
+/* The fields of a key without an object that a meter may read; the compiler drops unused ones. */
 static inline void
 lone_meter(const Store *store, const Place *place, Cell *cell)
 {

@@ -1,15 +1,14 @@
-/* A node that has no room for another key: `kernel/table/lookup.py`, as far as C knows the limits that are looked at.
+/* Makes room on a node that is full: `kernel/table/lookup.py`, for limits that C supports.
  *
  * Theory of operation.
  *
  * A node is full when a stranger makes up keys, and then each of its decisions about a new key looks at two keys of the
- * limit, and at two of another one. So C looks first, and changes nothing that a second look would change again. Once it
- * knows of all keys that were looked at whether they stay, it lets those go that do not. If it does not know that of one,
- * Python begins anew. So it does if there is no room after all, and C cannot count a key beyond the cap.
+ * limit, and at two of another one. So C looks first, and changes nothing that a second look would change again. When
+ * it has found out for all these keys whether they stay, it drops the others. If it cannot find out for one of them,
+ * Python begins anew; also if there is no room after all, and C cannot count a key beyond `keys_max`.
  *
- * Of a node without a hub idle keys leave in C, as they do while there is room (`evict`), and so do keys that have used little,
- * which are remembered. There, too, all that may need
- * Python is looked at before anything is dropped.
+ * On a node without a hub, C drops idle keys, as it does while there is room (`evict`), and keys with little use, which
+ * is remembered. There, too, it checks whether Python is needed before it drops any key.
  *
  * A compressed key is read on the stack, and made an object only if it may be idle.
  */
@@ -24,7 +23,7 @@
 
 enum { NO_ROOM, ROOM, TO_PYTHON, STAYS, LEAVES };
 
-/* Whether nothing is held, nor left to be said, as far as is known without bringing the cell to the moment. */
+/* Whether a cell seems to hold nothing and to have nothing to report, without bringing it up to date. */
 static bool
 may_be_idle(const Cell *cell, i64 now_ns)
 {
@@ -56,7 +55,7 @@ look_at(Store *store, Place *place, i64 now_ns)
     if (cell == NULL) {
         return -1;
     }
-    if (!fits(store, cell) || cell->leaving) { /* how many are leaving, Python counts */
+    if (!fits(store, cell) || cell->leaving) { /* Python counts the leaving keys */
         return TO_PYTHON;
     }
     if (advance(store, cell, now_ns) < 0) {
@@ -73,7 +72,7 @@ look_at(Store *store, Place *place, i64 now_ns)
     return LEAVES;
 }
 
-/* What was found at the next places of a store. */
+/* The cells at the next places of a store. */
 typedef struct {
     Place *leaving[LOOKS];
     int count;
@@ -103,7 +102,7 @@ look_at_next(Store *store, Found *found, i64 now_ns)
     return STAYS;
 }
 
-/* Go on to the next keys, and let those go that leave. -1 with an error. */
+/* Move on to the next keys, and drop those that leave. -1 with an error. */
 static int
 go_on(Store *store, const Found *found, i64 now_ns)
 {
@@ -126,8 +125,8 @@ go_on(Store *store, const Found *found, i64 now_ns)
     return 0;
 }
 
-/* Another limit that has keys, by turns; NULL if none of the next few has. Borrowed; `known` is false where Python has to
- * look for it. */
+/* Another limit that has keys, in turn; NULL if none of the next few has. Borrowed; `known` is false where Python has
+ * to search for it. */
 static Store *
 another(Store *store, bool *known)
 {
@@ -161,7 +160,7 @@ another(Store *store, bool *known)
     return NULL;
 }
 
-/* Of a node with a hub. */
+/* Make room on a node with a hub. */
 static int
 make_room_shared(Store *store, bool beyond, i64 now_ns)
 {
@@ -193,7 +192,7 @@ make_room_shared(Store *store, bool beyond, i64 now_ns)
     return said;
 }
 
-/* Have those of the next keys leave that are idle; or one that is not, if it may and no other does. -1 with an error. */
+/* Drop the idle ones of the next keys; if there is none, drop one that is in use, if it may leave. -1 with an error. */
 static i64
 drop_some(Store *store, bool in_use, i64 now_ns)
 {
@@ -202,7 +201,7 @@ drop_some(Store *store, bool in_use, i64 now_ns)
     return gone;
 }
 
-/* The same of another limit, if its lock is free. */
+/* The same for another limit, if its lock is free. */
 static i64
 drop_of_another(Store *other, bool in_use, i64 now_ns)
 {
@@ -214,7 +213,7 @@ drop_of_another(Store *other, bool in_use, i64 now_ns)
     return gone;
 }
 
-/* Of a node without one. */
+/* Make room on a node without a hub. */
 static int
 make_room_alone(Store *store, bool beyond, i64 now_ns)
 {

@@ -1,4 +1,4 @@
-/* Which place of a store a key has.
+/* The index of a store: finds the place of a key.
  *
  * Theory of operation.
  *
@@ -6,19 +6,19 @@
  * decision waits for more than one small segment to be moved. An entry is the number of a place and 32 bits of the
  * key's hash; the place has all 64 of them.
  *
- *     hash      8 bits: segment | 24 bits | 32 bits: tag, and where in the segment
+ *     hash      8 bits: segment | 24 bits | 32 bits: tag, and position in the segment
  *     entry     number of the place and one | tag            0 if it is empty
  *
- * A key is identified by the 64 bits of Python's hash and by the width of its characters, and its string is not
- * looked at. Of a million keys none is in the processor's caches, and a decision needs the entry, the place and, to
- * compare strings, the string: three accesses to memory, one after the other. The third is as dear as the rest
- * together: 820 ns with it and 370 without, where an increment in a dictionary takes 840.
+ * A key is identified by the 64 bits of Python's hash and by the width of its characters, and its string is not looked
+ * at. With a million keys none is in the processor's caches, and a decision needs the entry, the place and, to compare
+ * strings, the string: three accesses to memory, one after the other. The third takes longer than the other two: 820 ns
+ * with it and 370 without, where an increment in a dictionary takes 840.
  *
- * Two keys with one hash share one allowance, under the name of the first: one of them is refused too early, and nothing is
+ * Two keys with one hash share one cell, under the name of the first: one of them is refused too early, and neither is
  * admitted too much. Among a million keys the odds of any such pair are 3 in 10^8. Python's hash (SipHash) is keyed
  * with a secret of the process, so a stranger cannot look for pairs. But Python hashes the bytes of a string as they
- * lie in memory: "ab" and "\u6261" have one hash whatever the secret, and a stranger could make a key that shares
- * another's allowance. Hence the width. Where the secret is known (PYTHONHASHSEED is set) strings are compared (`exact`).
+ * lie in memory: "ab" and "\u6261" have one hash with every secret, and a stranger could make a key that shares
+ * another's cell. Hence the width. Where the secret is known (PYTHONHASHSEED is set) strings are compared (`exact`).
  *
  * A stranger that could foresee hashes could have many keys in one chain of entries. It pays for that itself: with
  * 100,000 keys under one hash, which is the default cap, a look-up of one of them takes 1.3 ms, of another key in that
@@ -49,7 +49,7 @@ same_key(PyObject *one, PyObject *other)
 Py_hash_t
 hash_of(const Store *store, PyObject *key)
 {
-    if (UNLIKELY(store->hash != NULL)) { /* injected by a test */
+    if (UNLIKELY(store->hash != NULL)) { /* a hash function of a test */
         PyObject *hash = PyObject_CallOneArg(store->hash, key);
         Py_hash_t value = hash == NULL ? -1 : PyLong_AsSsize_t(hash);
         Py_XDECREF(hash);
@@ -123,10 +123,10 @@ store_fetch(Store *store, PyObject *const *keys, Py_ssize_t count)
         }
     }
     for (Py_ssize_t at = 0; at < count; at++) {
-        Py_hash_t hash = PyObject_Hash(keys[at]); /* the string remembers it */
+        Py_hash_t hash = PyObject_Hash(keys[at]); /* the string stores its hash */
         const Segment *segment = &store->segments[(uint64_t)hash >> 56];
         uint32_t tag = (uint32_t)hash, slot = segment->size > 0 ? home_of(segment, tag) : 0;
-        /* Only as far as the allowance that was fetched may reach; what is found is not certain, and need not be. */
+        /* Only within the fetched cache line; the result is a guess, which is enough to fetch memory. */
         for (int look = 0; segment->size > 0 && look < 8; look++) {
             uint64_t entry = segment->entries[slot];
             if (entry == 0) {
@@ -177,7 +177,7 @@ index_enter(Store *store, PyObject *key, Py_hash_t hash, i64 place)
     return 0;
 }
 
-/* Take an entry out, and move those that follow it up, so that no marks of what was here are needed. */
+/* Remove an entry, and move up those that follow it, so that no mark of the removed entry is needed. */
 void
 index_take_out(Segment *segment, uint64_t *entry)
 {

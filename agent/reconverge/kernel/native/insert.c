@@ -3,7 +3,7 @@
 
 #include "cells.h"
 
-/* Whether a key is one that may be kept, as `keys.py` has it; if not, Python says what is wrong with it. */
+/* Whether a key is valid by the rules of `keys.py`; if not, Python raises the error. */
 static bool
 is_plain(const Store *store, PyObject *key)
 {
@@ -30,7 +30,7 @@ static int
 make_room(Store *store, i64 now_ns)
 {
     KernelFields *kernel = store->kernel;
-    if (needs_time(store->lone_shard, now_ns)) { /* before any leaves, because all is done anew when it was fetched */
+    if (needs_time(store->lone_shard, now_ns)) { /* before any key leaves, as all is then done anew */
         store->missing = TIME;
         return -1;
     }
@@ -38,20 +38,20 @@ make_room(Store *store, i64 now_ns)
         store->missing = PYTHON;
         return -1;
     }
-    /* A key that begins without a part of its capacity would begin so again, so it stays while there is room. */
+    /* A new key of this limit begins without a part of its capacity, so an old key stays while there is room. */
     bool keep = store->terms.withheld > 0 && kernel->keys < kernel->keys_max;
     i64 gone = evict(store, now_ns, 2, keep, false);
     kernel->keys -= at_least(gone, 0);
     return gone < 0 ? -1 : 0;
 }
 
-/* From what a key of a node without a hub goes on. */
+/* The use with which a key of a node without a hub begins. */
 typedef struct {
     i128 level;
     Window window; /* its number is -1 if nothing is remembered */
 } Begins;
 
-/* What is remembered of a key, see `kernel/evicted.py`. -1 with an error. */
+/* Read the use that is remembered for a key, see `kernel/evicted.py`. -1 with an error. */
 static int
 recall(const Store *store, PyObject *key, i64 now_ns, Begins *begins)
 {
@@ -101,7 +101,7 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, const Beg
     return place;
 }
 
-/* The same without one. */
+/* A place for a key, without an object; NULL with an error. */
 static Place *
 begin_lone(Store *store, PyObject *key, Py_hash_t hash, const Begins *begins, i64 now_ns)
 {
@@ -119,7 +119,7 @@ begin_lone(Store *store, PyObject *key, Py_hash_t hash, const Begins *begins, i6
     return place;
 }
 
-/* Whether a limit that counts with this one has the key, which Python then moves, see `table/tiers.py`. */
+/* Whether another tier of this limit has the key; then Python moves it, see `table/tiers.py`. */
 static bool
 is_beside(const Store *store, PyObject *key)
 {
@@ -159,7 +159,7 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place,
     if (PyList_GET_SIZE(store->shards) == 1) {
         shard = (Shard *)PyList_GET_ITEM(store->shards, 0);
     }
-    if (shard == NULL) { /* it takes a hash that Python has */
+    if (shard == NULL) { /* Python computes the hash that it needs */
         store->missing = SHARD;
         return -1;
     }

@@ -1,5 +1,5 @@
-/* The cells of a shard that wait for a report: `kernel/reporting/lanes.py`, which says why each limit has a lane of its own. Here no
- * other thread comes in between, as the interpreter has a lock. */
+/* The cells of a shard that wait for a report: `kernel/reporting/lanes.py` explains why each limit has a lane of its
+ * own. No other thread comes in between here, as the interpreter has a lock. */
 #include "cells.h"
 
 #define TURN 16
@@ -14,7 +14,7 @@ struct Lane {
 
 /* ------------------------------------------------------------------ lanes by limit */
 
-/* Where the lane of a limit is named, or would be. */
+/* The pointer to the lane of a limit in its bucket, or the empty pointer for a new one. */
 static Lane **
 bucket_of(const Lanes *lanes, const PyObject *table)
 {
@@ -121,7 +121,7 @@ lanes_append(Lanes *lanes, Cell *cell)
         lanes->recent = lane;
     }
     if (fifo_append(&lane->cells, cell) < 0) {
-        if (lane->cells.count == 0) { /* it has begun just now */
+        if (lane->cells.count == 0) { /* a cycle that has just begun */
             leave(lanes, lane);
         }
         return -1;

@@ -1,17 +1,17 @@
 /* The lock of a limit, which knows the thread that holds it: `kernel/lock.py` has the rules.
  *
- * What C does while it holds one never gives up the interpreter's lock, and runs nothing that is not ours: no function in
- * Python, no finalizer, no collection (see `cell_new`). So C never meets itself. Python holds it as well, by `run`, for
- * whatever is decided there; signals and collections come then at any instruction, and may ask for a decision that needs
- * the same lock on the same thread. Such a call is turned away instead of waiting for itself. The same is done if the
- * thread is in the middle of another decision, because two threads could wait for each other then.
+ * While C holds such a lock, it never gives up the interpreter's lock, and runs no foreign code: no function in Python,
+ * no finalizer, no collection (see `cell_new`). So C never waits for itself. Python also holds the lock, by `run`, for
+ * work in Python; then signals and collections come at any instruction, and may ask for a decision that needs the same
+ * lock on the same thread. Such a call fails instead of waiting for itself. So does one of a thread that is in the
+ * middle of another decision, because two threads could wait for each other.
  *
- * `run` calls the work from C, so there is no instruction between taking the lock and the work, nor between the work and
- * letting go: whatever is raised at whatever instruction leaves the lock free.
+ * `run` calls the work from C, so there is no instruction between taking the lock and the work, nor between the work
+ * and the release: an exception at any instruction leaves the lock free.
  */
 #include "python.h"
 
-/* How many locks of limits this thread holds. Its address tells threads apart. */
+/* How many locks of limits this thread holds. The address of this variable identifies the thread. */
 static _Thread_local int holding;
 
 bool
@@ -103,7 +103,7 @@ Lock_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-/* The kernel stays until the end, because the holder of a lock needs it after the unlock. Kernels break the circle. */
+/* Does not clear the kernel, because the holder of a lock needs it after the unlock. Kernels break the cycle. */
 static void
 Lock_dealloc(PyObject *object)
 {
@@ -112,7 +112,8 @@ Lock_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     if (self->inner != NULL) {
         if (self->held != NULL) {
-            /* Nothing will let go of it any more. Another thread's count is left to that thread, which may be over. */
+            /* No code will release the lock any more. Another thread's count stays as it is, as that thread may have
+             * ended. */
             if (self->held == &holding && holding > 0) {
                 holding--;
             }

@@ -1,11 +1,12 @@
-/* Many decisions in one call: `kernel/composite/many.py`. What the next keys will need is fetched from memory while others are decided. */
+/* Many decisions in one call: `kernel/composite/many.py`. The data of the next keys are fetched from memory while the
+ * keys before are decided. */
 #include "decide.h"
 #include "python.h"
 
 #define AT_ONCE 32
 /* So many keys are fetched side by side. */
 
-/* Whether a key is certainly a usable one, by nothing but its beginning. */
+/* Whether the beginning of a key shows that it is certainly usable. */
 static inline bool
 surely_plain(const Store *store, PyObject *key)
 {
@@ -13,7 +14,8 @@ surely_plain(const Store *store, PyObject *key)
            PyUnicode_GET_LENGTH(key) <= store->key_bytes_max && *(const char *)PyUnicode_1BYTE_DATA(key) != 0;
 }
 
-/* One cost for each of `count` keys, if all are small whole numbers that could be admitted; else NULL. The caller frees. */
+/* One cost for each of `count` keys, if all are small whole numbers that could be admitted; else NULL. The caller
+ * frees. */
 static i64 *
 plain_costs(const Store *store, PyObject *costs, Py_ssize_t count)
 {

@@ -1,4 +1,4 @@
-/* How use is measured against an allowance: `kernel/algorithms/windows.py` and `bucket.py` for those algorithms that are decided here.
+/* The arithmetic of `kernel/algorithms/windows.py` and `bucket.py`, for the algorithms that C decides.
  *
  * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
  * decided here (see `fits` in cells.c). Floating point is done in the order in which Python does it.
@@ -55,7 +55,7 @@ closes_ns(const Terms *terms, const Cell *cell)
 
 /* ------------------------------------------------------------------ sliding windows */
 
-/* How much of this window is surely still to come. */
+/* The nanoseconds of this window that are certainly still to come. */
 static inline i64
 left_ns(const Terms *terms, const Cell *cell, i64 now_ns)
 {
@@ -63,7 +63,7 @@ left_ns(const Terms *terms, const Cell *cell, i64 now_ns)
     return terms->window_ns - at_most(at_least(passed_ns, 0), terms->window_ns);
 }
 
-/* What is left of the window before, rounded up. */
+/* The part of the last window's count that still counts, rounded up. */
 static inline i64
 faded(const Terms *terms, const Cell *cell, i64 amount, i64 now_ns)
 {
@@ -83,14 +83,14 @@ sliding_wait_ns(const Terms *terms, const Cell *cell, i64 current, i64 previous,
     return wait < 1 ? 1 : (i64)wait;
 }
 
-/* Until when allowances may be used, if no batch is answered before. */
+/* The moment until which allowances may be used if the hub answers no batch before. */
 static inline i64
 lease_until_ns(const Terms *terms, const Cell *cell)
 {
     return at_most(cell->shard->lease_until_ns, cell->shard->leased_ns + terms->lease_ns);
 }
 
-/* Whether the right of this node is what it has in use, as that fades, and what it may charge in this window. */
+/* Whether the allowance counts charges of this window alone, beside the fading use of the window before. */
 static inline bool
 floats(const Terms *terms, const Cell *cell)
 {
@@ -99,28 +99,28 @@ floats(const Terms *terms, const Cell *cell)
 
 /* ------------------------------------------------------------------ buckets */
 
-/* Whether what is free stays at the hub, and this node has no allowance of it that it could keep: bases are of fixed windows. */
+/* Whether this node keeps no allowance on the key, because the free part stays at the hub; fixed windows have bases. */
 static inline bool
 keeps_no_allowance(const Terms *terms, const Cell *cell)
 {
     return cell->at_hub && terms->kind != FIXED;
 }
 
-/* Whether the level of a bucket is at the hub; `level` is then what may have drained of what was given back. */
+/* Whether the hub keeps the level of a bucket; `level` is then the part of refunds that may have drained before. */
 static inline bool
 pooled(const Terms *terms, const Cell *cell)
 {
     return cell->at_hub && terms->kind == BUCKET;
 }
 
-/* What of a bucket was charged that is not in `level`; at the hub, all since the report that was answered last. */
+/* The charges to a bucket that `level` lacks; for one kept at the hub, all since the last answered report. */
 static inline i64
 beside_level(const Cell *cell)
 {
     return cell->at_hub ? at_least(cell->charged + cell->used - cell->counted - cell->confirmed_current, 0) : cell->used;
 }
 
-/* What drains per nanosecond, times the capacity. */
+/* The amount that drains per nanosecond, times the capacity. */
 static inline i128
 drain_rate(const Terms *terms, const Cell *cell)
 {
@@ -206,7 +206,7 @@ meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
     }
 }
 
-/* Buckets that are all but endless need longer than 64 bits of nanoseconds can tell. */
+/* A very slow bucket needs more nanoseconds than fit into 64 bits. */
 static inline i128
 meter_wait_ns(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns)
 {
@@ -252,8 +252,8 @@ meter_fleet_wait_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
     }
 }
 
-/* For how long `cost` certainly does not fit below the capacity, all nodes counted: of a bucket, beside its own fill, or
- * what all have reported. */
+/* For how long `cost` certainly does not fit below the capacity, with the use of all nodes: for a bucket, beside its
+ * own level, and beside the level that all nodes have reported. */
 static inline i128
 meter_fleet_earliest_ns(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
 {
@@ -291,7 +291,7 @@ meter_fleet_reset_ns(const Terms *terms, const Cell *cell, i64 now_ns)
     }
 }
 
-/* For how long a charge may simply be added. */
+/* The moment until which the fast path may add charges. */
 static inline i64
 meter_until_ns(const Terms *terms, const Cell *cell)
 {

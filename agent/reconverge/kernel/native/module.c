@@ -7,7 +7,7 @@
 Types types;
 Python python;
 
-/* use(cell_report, report_cell, apply_answer, look_again, rebase, leaves): what Python is to be asked for. */
+/* use(cell_report, report_cell, apply_answer, look_again, rebase, leaves): the Python objects that C calls. */
 static PyObject *
 use(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -54,9 +54,9 @@ add(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
     return *type != NULL && PyModule_AddType(module, *type) == 0;
 }
 
-/* What the kernel knows of Python belongs to one interpreter: the types of its objects, and the functions that it asks
- * for help. A second interpreter in the process would take them over, and leave them behind broken when it ends. So all
- * but the main one decide with the kernel in Python. */
+/* The kernel refers to types and functions of one interpreter. A second interpreter in the process would replace them,
+ * and leave invalid references behind when it ends. So all but the main interpreter decide with the kernel in Python.
+ */
 static int
 begin(PyObject *module)
 {
@@ -99,7 +99,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
-    /* What happens at once here does so because the interpreter has a lock; without one it has to take it. */
+    /* Single steps of this module rely on the interpreter's lock; a free-threaded interpreter turns it on. */
     {Py_mod_gil, Py_MOD_GIL_USED},
 #endif
     {0, NULL},

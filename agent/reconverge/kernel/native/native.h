@@ -1,12 +1,12 @@
-/* What the files of the compiled kernel share: its objects, and the functions that work on them.
+/* The objects of the compiled kernel, and the functions that work on them, for all its files.
  *
- * The kernel in Python is the definition. Everything in here has the name that it has there, and does the same to the
- * last bit; what is not written here falls back to the Python of the same name, which works on the same objects.
+ * The kernel in Python is the definition. Each function here has the name of its Python twin, and does the same to the
+ * last bit; for whatever C lacks, the Python function of the same name is called, which works on the same objects.
  *
- * What touches a cell holds the interpreter's lock, and the lock of its limit too if anything may run in between. While
- * C holds the lock of a limit, or knows a place by its address, nothing that is not ours runs: no function in Python, and no
- * collection. What is wanted of Python is noted and done after the unlock; what C lacks is fetched without the lock, and
- * then the decision is made anew (`decide_under_lock`).
+ * Code that touches a cell holds the interpreter's lock, and also the lock of its limit if other code may run in
+ * between. While C holds the lock of a limit, or the address of a place, no foreign code runs: no function in Python,
+ * and no collection. Work for Python is noted and done after the unlock; data that C lacks are fetched without the
+ * lock, and then the decision is made anew (`decide_under_lock`).
  */
 #ifndef RECONVERGE_NATIVE_H
 #define RECONVERGE_NATIVE_H
@@ -85,7 +85,7 @@ typedef struct {
 
 extern PyType_Spec Queue_spec;
 
-/* ------------------------------------------------------------------ lanes.c: which cells have something to say */
+/* ------------------------------------------------------------------ lanes.c: which cells have something to report */
 
 typedef struct Lane Lane;
 
@@ -93,13 +93,13 @@ typedef struct Lane Lane;
 typedef struct {
     PyObject_HEAD
     Lane *oldest, *youngest; /* in the order in which they began */
-    Lane *next, *final;      /* whose turn it is, and the last one in this cycle; `next` is NULL between cycles */
+    Lane *next, *final;      /* the lane whose turn it is, and the last of this cycle; `next` is NULL between cycles */
     Lane *recent;            /* to which a cell was appended last */
     Lane **buckets;          /* by limit */
     size_t size, lanes;
     i64 count;
-    int left;   /* how many cells the next one may still give */
-    int number; /* which cells are dirty with that wait here; 0 if it is not those */
+    int left;   /* how many cells the lane may still give in this turn */
+    int number; /* the value of `dirty` in cells that wait here; 0 for a queue without a number */
 } Lanes;
 
 extern PyType_Spec Lanes_spec;
@@ -118,14 +118,14 @@ typedef struct Agenda Agenda;
 typedef struct {
     i64 due_ns, number;
     i64 at;           /* its place in the heap */
-    Agenda *agenda;   /* NULL once that is gone */
-    Store *store;     /* whose cells they are; all leave before it goes. NULL if it is one that has no place: */
+    Agenda *agenda;   /* NULL once the agenda is gone */
+    Store *store;     /* the store of the cells, which outlives the group; NULL for a single cell without a place: */
     Cell *cell;
-    uint32_t *places; /* their numbers and one; 0 where a cell has left */
+    uint32_t *places; /* the cells' place numbers plus one; 0 where a cell has left */
     int joined, size, first, live;
     int shard;        /* its number */
-    i64 reported_ns;  /* when the last one of them was */
-    uint8_t *pattern; /* by which quiet cells are written, see compressed.c */
+    i64 reported_ns;  /* when the last of them was reported */
+    uint8_t *pattern; /* the cell to which quiet cells are stored as differences, see compressed.c */
 } Group;
 
 /* Groups, the next one first. */
@@ -168,11 +168,11 @@ typedef struct {
     Queue *fresh; /* new keys that wait for their first report, see `kernel/newcomers.py` */
 } Tally;
 
-/* How many keys a node keeps, and how many it may; and what waits until no lock is held. */
+/* How many keys a node keeps, and the most that it may; and the work that waits until no lock is held. */
 struct KernelFields {
     PyObject_HEAD
     i64 keys, keys_max;
-    char after_unlock; /* something does */
+    char after_unlock; /* there is such work */
     char wake_wanted;  /* the loop is to be woken */
     i64 turn;          /* which of the limits is looked at next for keys that may leave */
 };
@@ -181,7 +181,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 
 /* ------------------------------------------------------------------ cell.c: one key of one limit */
 
-/* Whole numbers of a cell, and what they are at first. */
+/* The whole numbers of a cell, each with its first value. */
 #define CELL_FIELDS(X)                                                                                               \
     X(used, 0) X(room, -1) X(until_ns, 0) X(place, -1) X(epoch, -1) X(opened_ns, 0) X(lag_ns, 0) X(previous, 0)      \
     X(marked_ns, now_ns) X(before_ns, -NEVER_NS) X(free_us, 0) X(charged, 0) X(reset_us, 0) X(allowance, 0) X(base, 0)    \
@@ -206,12 +206,12 @@ struct Cell {
     Shard *shard;
     PyObject *store; /* where it was put; NULL if nowhere */
     PyObject *lows, *history;
-    Group *group; /* in which it is promised another look, if it is */
-    int slot;     /* where in that */
+    Group *group; /* the group of its promise; NULL without one */
+    int slot;     /* its index in that group */
     CELL_FIELDS(DECLARE_FIELD)
     CELL_RATES(DECLARE_RATE)
     CELL_MARKS(DECLARE_MARK)
-    char dirty; /* the number of the lanes in which it waits to be reported; 0 if there is nothing new to say */
+    char dirty; /* the number of the queue in which it waits for a report; 0 if nothing is new */
     CELL_AMOUNTS(DECLARE_AMOUNT)
 };
 
@@ -220,13 +220,13 @@ Cell *cell_new(PyObject *key, PyObject *table, Shard *shard, i64 capacity, i64 n
 PyObject *whole_from_amount(i128 amount);
 int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if it does not fit */
 
-/* ------------------------------------------------------------------ evicted.c: keys that may have been here before */
+/* ------------------------------------------------------------------ evicted.c: keys that may have been evicted */
 
 typedef struct {
     PyObject_HEAD
     uint64_t words[2]; /* the key of the hash */
     i64 mask, fade_ns, turned_ns, older_ns, epoch, rate;
-    size_t size;              /* of each memory, in bytes: a node with a hub has bits there, and one without counters */
+    size_t size;              /* the bytes of each memory: of bits on a node with a hub, else of counters */
     uint8_t *younger, *older; /* NULL while nothing is remembered */
 } Evicted;
 
@@ -237,7 +237,7 @@ typedef struct {
 extern PyType_Spec Evicted_spec;
 bool evicted_recall(Evicted *evicted, PyObject *key, i64 now_ns);
 int evicted_remember(Evicted *evicted, PyObject *key, i64 now_ns); /* -1 with an error */
-/* Whether that could be kept; -1 with an error. */
+/* Whether the use could be stored; -1 with an error. */
 int evicted_keep_window(Evicted *evicted, PyObject *key, i64 epoch, i64 current, i64 previous, i64 now_ns);
 int evicted_keep_level(Evicted *evicted, PyObject *key, i128 level, i64 window_ns, i64 now_ns);
 int evicted_window_of(Evicted *evicted, PyObject *key, i64 now_ns, Window *window); /* 0 if nothing is kept; -1 with an error */
@@ -248,15 +248,15 @@ int evicted_level_of(Evicted *evicted, PyObject *key, i64 window_ns, i64 now_ns,
 enum { FIXED, SLIDING, BUCKET };
 enum { STRICT, BALANCED, AVAILABLE, NAIVE };
 
-/* What decides about a limit, if it is one that this kernel knows: the attributes of a Table. */
+/* The attributes of a Table by which this kernel decides about its limit, if it supports the limit. */
 typedef struct {
-    bool plain; /* known here; the rest is meaningless if not */
+    bool plain; /* whether C supports the limit; if not, the other fields mean nothing */
     bool keeps_allowances, merged_only, soft, small_allowances;
     int kind, policy;
     i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
         lease_ns, relearns_ns, lowered_ns, lowered_from;
     double cold_allowance;
-    i128 level_max; /* a bucket fuller than that is not reckoned with here */
+    i128 level_max; /* about a bucket with a higher level Python decides */
 } Terms;
 
 typedef struct {
@@ -264,16 +264,16 @@ typedef struct {
     uint32_t size, count;
 } Segment;
 
-/* What has to be fetched from Python, without the lock, before a decision can be made. */
+/* The data to fetch from Python, without the lock, before a decision can be made. */
 enum { NOTHING, TIME, SHARD, PYTHON };
 
-/* How a key is kept. Most keys of a node without a hub are never looked at but to decide, and most of those that are
- * shared not even that; both need no object. */
+/* The form in which a key is kept. On a node without a hub, only decisions use most keys; of shared keys, most are not
+ * even used by decisions. Neither sort needs an object. */
 enum { WHOLE, LONE, QUIET };
 #define FORMS 3
 
 typedef struct {
-    Py_hash_t hash; /* all of it, by which a key is distinguished from the others */
+    Py_hash_t hash; /* the whole hash, which identifies the key */
     uintptr_t key; /* the string, owned, and the form in its lowest bits; 0 when the place is empty */
     union {
         Cell *cell; /* WHOLE; owned */
@@ -293,8 +293,8 @@ typedef struct {
     };
 } Place;
 
-#define PLACES_PASSED 8 /* so many places are looked at in one go, however many of them are empty */
-#define LISTED_MAX 64   /* a store with more keys is wide: these are not listed, and it is looked through */
+#define PLACES_PASSED 8 /* the most places that one call visits, however many of them are empty */
+#define LISTED_MAX 64   /* a store with more keys is wide: they are not listed, and it is searched */
 #define SEGMENTS 256
 #define SLAB_BYTES ((size_t)2 << 20)
 #define SLAB ((i64)(SLAB_BYTES / sizeof(Place)))
@@ -314,14 +314,14 @@ struct Store {
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *reported_as, *hash;
-    PyObject *beside; /* a list: of the stores that count with this one those that are wide; NULL or None if none can */
-    PyObject *homes;  /* a dict shared with them: the store of each key that is in one which is not; likewise */
+    PyObject *beside; /* a list of the wide stores that share their keys with this one; NULL or None if none do */
+    PyObject *homes;  /* a dict shared with them: the store of each key that is not in a wide store; likewise */
     bool wide;
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;
-    Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
-    /* Of keys that find no room, apart from what every decision reads. */
+    Shard *lone_shard; /* for a limit that C decides on a node without a hub; else NULL */
+    /* For keys that find no room; apart from the fields that every decision reads. */
     PyObject *overflow; /* the cell in which they are counted together; NULL or None if there is none */
     PyObject *peers;    /* the limits of the node by name, a dict */
     i64 overflowed, left_early, let_go_ns;
@@ -365,21 +365,21 @@ form_of(const Place *place)
 
 /* ------------------------------------------------------------------ local_only.c: keys that need no object */
 
-/* All that matters of a key, as a cell that is no object. */
+/* The numbers of a key, in a cell on the stack. */
 void lone_read(Store *store, const Place *place, Cell *scratch);
 bool lone_write(Store *store, Cell *cell, Place *place);         /* false if it has to be an object */
 void lone_assign(const Cell *scratch, Cell *cell);
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
-void try_lone(Store *store, Place *place);                       /* do without the object, if nothing else has it */
+void try_lone(Store *store, Place *place);                       /* free the object, if no other code refers to it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
-bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
+bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for `most` keys without a hub */
 bool would_leave(Store *store, i64 now_ns, i64 most); /* whether a key without an object would, of a full node */
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep, bool full); /* how many left, or -1 with an error */
 
 /* ------------------------------------------------------------------ compressed.c: shared keys without requests */
 
 bool try_quiet(Store *store, Place *place); /* do without the object, if nothing else has it */
-void let_rest(Cell *cell);                  /* the same if no call is at it; takes the reference over */
+void let_rest(Cell *cell);                  /* the same if no call uses the cell; takes over the reference */
 Cell *unquiet(Store *store, Place *place);  /* see `whole` */
 void quiet_read(const Place *place, Cell *scratch); /* its numbers, as a cell that is no object */
 void quiet_free(Place *place);
@@ -388,16 +388,16 @@ void quiet_leave(Place *place); /* as the key is forgotten */
 
 /* ------------------------------------------------------------------ insert.c: keys that are new */
 
-/* A place for a key that has none; NULL if there is no room for it, which is `beyond` the cap then, or else if Python has
- * to see to it. `beyond` says before whether C can count a key there. `shard` is that of the key if it is known, or NULL.
- * -1 with an error, or if something is missing. */
+/* A place for a key that has none; NULL if there is no room for it, and `beyond` is set, or if Python has to do it.
+ * Before the call `beyond` is whether C can count keys beyond `keys_max`. `shard` is that of the key if it is known, or
+ * NULL. -1 with an error, or if something is missing. */
 int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond);
 
 /* ------------------------------------------------------------------ full.c: keys that find no room */
 
-/* Look for keys that may leave a full node: 0 if there is no room, 1 if enough have left, 2 if Python has to see to it; then
- * nothing has been done. `beyond`: whether C can count a key that finds no room. -1 with an error, or if something is
- * missing. */
+/* Drop keys of a full node that may leave: 0 if there is no room, 1 if enough have left, 2 if Python has to do it; then
+ * nothing has been changed. `beyond`: whether C can count a key that finds no room. -1 with an error, or if something
+ * is missing. */
 int make_room_in_full(Store *store, bool beyond, i64 now_ns);
 
 /* configure.c */ PyObject *store_serve(PyObject *self, PyObject *args);
@@ -410,9 +410,9 @@ PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyO
 PyObject *store_settles(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *hit_all(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
-/* ------------------------------------------------------------------ exchange.c: what is said and heard of a cell */
+/* ------------------------------------------------------------------ exchange.c: the report and the answer of a cell */
 
-/* A CellReport and a CellAnswer without what is no number, in their order. */
+/* The numbers of a CellReport and of a CellAnswer, in the order of their fields. */
 typedef struct {
     i64 limit, epoch, current, previous, allowance, base, overdraft, need_milli, ask, asked, demand_milli, window_demand,
         reset_us;
@@ -427,11 +427,11 @@ typedef struct {
 #define ANSWER_FIELDS ((Py_ssize_t)(sizeof(Answer) / sizeof(i64)))
 
 bool known_here(const Cell *cell); /* whether its limit is decided here, and its numbers are small enough */
-int report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report); /* 1, 0 if there is nothing to say, or -1 */
+int report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report); /* 1, 0 if there is nothing to report, or -1 */
 int apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns);
 int look_again(Cell *cell, i64 now_ns); /* 1, 0, or -1 with an error */
 
-/* ------------------------------------------------------------------ reports.c: what is said and heard of many */
+/* ------------------------------------------------------------------ reports.c: the reports and answers of a batch */
 
 extern PyType_Spec Reports_spec;
 Lock *lock_of(const Cell *cell); /* of its limit; a new reference, or NULL with an error */

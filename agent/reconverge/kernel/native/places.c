@@ -9,7 +9,7 @@ store_next(Store *store)
     return place->key == 0 ? NULL : place;
 }
 
-/* By its entry, as a place does not know its number. */
+/* The number of a place, found by its entry in the index, as a place does not store it. */
 i64
 number_of_place(const Store *store, const Place *place)
 {
@@ -61,9 +61,9 @@ leave_place(Store *store, i64 place)
     store->empty[store->empty_count++] = (uint32_t)place;
 }
 
-/* Note of a key which of the stores beside each other has it, unless this one has too many; -1 with an error.
+/* Store in `homes` that this store has a key, unless it has too many keys; -1 with an error.
  *
- * What looks for a key there looks into that store as well: a key that could not be entered after all may be noted. */
+ * A reader of `homes` also looks into the store itself, so a key may be listed that could not be entered after all. */
 static int
 list_key(Store *store, PyObject *key)
 {
@@ -74,7 +74,7 @@ list_key(Store *store, PyObject *key)
         if (PyList_Append(store->beside, (PyObject *)store) < 0) {
             return -1;
         }
-        store->wide = true; /* what is listed stays so until it leaves */
+        store->wide = true; /* a listed key stays listed until it leaves */
         return 0;
     }
     return PyDict_SetItem(store->homes, key, (PyObject *)store);

@@ -1,4 +1,4 @@
-/* What the index of a store, its places and its face in Python know of each other. */
+/* The functions and types that the index of a store, its places and its Python methods share. */
 #ifndef RECONVERGE_PLACES_H
 #define RECONVERGE_PLACES_H
 
@@ -10,7 +10,7 @@ place_at(const Store *store, i64 place)
     return &store->slabs[place / SLAB][place % SLAB];
 }
 
-/* Where its store keeps this very cell; NULL if it was dropped, or never put. */
+/* The place of this very cell in its store; NULL if it was dropped, or never put. */
 static inline Place *
 place_of(const Cell *cell)
 {
@@ -39,7 +39,7 @@ void index_free(Store *store);
 
 /* ------------------------------------------------------------------ places.c */
 
-/* A place for a key that has none, which is the caller's to fill; NULL with an error. */
+/* A place for a key that has none; the caller fills it. NULL with an error. */
 Place *store_enter(Store *store, PyObject *key, Py_hash_t hash, i64 *number);
 void store_empty(Store *store);
 

@@ -1,16 +1,16 @@
-/* Whether a hub may give the answers that it gave: `first_odd_cell` in `hub/checking/answers.py`, for rows as they travelled and for
- * tuples. */
+/* Checks whether the answers of a hub are plausible: `first_odd_cell` in `hub/checking/answers.py`, for rows of a
+ * message and for tuples. */
 #include "answers.h"
 
 #define WHOLE_MAX (1LL << 53)
 #define NARROW_BYTES 72
 
-/* The most that may be answered about the cells of one limit. */
+/* The largest numbers that an answer about cells of one limit may have. */
 typedef struct {
     i64 capacity, base, overdraft;
 } Bounds;
 
-/* The number of nodes in an answer; none of a key for which the hub has no room, if that is granted nothing. */
+/* The number of nodes in an answer; 0 if the hub has no room for the key, and has granted nothing. */
 static inline i64
 nodes_reported(i64 nodes, i64 allowances)
 {
@@ -107,7 +107,7 @@ count_of(PyObject *reports)
     return Py_IS_TYPE(reports, types.reports) ? ((Reports *)reports)->count : PySequence_Size(reports);
 }
 
-/* Of which limit a report is; or -1. */
+/* The index of a report's limit; -1 with an error. */
 static i64
 limit_of(PyObject *reports, Py_ssize_t at)
 {

@@ -1,4 +1,4 @@
-/* What the compiled kernel calls in Python: the definitions for cells that it does not know how to treat. */
+/* The Python functions that the compiled kernel calls for cells that it does not support. */
 #ifndef RECONVERGE_PYTHON_H
 #define RECONVERGE_PYTHON_H
 

@@ -1,9 +1,9 @@
-/* Cells in the order in which they came: the deque in Python. They stand in chunks, so that no call that adds one waits
- * until many have been moved. */
+/* Cells in the order in which they came: the deque in Python. They are kept in chunks, so that no call that adds a cell
+ * has to move many. */
 #include "cells.h"
 
 #define CHUNK 63
-/* A chunk fills what the interpreter hands out as one small block: a limit with few cells that wait takes no more. */
+/* A chunk is as large as the interpreter's largest small block, so a limit with few waiting cells takes no more. */
 
 struct Chunk {
     Chunk *next;

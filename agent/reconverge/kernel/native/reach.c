@@ -1,8 +1,8 @@
 /* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `view_of` in
  * `kernel/table/slow_path.py`.
  *
- * A request that is refused has been looked at beyond the allowance, so this is as hot as a limit is over. The amounts are
- * floating point in Python, too, and the operations come in the same order.
+ * This runs for each refused request, so it is a hot path while a limit is used up. The amounts are floating point in
+ * Python, too, and the operations come in the same order.
  */
 #include "reach.h"
 
@@ -10,7 +10,7 @@
 #define HOT_SHARE 0.01
 #define FAR ((double)((i64)1 << 62))
 
-/* What a policy looks at: see `View`. */
+/* The facts by which a policy decides: see `View`. */
 typedef struct {
     i64 cost, allowance, passed_ns, staleness_ns;
     double heard, others;
@@ -39,7 +39,7 @@ look(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns, 
                    .others = heard + meanwhile};
 }
 
-/* Whether all that is being asked for is likely to fit into the quota. */
+/* Whether the demand is likely to fit into the quota. */
 static bool
 is_calm(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
 {
@@ -65,8 +65,8 @@ hot_step(const Terms *terms, const Cell *cell, const View *view)
     return at_least(at_most(cell->overdraft, (i64)floor(share)), view->cost);
 }
 
-/* What is left of the capacity, rounded down. The fleet's use may exceed it by any amount; all numbers below
- * zero are alike when they are compared with an allowance. */
+/* The free capacity, rounded down. The fleet's use may exceed the capacity by any amount; all numbers below zero have
+ * the same effect when they are compared with an allowance. */
 static i64
 left_beside(const Cell *cell, double others)
 {

@@ -1,5 +1,4 @@
-/* What is said and heard of many cells at once: one row of numbers for each, which become a CellReport when one
- * is looked at. */
+/* The reports and answers of a batch: one row of numbers for each cell, which becomes a CellReport when it is read. */
 #include "answers.h"
 #include "places.h"
 
@@ -81,7 +80,7 @@ Reports_clear(PyObject *object)
     return 0;
 }
 
-/* All was said and answered: do without the objects of keys that are not asked about all the time. */
+/* The batch is answered: free the objects of keys without frequent requests. */
 static void
 release_all_cells(Reports *self)
 {
@@ -89,7 +88,7 @@ release_all_cells(Reports *self)
         Cell *cell = self->cells[--self->count];
         const Report *row = &self->rows[self->count];
         if (row->asked > 0 && (cell->charged > row->asked || row->asked >= ASKS)) {
-            Py_DECREF(cell); /* it was asked about before, and is again: it had better stay */
+            Py_DECREF(cell); /* it has had requests before and has them again: its object stays */
         } else {
             let_rest(cell);
         }
@@ -303,7 +302,7 @@ PyType_Spec Reports_spec = {
     .slots = Reports_slots,
 };
 
-/* ------------------------------------------------------------------ what there is to say */
+/* ------------------------------------------------------------------ making the reports */
 
 /* The number of a cell's limit among those of the batch, which gets one now if it has none. */
 static int
@@ -333,7 +332,7 @@ lock_of(const Cell *cell)
     return (Lock *)lock;
 }
 
-/* Let go of the lock that is held, if one is. -1 with an error. */
+/* Release the lock that is held, if any. -1 with an error. */
 static int
 let_go(Lock **held)
 {
@@ -368,7 +367,7 @@ hold(Lock **held, Cell *cell)
     return 0;
 }
 
-/* Python has the lock in its own hands, and has dropped the key if there is nothing to say. */
+/* Python takes the lock itself, and drops the key if there is nothing to report. */
 static int
 report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, PyObject *drop, Report *row)
 {
@@ -382,7 +381,7 @@ report_in_python(Cell *cell, i64 limit, i64 now_ns, bool in_touch, PyObject *dro
     return said;
 }
 
-/* The same here, with the lock held; 1, 0 if there was nothing to say and the key is dropped, or -1 with an error. */
+/* The same in C, with the lock held; 1, 0 if there is nothing to report and the key is dropped, or -1 with an error. */
 static int
 report_or_drop(Cell *cell, i64 now_ns, bool in_touch, Report *row)
 {
@@ -399,7 +398,7 @@ report_or_drop(Cell *cell, i64 now_ns, bool in_touch, Report *row)
     return said;
 }
 
-/* These reports do not arrive: all of it has to be reported again. */
+/* These reports will not arrive: queue their cells again. */
 static void
 take_back(Reports *reports)
 {
@@ -414,8 +413,8 @@ take_back(Reports *reports)
     }
 }
 
-/* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells that have something to say. A cell that
- * has nothing to say is dropped from the kernel. `indexes` numbers the limits by name. */
+/* report_cells(cells, indexes, now_ns, in_touch, drop): the reports of those cells that have something to report. Other
+ * cells are dropped from the kernel. `indexes` numbers the limits by name. */
 PyObject *
 report_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -494,7 +493,7 @@ rebase(Store *store, Cell *cell, i64 now_ns)
 {
     measure(store, cell);
     if (floats(&store->terms, cell)) {
-        cell->allowance = 0; /* it was granted for a window that has another number now */
+        cell->allowance = 0; /* it was granted for a window that now has another number */
     }
     cell->epoch = (i64)floor_div(now_ns + cell->shard->offset_ns, store->terms.window_ns);
     if (enter_window(store, cell, now_ns) < 0) {
@@ -513,7 +512,7 @@ rebase_in_python(Cell *cell, i64 now_ns)
     return done == NULL ? -1 : 0;
 }
 
-/* rebase_cells(cells, now_ns): carry the counts of those cells over to where the hub's clock is now known to be. */
+/* rebase_cells(cells, now_ns): move the counts of those cells to the corrected time of the hub. */
 PyObject *
 rebase_cells(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -543,7 +542,7 @@ rebase_cells(PyObject *Py_UNUSED(module), PyObject *args)
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* ------------------------------------------------------------------ what was answered */
+/* ------------------------------------------------------------------ applying the answers */
 
 int
 open_answers(PyObject *given, Answers *answers)
@@ -595,7 +594,7 @@ answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
     return 0;
 }
 
-/* Whether a waiter has to be woken; or -1 with an error. Python has the lock in its own hands. */
+/* Whether waiting requests have to be woken; or -1 with an error. Python takes the lock itself. */
 static int
 hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 heard_ns, i64 now_ns)
 {
@@ -610,7 +609,7 @@ hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 hea
     return wakes;
 }
 
-/* The same here, with the lock held. */
+/* The same in C, with the lock held. */
 static int
 hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 heard_ns, i64 now_ns)
 {
@@ -624,8 +623,8 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
                                  (heard > -NEVER_NS) != is_heard(cell));
 }
 
-/* apply_answers(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells whose
- * waiters have to be woken. */
+/* apply_answers(reports, answers, heard_ns, now_ns): apply the answer to each report; returns the cells whose waiting
+ * requests have to be woken. */
 PyObject *
 apply_answers(PyObject *Py_UNUSED(module), PyObject *args)
 {

@@ -34,7 +34,7 @@ Shard_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Forget whatever was to be said. */
+/* Forget all due reports. */
 static PyObject *
 Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -59,7 +59,7 @@ Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* A round begins: what is dirty by now makes it up. */
+/* Begin a round of the cells that are dirty now. */
 static PyObject *
 Shard_begin_round(PyObject *object, PyObject *Py_UNUSED(ignored))
 {

@@ -1,9 +1,9 @@
-/* The cells of one limit by key, as Python sees them: a mapping that decides. */
+/* The Python class of a store: a mapping from keys to the cells of one limit, with methods that decide. */
 #include <stddef.h>
 #include "places.h"
 
 #define LOOKED_AROUND 4096
-/* So many places are gone through in one go. */
+/* How many places one call visits. */
 #define JUMP 2654435769ULL
 
 Cell *
@@ -15,7 +15,7 @@ store_find(Store *store, PyObject *key)
 
 /* ------------------------------------------------------------------ as a mapping */
 
-/* Where the entry of a cell is or would be, which is NULL if there is no room; -1 with an error if it is no cell. */
+/* Find the entry of a cell, or the empty one for it (NULL without room); -1 with an error if it is no cell. */
 static int
 seek_cell(Store *store, PyObject *value, Py_hash_t *hash, uint64_t **entry, Segment **segment)
 {
@@ -194,7 +194,7 @@ Store_pass_by(PyObject *object, PyObject *most)
     return passed;
 }
 
-/* Have the next few cells be some far from the last ones, so that those passed by are a sample of all. */
+/* Skip some places, so that the cells that `pass_by` returns are a sample of all. */
 static PyObject *
 Store_jump(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
@@ -207,7 +207,7 @@ Store_jump(PyObject *object, PyObject *Py_UNUSED(ignored))
 
 /* ------------------------------------------------------------------ beginning and ending */
 
-/* rest(key): do without the object of a key, as is done when it is quiet; returns whether that can be. */
+/* rest(key): free the object of a quiet key until the key is used again; returns whether that was possible. */
 static PyObject *
 Store_rest(PyObject *object, PyObject *key)
 {
@@ -216,8 +216,8 @@ Store_rest(PyObject *object, PyObject *key)
     return PyBool_FromLong(place != NULL && try_quiet(self, place));
 }
 
-/* look_around(shard, first): have the next decision about any of some keys of that shard take the slow path. Returns
- * from which place to go on; 0 when there are no more. */
+/* look_around(shard, first): make the next decision about some keys of that shard take the slow path. Returns the place
+ * at which to go on; 0 when all have been visited. */
 static PyObject *
 Store_look_around(PyObject *object, PyObject *args)
 {
@@ -237,13 +237,13 @@ Store_look_around(PyObject *object, PyObject *args)
             at->cell->room = -1;
         } else if (form_of(at) == LONE) {
             at->lone.room = -1;
-        } /* a quiet one has no room */
+        } /* a quiet cell takes the slow path anyway */
     }
     return PyLong_FromLongLong(end < self->places ? end : 0);
 }
 
-/* How many keys are kept in which form: as an object, without one as they are local, and without one as they are quiet; and
- * how many bytes the latter take beside their places. */
+/* The numbers of keys that are kept as an object, in the local form, and in the compressed form; and the bytes that the
+ * last take outside of their places. */
 static PyObject *
 Store_forms(PyObject *object, PyObject *Py_UNUSED(ignored))
 {

@@ -2,33 +2,33 @@
 
 # Theory of operation.
 #
-# A node may keep a hundred thousand keys, of which a few hundred have something to say at any moment. Finding those
+# A node may keep a hundred thousand keys, of which a few hundred have something to report at any moment. Finding those
 # must not take longer the more keys there are, and no single call may hold up decisions or the event loop that it runs
 # in.
 #
-# Cells that changed stand in queues (`dirty`, `urgent`). A batch holds a few hundred, so it may take many batches, one
-# right after the other, to report them all: a round. It consists of what was `dirty` when it began, which then stands
-# in `round`, and what changes meanwhile waits in `dirty` for the next one, an interval later. If it came into the round
-# in progress, a node with more busy keys than a batch holds would exchange without a pause: by the time that the last
-# of them is reported, the first ones have been used again. Only what has a reason to be early joins a round: cells in
-# a hurry whose time has come, and new keys. One that is reported out of its turn, and changes again, stands in both
-# queues: it counts where it was put last, which is the number that it is dirty with (`lanes.py`).
+# Changed cells wait in queues (`dirty`, `urgent`). A batch holds a few hundred, so it may take many batches, one right
+# after the other, to report them all: a round. A round consists of the cells that were `dirty` when it began, which
+# then wait in `round`; cells that change meanwhile wait in `dirty` for the next round, an interval later. If they
+# joined the round in progress, a node with more busy keys than a batch holds would exchange without a pause: by the
+# time that the last cell is reported, the first ones have been used again. Only cells with a reason to be early join a
+# round: urgent cells that are due, and new keys. A cell that is reported out of its turn, and changes again, is in both
+# queues: the one that counts is the one whose number is in the cell's field `dirty` (`lanes.py`).
 #
-# Quiet cells have a promise to be looked at again, each cell
-# one. In a plain heap a promise that is replaced stays until it would have been due: a busy key leaves one behind with
-# each exchange, and with 100,000 keys taking the dead ones off took 5 to 13 ms in one go. So promises are kept in
-# groups of cells of one limit that are due at one moment, a cell knows its group, and leaves it when it gets another
-# promise. Then no promise in the heap is dead, when the next one is due is exact, and a promise takes four bytes in C
-# instead of 24 to 36.
+# Each quiet cell has one promise: a moment at which it is looked at again. In a plain heap a promise that is replaced
+# stays until it would have been due: a busy key leaves one behind with each exchange, and with 100,000 keys removing
+# the dead ones took 5 to 13 ms in one call. So promises are kept in groups of cells of one limit that are due at one
+# moment. A cell refers to its group, and leaves it when it gets another promise. Then the heap has no dead promises,
+# the next due moment is exact, and a promise takes four bytes in C instead of 24 to 36.
 #
-# Which group a promise joins must take no search: only the OPEN_MAX that were begun last are looked at. After MIXED_MAX
-# members only those join that were reported together with the last one, because the compiled kernel tells quiet cells
-# by what they have in common with their group. Groups of one moment come in the order in which they were begun; the
-# order of cells of different limits that are due together is of no importance, but both twins keep the same.
+# To choose the group of a promise must take no search: only the OPEN_MAX groups that were begun last are considered. To
+# a group with MIXED_MAX members only cells are added that were reported together with the last one, because the
+# compiled kernel stores the data of quiet cells as differences to their group. Groups of one moment come in the order
+# in which they were begun; the order of cells of different limits that are due together does not matter, but is the
+# same in both twins.
 #
-# One go looks at LOOKS_MAX promises and passes by PASSED_MAX cells that were reported meanwhile. If there may be more
-# it says so, and the syncer comes again after whatever else the loop has to do. One call has no such bound: at the end
-# of the process, giving up all allowances goes through all cells in one go.
+# One call looks at LOOKS_MAX promises, and skips PASSED_MAX cells that were reported meanwhile. If more may be due it
+# returns that, and the syncer calls again after the loop's other work. One function has no such bound: at the end of
+# the process, all allowances are given up in one call.
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from reconverge.kernel.reporting.cell_reports import look_again
 from reconverge.kernel.reporting.lanes import Lanes
 
 GROUP_MAX = 256
-"""So many promises are kept together at most."""
+"""The most cells in a group."""
 MIXED_MAX = 16
-"""Into a group with this many cells, only cells go that were reported at the same time: such cells are alike, and take
-less memory."""
+"""A group with this many cells takes only further cells that were reported at the same time: such cells are alike, and
+take less memory."""
 OPEN_MAX = 8
-"""A cell may join one of this many groups, those that were begun last."""
+"""How many groups a cell may join: those that were begun last."""
 PROMISED_SHARE = 16
-"""One of so many cells of a batch may be one that was promised another look, while more wait than a batch holds."""
+"""One cell of a batch in this many is reserved for quiet cells while more changed cells wait than a batch holds."""
 LOOKS_MAX = 512
-"""So many promises are looked at in one go: decisions, and what shares the loop, are held up no longer."""
+"""The most promises that one call looks at, so that it does not hold up decisions or the event loop."""
 PASSED_MAX = 1024
-"""So many cells that were reported or forgotten meanwhile are passed by in one go."""
+"""The most cells, reported or forgotten meanwhile, that one call skips."""
 
 
 class Group:
@@ -67,7 +67,7 @@ class Group:
         self.home = home
         self.cells: dict[Cell, None] = {}
         self.joined = 0
-        """How many have been in it."""
+        """How many cells have ever joined the group."""
         self.reported_ns = -NEVER_NS
         """When the last cell of the group was reported."""
 
@@ -85,7 +85,7 @@ class Agenda:
 
     def __init__(self) -> None:
         self._groups: list[Group] = []
-        """A heap."""
+        """The groups, as a heap."""
         self._open: list[Group] = []
         """The groups that further cells may join."""
         self._group_of: dict[Cell, Group] = {}
@@ -110,7 +110,7 @@ class Agenda:
                 joined_max = GROUP_MAX if group.reported_ns == cell.reported_ns else MIXED_MAX
                 if group.joined < joined_max:
                     return group
-                break  # in an older one it would come before those of this one
+                break  # in an older group the cell would come before cells of this one
         self._numbers += 1
         group = Group(due_ns, self._numbers, home)
         heapq.heappush(self._groups, group)
@@ -154,9 +154,9 @@ class ShardFields:
     round: Lanes
     """The cells that the round in progress has yet to report."""
     urgent: Lanes
-    """Cells that ask not to wait for the next regular exchange."""
+    """Cells that should be reported before the next regular exchange."""
     agenda: Agenda
-    """When to look at the others."""
+    """When to look at the quiet cells again."""
 
     def begin(self) -> None:
         """Empties all queues: no cell has anything to report."""
@@ -167,7 +167,7 @@ class ShardFields:
     def begin_round(self) -> None:
         """Begins a round of the cells that are dirty now.
 
-        The two queues change places, and neither is replaced: a deciding thread may be about to append to either.
+        The two queues swap their contents, and neither object is replaced: a deciding thread may be about to append.
         """
         self.dirty, self.round = self.round, self.dirty
 

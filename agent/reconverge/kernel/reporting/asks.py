@@ -3,20 +3,20 @@
 # Theory of operation.
 #
 # A request that the node's memory cannot settle may ask: it waits for the next batch to the hub and for its answer, a
-# few milliseconds in all. That batch leaves as soon as none is under way, whatever the shortest interval says; else a
-# request would wait for that interval and not for the hub. So what bounds the exchanges is a budget of the node: a
-# batch that leaves for the sake of asks takes one from it, and carries all that ask by then. Beyond the budget no
-# request waits, and memory answers.
+# few milliseconds in all. That batch leaves as soon as none is under way, without regard to the shortest interval; else
+# a request would wait for that interval and not for the hub. So a budget of the node bounds these exchanges: a batch
+# that leaves because of asks takes one exchange from the budget, and carries all asks there are. Beyond the budget no
+# request waits, and memory decides.
 #
-# No request waits for a hub that does not answer. After an ask that was left without an answer, or an exchange that
-# failed, asks to that shard are in vain until it has answered again.
+# No request waits for a hub that does not answer. After an ask that got no answer, or an exchange that failed, asks to
+# that shard are in vain until it has answered again.
 #
-# A runner may be late: a loop that something else holds up, or cores with too much to do. It notes its turns while a
-# batch is under way, so that a process that stands still is not taken for a hub that is silent, or far away.
+# The exchange loop may be late: something else blocks its thread, or the cores have too much to do. It notes its turns
+# while a batch is under way, so that a process that stands still is not taken for a hub that is silent, or far away.
 #
-# Each answer and each failure wakes all that ask, and they see for themselves what it means to them: what they
-# asked about may have been in the batch before. The next batch waits for them, for a moment (`driver.LOOKS_S`): of a
-# key that is kept at the hub it gives back all that is not in use, also what has just been granted to them.
+# Each answer and each failure wakes all requests that ask, and each checks whether it has its answer: its ask may have
+# been in an earlier batch. The next batch waits for these checks, for a moment (`driver.LOOKS_S`): for a key that is
+# kept at the hub the batch gives back all allowance that is not in use, also a grant that a request is about to charge.
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from typing import Protocol
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 
 ASKS_MAX = 1000
-"""Exchanges per second that asks of one node may call for: one for each round trip of a millisecond."""
+"""The most exchanges per second that asks of one node may cause: one for each round trip of a millisecond."""
 TURN_NS = 2 * MILLISECOND_NS
-"""How often a runner notes that it is run, while a batch is under way."""
+"""How often the exchange loop notes that it runs, while a batch is under way."""
 BURST_NS = SECOND_NS // 10
-"""So long a budget accumulates."""
+"""The time for which an unused budget accumulates."""
 
 
 class Asker(Protocol):
     """A request that waits for an answer of the hub."""
 
     def wake(self) -> None:
-        """Makes the request look again whether its answer has come. Never waits, and never fails."""
+        """Makes the request check whether its answer has come. Never waits, and never fails."""
 
 
 class AskBudget:
-    """A budget of exchanges that a node may begin for the sake of asks. The caller passes the time."""
+    """A budget of exchanges that a node may begin because of asks. The caller passes the time."""
 
     def __init__(self, per_second: int) -> None:
         self.per_second = per_second
@@ -49,7 +49,7 @@ class AskBudget:
     def start_over(self) -> None:
         """Fills the budget."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
-        """In exchanges times nanoseconds."""
+        """The full budget, in exchanges times nanoseconds."""
         self._credit = self._most
         self._since_ns = 0
 
@@ -70,31 +70,31 @@ class AskState:
     acked_ns: int
     """When the last batch that was answered had been sent."""
     under_way_ns: int
-    """When the batch was taken that waits for its answer; never, if none does."""
+    """When the batch was taken that waits for its answer; NEVER_NS if no batch waits."""
 
     def forget_asks(self) -> None:
-        """Forgets all requests that ask the hub, and that the hub may have left a batch of theirs unanswered."""
+        """Forgets all requests that ask the hub, and whether the hub has left a batch unanswered."""
         self.asking_ns = NEVER_NS
-        """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
+        """When the next batch should leave because of asks, if none is under way; NEVER_NS if no request asks."""
         self.askers: dict[Asker, None] = {}
         """The requests that wait for an answer; changed in single steps, so that they need no lock."""
         self.unread: dict[Asker, None] = {}
         """The requests that have an answer, and have not looked at it yet."""
         self.turned_ns = NEVER_NS
-        """When the runner had its last turn, with a batch under way; never, while it notes none."""
+        """When the exchange loop last ran, with a batch under way; NEVER_NS while no batch is."""
         self.free_ns = -NEVER_NS
         """Since when no batch is under way, if none is."""
         self._stood_ns = 0
-        """For how long the runner stood still until the last turn."""
+        """For how many nanoseconds in all the exchange loop had stood still when it last ran."""
         self._stood_before_ns = 0
-        """For how long the runner had stood still when the last batch was taken."""
+        """The value of `_stood_ns` when the last batch was taken."""
         self.distance_ns = 0
-        """How long an answer takes: the last round trip, or the best of late if that was shorter; without what the
-        runner was late.
+        """How long an answer takes: the last round trip, or the shortest recent one if that was shorter, less the time
+        for which the exchange loop was late.
 
         0 until the second answer: the first round trip also opens the connection, which no later one does."""
         self._in_vain_ns: int | None = None
-        """`acked_ns` as it was when an ask was left without an answer."""
+        """The value of `acked_ns` when the hub left an ask without an answer."""
 
     @property
     def in_vain(self) -> bool:
@@ -102,12 +102,12 @@ class AskState:
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the exchange loop runs, while a batch is under way."""
+        """Stores `now_ns` as the last turn of the exchange loop, while a batch is under way."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns = now_ns
 
     def note_taken(self, now_ns: int) -> None:
-        """Notes that the exchange loop takes the cells that requests have asked about, if any."""
+        """Notes that the exchange loop takes the cells that requests ask about."""
         self._stood_ns += self._kept_waiting_ns(now_ns)
         self._stood_before_ns = self._stood_ns
 
@@ -142,7 +142,7 @@ class AskState:
             self.unread[asker] = None
             if asker in self.askers:
                 asker.wake()
-            else:  # it has left meanwhile, on another thread
+            else:  # the request has stopped waiting meanwhile, on another thread
                 self.unread.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:

@@ -14,7 +14,7 @@ class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute b
     """The reports of one batch, in the order of their cells."""
 
     cells: list[Cell]
-    """The cells that are reported."""
+    """The cells of the reports, in the same order."""
 
 
 def report_cells(
@@ -59,7 +59,7 @@ def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_
 def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
     before = (cell.allowance, cell.overdraft, cell.heard, cell.reset_us)
     apply_answer(cell, report, answer, heard_ns, now_ns)
-    # Of a key that is kept at the hub, that nothing is free is news as well.
+    # For a key that is kept at the hub, a waiting request must also learn that nothing is free.
     return cell.waiters > 0 and (cell.at_hub or before != (cell.allowance, cell.overdraft, cell.heard, cell.reset_us))
 
 

@@ -5,20 +5,20 @@ The hub's half is the merge rule (`reconverge_sync.merge`).
 
 # Theory of operation.
 #
-# The problem. A node decides without asking. What it may admit by itself is its allowance, and the allowances of all
-# nodes sum to the capacity at most. So an allowance must be where the traffic is: if it is too small, a node refuses
-# what the fleet has room for; if it is too large, the other nodes refuse. Traffic moves, and nodes hear of each other
-# once in an interval.
+# The problem. A node decides without asking. It may admit as much as its allowance by itself, and the allowances of all
+# nodes sum to the capacity at most. So allowances must be where the traffic is: a node whose allowance is too small
+# refuses requests that the fleet has room for; if it is too large, the other nodes do. Traffic moves, and nodes learn
+# of each other once in an interval.
 #
 # Why the naive ways fail.
 #
-# - Telling the hub what was admitted since the last time: an exchange whose answer is lost may have been applied or
-#   not, and then is counted twice or never. Every number here is absolute.
-# - Asking for what was used: the allowance is an interval late, and a node that had no allowance has used nothing.
-# - Asking for all that is free: the first node has it, and the next one refuses until it comes back.
-# - Keeping an allowance until it is asked for: nothing can ask for it. The hub only answers, and an idle node does not
-#   call. In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central limiter
-#   admits.
+# - Report the cost admitted since the last report: if an answer is lost, the hub may have applied the report or not,
+#   and the cost is counted twice or never. Every number here is absolute.
+# - Ask for as much as was used: the allowance is an interval late, and a node that had no allowance has used nothing.
+# - Ask for all that is free: the first node gets it, and the next one refuses until it is given back.
+# - Keep an allowance until another node needs it: no node can ask for it. The hub only answers, and an idle node sends
+#   nothing. In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central
+#   limiter admits.
 #
 # How it works. Use, allowance and capacity of a cell, on one node:
 #
@@ -28,40 +28,39 @@ The hub's half is the merge rule (`reconverge_sync.merge`).
 #
 # A report (`report_cell`) is made in this order, which must not change:
 #
-# 1. `room = -1`, so that no charge passes without the slow path from here on: nothing may be charged to an allowance
-# that is
-#    about to be lowered.
+# 1. `room = -1` sends every charge to the slow path from here on: nothing may be charged to an allowance that is about
+#    to be lowered.
 # 2. Demand is measured: a mean of the cost that was asked for per second, refused requests included, over about
-#    DEMAND_ARRIVALS requests, because use alone would never show what a short allowance kept out.
-# 3. The need is worked out: what is likely to be asked for until the next answer, with a margin; at least what had to
-#    be refused. A key that is asked about less than DEMAND_FAINT times in a window needs nothing.
-# 4. The allowance is lowered: the node keeps its need and its fair part of what no node needs, and gives back the rest.
-# Only
-#    while the hub answers; a node that is cut off keeps what it has until its lease is over.
+#    DEMAND_ARRIVALS requests, because use alone would never show the requests that a short allowance kept out.
+# 3. The need is computed: the cost that is likely to be asked for until the next answer, with a margin; at least the
+#    cost that had to be refused. A key with less than DEMAND_FAINT requests in a window needs nothing.
+# 4. The allowance is lowered: the node keeps its need and its fair part of the capacity that no node needs, and gives
+#    back the rest; but only while the hub answers: a node that is cut off keeps its allowance until its lease is over.
 # 5. Counts, allowances and need are reported as they stand now.
 #
-# The hub replaces what it knew of this node by the report, raises the allowances, and answers with absolute numbers.
-# Those are installed (`apply_answer`); of a fixed window the allowance only if the answer is about the window that the
-# node is in. What the others have used is the total of the answer less what this node had *reported*: what it has
-# charged since is in no total yet.
+# The hub replaces its record of this node by the report, raises the allowances, and answers with absolute numbers. The
+# node installs them (`apply_answer`); for a fixed window, the allowance only if the answer is about the window that the
+# node is in. The use of the other nodes is the total of the answer less the use that this node had *reported*: no total
+# contains its charges since.
 #
 # When the next report is made:
 #
 # - with the next regular exchange if anything was charged or asked (`requests.mark_dirty`);
 # - ahead of time if the headroom falls below the low-water mark (`cell.low_water`), so that the next allowance arrives
-#   before this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause
-#   that doubles up to an interval;
-# - of a quiet key at doubling distances, until it is forgotten; sooner while others may lack what it holds
-#   (`_promise_follow_up`). What no other node needs no other node lacks: with a quota of five a minute, a key that was
-#   asked about once was reported 74 times until it was forgotten before that was looked at, and 8 times since.
+#   before this one is used up; if by the last answer nothing is free, only once nothing is left, after a pause that
+#   doubles up to an interval;
+# - for a quiet key at doubling distances, until it is forgotten; sooner while other nodes may lack the allowance that
+#   it holds (`_promise_follow_up`). Without a need of another node, no node lacks it: with a quota of five a minute, a
+#   key with a single request was reported 74 times until it was forgotten before that rule, and 8 times since.
 #
-# What the bound rests on, whatever the sizes: allowances are lowered before they are reported; only one batch of a node
-# is under way, so an answer never brings back an allowance from before the last lowering; and an allowance is not used
-# after its lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_FADING and
-# the rest come from simulations: they decide how much is refused too early, and never how much is admitted.
+# The bound rests on three facts, for all sizes: allowances are lowered before they are reported; only one batch of a
+# node is under way, so an answer never restores an allowance from before the last lowering; and an allowance is not
+# used after its lease, which this node counts from the moment when it *sent* the answered batch. NEED_MARGIN,
+# SLACK_FADING and the other constants come from simulations: they decide how much is refused too early, and never how
+# much is admitted.
 #
-# If a window outlasts the lease, a large allowance would be lost for hours with a process that is killed; then what a
-# node holds unused is small (`small_allowances`).
+# If a window outlasts the lease, a process that is killed would take a large allowance out of use for hours; so a node
+# then holds little unused allowance (`small_allowances`).
 
 from __future__ import annotations
 
@@ -83,31 +82,30 @@ from reconverge.kernel.cell import (
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
 DEMAND_ARRIVALS = 8
-"""Demand is averaged over about so many requests."""
+"""The number of requests, about, over which demand is averaged."""
 DEMAND_FAINT = 0.3
 """Fewer requests than this per window are not worth an allowance."""
 BASE_SLACK = 0.8
 """A base allowance is lowered when the node's share falls below this part of it."""
 BUCKET_MARGIN = 1.1
-"""A bucket's share of the drain should exceed the demand by so much."""
+"""The factor by which a bucket's share of the drain should exceed the demand."""
 ALONE_INTERVALS_MAX = 32
-"""If no other node had a need at the last answer, what a quiet cell holds is looked at after so many intervals at most:
-the next node that needs any of it waits no longer."""
+"""The most intervals between two looks at a quiet cell while no other node has a need: so long the next node that needs
+its allowance may have to wait."""
 SURPLUS_SHARE = 0.03
-"""An unused allowance of this share of the capacity is worth an early exchange when others may lack it."""
+"""An unused allowance of this share of the capacity is worth an early exchange when other nodes may lack it."""
 TIGHT_SHARE = 0.25
-"""Others may lack something when less than this share of the capacity is free."""
+"""Other nodes may lack allowances when less than this share of the capacity is free."""
 SURPLUS_CHECKS = 8
-"""How often per interval a node looks for such a surplus."""
+"""How often per interval a node looks for such an unused allowance."""
 SURPLUS_AFTER = 3
-"""From which part of the interval on: a third."""
+"""These looks begin when 1/SURPLUS_AFTER of the interval, a third, is over."""
 ROOM_INTERVALS_MAX = 16
-"""A key for which the hub has no room is put forward again after an interval, then after two, and so on up to so many.
-"""
+"""The most intervals until a key for which the hub had no room is reported again; the first time it is one interval."""
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lowers the cell's allowances to what it can use, and returns its report; None if it has nothing left to report.
+    """Lowers the cell's allowances to its need, and returns its report; None if it has nothing left to report.
 
     Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps its allowances
     until their lease ends.
@@ -115,7 +113,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     table = cell.table
     cell.room = (
         -1
-    )  # so that the next charge is noticed, and nothing is charged to an allowance that is about to be lowered
+    )  # sends the next charge to the slow path: nothing may be charged to an allowance that is about to be lowered
     table.edges.advance(cell, now_ns)
     measure(cell)
     if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
@@ -123,7 +121,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
     hits_only = cell.asking_ns < cell.reported_ns
-    # Before the first look at whether requests ask: all of a report goes by the same moment of the last request.
+    # Before `_asks` is first called, so that the whole report goes by the same moment of the last request.
     _measure_demand(cell, now_ns)
     if cell.waiters:
         cell.touched_ns = now_ns  # a request that waits goes on asking
@@ -141,7 +139,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
         bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
         if keeps_no_allowance(cell):
-            # Also when cut off: the hub goes by what was granted since.
+            # Also when cut off: for the hub, only the grants since the last report count.
             cell.allowance = min(cell.allowance, used if table.meter.bucket else cell.used)
         if in_touch:
             _lower_allowances(cell, bound, need)
@@ -245,15 +243,15 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         cell.allowance = answer.allowance
     elif floats(cell):
         cell.allowance = 0
-        if raised > 0:  # it was granted for a window that is over, so it goes back, and what waits asks again
+        if raised > 0:  # a grant for a window that is over goes back, and waiting requests ask again
             request_early(cell, now_ns)
     cell.base = answer.base
-    # Of a later window other nodes may have given theirs back, and have used it in this one.
+    # For a later window, other nodes may have given back allowances that they have used in this one.
     ahead = table.meter.aligned and answer.epoch > cell.epoch
     cell.overdraft = min(cell.overdraft, answer.overdraft) if ahead else answer.overdraft
     cell.capacity = min(table.capacity, answer.capacity)
     if table.stepwise and same_epoch:
-        # The hub was in this window already, however little this node knows when that began.
+        # The hub was in this window already, even if this node does not know when the window began.
         heard_ns = max(heard_ns, cell.opened_ns)
     cell.heard_ns = heard_ns
     cell.doubted = False
@@ -270,11 +268,11 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.edges.set_until(cell, now_ns)
     if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
-        # The lease that begins with this answer is noted after it: the fast path must not outlast it.
+        # The lease that begins with this answer is stored later; until then the fast path must not outlast the old one.
         cell.until_ns = now_ns
     headroom = table.meter.headroom(cell, now_ns)
-    # Now, and not when a request looks: the next report gives back what is left, and other requests wait by then. What
-    # was charged of a grant since the report is missing from the headroom, so the sum is as the hub has answered.
+    # Computed now, and not when a request checks its answer: by then a report may have given the grant back, and other
+    # requests may wait. Headroom plus the charges since the report is what the hub has granted.
     cell.denied = cell.charged + headroom < cell.wanted
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
@@ -313,8 +311,8 @@ def _goes_back(cell: Cell, report: CellReport) -> bool:
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
     """Handles the answer that the hub has no room for this key and stores nothing of it: the node asks again later.
 
-    The hub's answer changes nothing else: a key that the hub has never answered for goes by the cold rule of its
-    policy.
+    The hub's answer changes nothing else: a key that the hub has never answered for keeps the cold
+    allowance of its policy.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -355,7 +353,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         cell.shard.agenda.promise(cell, max(now_ns, _settles_ns(cell, headroom, now_ns)))
         return
     if cell.at_hub and headroom > 0:
-        # What was granted for a request that did not wait is kept until the next exchange, for one like it.
+        # A grant for a request that did not wait is kept until the next exchange, for a request like it.
         kept_ns = table.interval_min_ns if cell.waiters else interval_ns
         cell.shard.agenda.promise(cell, max(now_ns, cell.reported_ns + kept_ns))
         return
@@ -372,26 +370,27 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
     else:
         quiet_ns = now_ns - cell.touched_ns
         if cell.at_hub and cell.base == 0:
-            quiet_ns = max(quiet_ns, table.meter.idle_ns)  # it holds nothing, and what fades does so at the hub as well
+            quiet_ns = max(quiet_ns, table.meter.idle_ns)  # it holds no allowance, and its use fades at the hub as well
         elif tight:
             quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
         due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
         if table.dated is not None and cell.used > 0:
-            # What expires all at once should not lie idle for as long again, and nothing that others ask the hub for.
+            # Use that expires all at once should not stay reported for as long again, nor an allowance that others
+            # lack.
             returned = min(cell.used, 1 if cell.at_hub else ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     if table.meter.slots and cell.used > 0 and not (tight and not alone):
-        # What lasts has to be reported before the hub forgets it, and no more often than once in a lease.
+        # Use that lasts has to be reported before the hub forgets it, but at most once in a lease.
         due_ns = now_ns + max(interval_ns, min(now_ns - cell.touched_ns, table.meter.idle_ns))
     if cell.base > 0 and _asks(cell):
-        # The allowance with which the next window begins goes back if nothing has come, as others ask for it.
+        # The base allowance of the next window goes back if no request has come, as other nodes ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + interval_ns)
-    # On a grid, so that cells share their exchanges.
+    # The moments are on a grid, so that cells share their exchanges.
     cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns when a cell that may hold no spare allowance should report what it does not need any more.
+    """Returns when a cell that may hold no spare allowance should give back what it no longer needs.
 
     A grant beyond what was asked for goes back at once, and a grant that was asked for counts as used as soon as it is
     given. Use that has faded since is reported when it amounts to a whole request.
@@ -458,12 +457,12 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
     need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
-        # Ahead of time there is a surge, and the mean lags behind it. Twice what came since lets an allowance
-        # double with each exchange.
+        # An exchange ahead of time means a surge, and the mean lags behind it. With twice the cost since the last
+        # report, an allowance can double with each exchange.
         need = max(need, 2.0 * cell.asked)
     if table.meter.bucket and not table.small_allowances:
-        # The part of the drain that carries this demand goes with the same part of the capacity. Where allowances are
-        # kept small it comes with use: what has not drained yet is held, and drains by as much.
+        # To drain this demand the node needs the same part of the capacity. Where allowances are kept small, the
+        # allowance for use that has not drained yet drains as much.
         waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
         demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
@@ -510,7 +509,7 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
         if 0 < surplus < table.give_back_min * cell.allowance:
             surplus = 0
         if cell.reserved > 0 and 0 < headroom < cell.ask:
-            # Another node's ask is older, and what is held here is too little for this node's own.
+            # Another node's ask is older, and this node holds too few slots for its own.
             surplus = max(surplus, min(headroom, cell.reserved))
         cell.allowance -= max(0, surplus)
     start = cell.capacity * share
@@ -552,8 +551,7 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     if cell.waiters or cell.fleet_needs <= 0 or cell.free >= TIGHT_SHARE * cell.capacity:
         return False
     elapsed_s = seconds(now_ns - cell.measured_ns)
-    # Demand is a mean over requests, and stays high when they stop. What has come since the last report tells
-    # that.
+    # Demand is a mean over requests, and stays high when they stop. The cost since the last report shows the stop.
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))

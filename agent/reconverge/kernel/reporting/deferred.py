@@ -11,7 +11,7 @@ from reconverge.kernel.reporting.agenda import ShardFields
 from reconverge.kernel.reporting.lanes import Lanes
 
 SORTED_MAX: Final = 1024
-"""So many cells are sorted in one go; what comes after is taken as if it were due, which does no harm."""
+"""The most cells that are sorted in one call; further cells are taken as if they were due, which does no harm."""
 
 
 class LimitInterval(NamedTuple):
@@ -19,7 +19,7 @@ class LimitInterval(NamedTuple):
 
     interval_ns: int
     interval_min_ns: int
-    """How long at least between two exchanges of a cell."""
+    """The shortest time between two exchanges of a cell."""
 
 
 class Later:
@@ -43,8 +43,7 @@ class Later:
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
         """Moves cells that are not due out of `waiting`, and moves up to `most` cells that have become due into it.
 
-        `due` holds the intervals whose limits are due; None stands for all. Returns whether more cells could be moved
-        in.
+        `due` holds the intervals whose limits are due; None stands for all. Returns whether more due cells remain.
         """
         if due is not None:
             self._put_aside(waiting, due)
@@ -82,7 +81,7 @@ class Later:
                 kept.append(cell)
             else:
                 self._cells.setdefault(interval_ns, deque()).append(cell)
-        for cell in kept:  # not before, or they would be met again while others have yet to be sorted
+        for cell in kept:  # after the loop, which would otherwise meet them again
             waiting.append(cell)
 
 

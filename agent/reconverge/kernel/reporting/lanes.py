@@ -2,22 +2,21 @@
 
 # Theory of operation.
 #
-# A batch holds a few hundred cells, and a node may have a hundred thousand that changed, most of them keys of one
-# limit: a stranger stirs up all keys of it, or a job goes through all customers. In one queue a change of another limit
-# would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has a lane, a queue
-# of its own, in which the order is first come, first served; and the lanes are gone through in cycles, in which each
-# gives up to TURN cells. A cycle goes through the lanes that there were at its beginning, the oldest first, so that the
-# first cell of a lane waits for at most two turns of every other limit, however many cells that has. A cycle that is
-# not at its end goes on with the next batch: otherwise the oldest lanes would have all batches when there are many
-# limits. A lane begins with its first cell and goes with its last one: a limit without changes costs nothing here and
-# is not kept alive. With one limit, all of this is one queue.
+# A batch holds a few hundred cells, and a node may have a hundred thousand changed cells, most of them keys of one
+# limit: a stranger sends requests for all its keys, or a job goes through all customers. In one queue a change of
+# another limit would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has a
+# lane, a queue of its own, in which the order is first come, first served; and the lanes take turns in cycles, in which
+# each gives up to TURN cells. A cycle covers the lanes that existed at its beginning, the oldest first, so that the
+# first cell of a lane waits for at most two turns of every other limit, however many cells that limit has. A cycle that
+# is not at its end goes on with the next batch: otherwise the oldest lanes would fill all batches when there are many
+# limits. A lane is made with its first cell and removed with its last one: a limit without changes costs nothing here,
+# and is not kept alive. With one limit, all of this is one queue.
 #
 # Deciding threads append while the exchanging thread takes, each without the other's lock. So a cell may be appended to
-# a lane that the exchanging thread has just found empty. Both threads look at what they have done: the exchanging
-# thread takes the lane out of those that are known and then appends anew what has come to it; the deciding thread
-# appends its cell and then looks whether the lane is known, and if not, appends the cell anew. At worst a cell waits
-# twice, which does no harm, as one that was reported meanwhile is passed by. Only the exchanging thread takes, and
-# knows of cycles.
+# a lane that the exchanging thread has just found empty. Both threads check afterwards: the exchanging thread removes
+# the lane, and then appends anew each cell that has joined it meanwhile; the deciding thread appends its cell, and then
+# appends it anew if the lane was removed. At worst a cell waits twice, which does no harm, as a cell that was reported
+# meanwhile is skipped. Only the exchanging thread takes cells, and only it uses the cycles.
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from typing import Final
 from reconverge.kernel.cell import Cell, Limited
 
 TURN: Final = 16
-"""So many cells of one limit are taken before those of the next one. A batch has room for turns of 16 limits, and most
-cells still come after one of the same limit, whose lock and numbers the processor has at hand."""
+"""How many cells of one limit are taken in a row. A batch has room for turns of 16 limits, and most cells still come
+after one of the same limit, whose lock and numbers are in the processor's cache."""
 
 
 class Lanes:
@@ -45,7 +44,7 @@ class Lanes:
         self._cycle: list[Limited] = []
         """The limits whose turn comes in this cycle, the next one last."""
         self._left = TURN
-        """How many cells the next one may still give."""
+        """How many cells the limit whose turn it is may still give."""
 
     def __len__(self) -> int:
         return sum(map(len, list(self._lanes.values())))
@@ -57,7 +56,7 @@ class Lanes:
         """Appends a cell behind the others of its limit, and marks it with the number of this queue, if any."""
         self._add(cell)
         if self.number:
-            cell.dirty = self.number  # last: queued twice does no harm, a marked cell that is missing is never reported
+            cell.dirty = self.number  # last: a cell in two queues does no harm, a marked one in none is never reported
 
     def _add(self, cell: Cell) -> None:
         table, lanes = cell.table, self._lanes
@@ -109,6 +108,6 @@ class Lanes:
         cell = lane.popleft()
         while True:
             try:
-                self._add(lane.popleft())  # it has come meanwhile
+                self._add(lane.popleft())  # another thread has appended it meanwhile
             except IndexError:
                 return cell

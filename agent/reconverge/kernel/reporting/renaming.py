@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# In each case the two sides remember different things: what a node has reported under an old name, or in a last report,
-# the hub goes on counting, and the node must not count it again. What the hub has lost the node must say again.
+# In each case hub and node remember different use. The hub goes on counting use that a node has reported under an old
+# name, or in a last report, so the node must not count it again. Use that the hub has lost the node must report again.
 
 from __future__ import annotations
 

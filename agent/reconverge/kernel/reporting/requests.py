@@ -1,4 +1,4 @@
-"""Requests of decisions for a report: they mark cells for the next exchange, or for an earlier one."""
+"""Functions by which decisions request a report of a cell: with the next exchange, or with an earlier one."""
 
 # Theory of operation.
 #
@@ -7,21 +7,20 @@
 #     report_soon     a decision has charged or refused          dirty; wants a runner   likewise
 #     take_interest   a key was looked at, and not charged       as report_soon          likewise; if new, at once
 #     ask_early       headroom is below the low-water mark       urgent, unless in vain  ahead of time
-#     request_early   whatever must not wait                     urgent, early_ns        at that moment
+#     request_early   a report must not wait                     urgent, early_ns        at that moment
 #     ask_at_once     a request waits for the answer             urgent; shard asks      as soon as none is under way
 #
-# The mark is set with each answer (`cell_reports.apply_answer`), and what decides compares with it:
-# `table/slow_path.py`, and `table/waiter.py` for requests that wait. To ask early is in vain while the fleet has
-# nothing left.
+# Each answer sets the low-water mark (`cell_reports.apply_answer`); `table/slow_path.py`, and `table/waiter.py` for
+# requests that wait, compare the headroom with it. To ask early is in vain while the fleet has nothing left.
 #
-# A key that the hub has never answered about is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
-# which each exchange takes a few. A decision never exchanges, nor does it wake a loop under the lock: it notes that one
-# is to be woken (`kernel/node.py`).
+# A key that the hub has never answered for is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
+# which each exchange takes a few. A decision never exchanges, nor does it wake the exchange loop under the lock: it
+# notes that the loop must be woken (`kernel/node.py`).
 #
-# Waking a loop is dear: four fifths of what the first charge since a report cost. So the loop says when it looks by
-# itself (`Syncer.looks_ns`), and before which moments no exchange begins, regular or ahead of time. A decision that
-# wants none before the loop looks has only stored to memory. The others wake it: what does not wait for the regular
-# exchange, a request that asks, and the first charge after the loop has found nothing to do for an interval.
+# Waking the loop is dear: it took four fifths of the time of the first charge after a report. So the loop publishes
+# when it will next look by itself (`Syncer.looks_ns`), and before which moments no exchange begins, regular or ahead of
+# time. A decision that needs no exchange before the loop looks does not wake it. Other decisions do: those that cannot
+# wait for the regular exchange, those that ask, and the first charge after the loop had nothing to do for an interval.
 
 from __future__ import annotations
 
@@ -31,14 +30,14 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
-"""A grant waits for its request for so long: a thread may have to wait for its turn."""
+"""How long a grant waits for its request to charge it: the request's thread may have to wait for its turn."""
 GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
     """Queues the cell for the next regular exchange of its shard; a new key joins the queue of new keys."""
     if not cell.dirty and not _is_refused(cell):
-        # Queued first: a cell that is there twice does no harm, a missing one is never reported.
+        # Queued before it is marked: a cell that is queued twice does no harm, a missing one is never reported.
         cell.fresh = not cell.heard and cell.place >= 0
         if cell.fresh:
             cell.table.tallies[cell.shard.index].fresh.append(cell)
@@ -50,7 +49,7 @@ def mark_dirty(cell: Cell) -> None:
 def report_soon(cell: Cell, now_ns: int) -> None:
     """Queues the cell for the next regular exchange, and has the exchange loop woken if it may not wake by itself."""
     shard = cell.shard
-    # Asked before, because another table's decision may come in between.
+    # Read before, because a decision of another table may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
     mark_dirty(cell)
     if now_ns >= shard.attended_until_ns or (first and not _looks_by_itself(shard, shard.regular_ns)):
@@ -63,7 +62,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
     if table.smooth and cell.allowance > 0:
         return  # its allowance is a part of the rate, which is never used up: only a node without one is in a hurry
     if cell.at_hub and not table.meter.slots and (cell.ask == 0 or cell.waiters or cell.asking_ns >= cell.reported_ns):
-        return  # what asks is granted by itself, and what was refused without asking is granted early
+        return  # a request that asks gets its own grant; one that was refused without asking gets an early one
     if cell.free >= 1:
         request_early(cell, cell.reported_ns + table.interval_min_ns)
     elif spare < 1 and not (
@@ -73,7 +72,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that a caller has read for an exchange: at once if the hub never answered for it, else in turn."""
+    """Queues a key that was only read for the next exchange; for one at once if the hub has never answered for it."""
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)
@@ -100,8 +99,8 @@ def request_early(cell: Cell, when_ns: int) -> None:
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
     """Queues the cell for the next batch, because a request waits for the answer.
 
-    That batch leaves as soon as no other is under way. Returns False, and no answer will come for this request, if the
-    key is not counted by itself, if too many new keys have asked already, or if the budget for asks is used up.
+    That batch leaves as soon as no other is under way. Returns False if no answer will come for this request: the key
+    shares a count with others, too many new keys have asked already, or the budget for asks is used up.
     """
     shard, table = cell.shard, cell.table
     if table.policy.merged_only or _is_refused(cell):

@@ -2,18 +2,18 @@
 
 # Theory of operation.
 #
-# Allowances may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
-# those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
-# once the last node has reported the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
+# A node may lower its allowances at any moment. When the capacity falls, it lowers them in the same proportion, so that
+# the allowances of all nodes sum to the new capacity at most as soon as every node has changed. Only the hub raises
+# allowances, once the last node has reported the larger capacity; until then the smallest capacity of all nodes counts.
 #
-# An answer may be under way meanwhile, to a report from before: it says what the hub granted by the larger capacity. It
-# is lowered likewise when it comes (`cell_reports.as_lowered`), or the allowance would be as long again until the next
-# exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity that the
-# node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no change of
-# a node makes its own part larger.
+# An answer to a report from before the change may be under way: its grants are by the larger capacity. They are lowered
+# likewise when the answer comes (`cell_reports.as_lowered`); otherwise the allowance would be as large as before until
+# the next exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity
+# that the node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no
+# change of a node makes its own part larger.
 #
-# Allowances of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part.
-# What is owed and what is stored is rescaled, see `algorithms/paced.py`.
+# Allowances of paced limits are parts of a rate, and the same holds for them: a node's rate is its quota times its
+# part. The debt and the stored permits are rescaled, see `algorithms/paced.py`.
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
-"""The fields of a limit that may change. The other fields define how it is counted: with other counting it is another
-limit."""
+"""The fields of a limit that may change while it is in use. The other fields define how requests are counted; if they
+differ, it is another limit."""
 
 
 def counted_otherwise(one: Limit, other: Limit) -> list[str]:
     """Returns the names of the fields that differ between two limits and decide how requests are counted.
 
-    Fields that only decide how much is admitted are left out.
+    Fields that only decide how much a limit admits are left out.
     """
     fixed = [field.name for field in fields(Limit) if field.name not in CHANGEABLE]
     return [name for name in fixed if getattr(other, name) != getattr(one, name)]
@@ -86,7 +86,7 @@ def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
 
 
 def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
-    """Returns for each cell the rate at which it is paid off now; None for each if the limit is not paced."""
+    """Returns for each cell the rate at which it pays off its debt now; None for each if the limit is not paced."""
     pacer = table.pacer
     return [None if pacer is None else pacer.terms(cell) for cell in cells]
 

@@ -13,7 +13,7 @@ from reconverge.kernel.table.state import LimitState
 from reconverge.limit.limit import QUOTA_MAX
 
 DEBT_MAX = QUOTA_MAX
-"""The deepest debt of a key, in parts of a request, of a limit that names none: more could not be reported to a hub."""
+"""The largest debt of a key, in parts of a request, if a limit has no `max_debt`: a report could not carry more."""
 
 
 class HeldSlots(Protocol):
@@ -21,7 +21,7 @@ class HeldSlots(Protocol):
 
     cell: Cell | None
     cost: int
-    """How many; 0 once they were given back."""
+    """The number of slots; 0 once they were given back."""
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
@@ -42,9 +42,9 @@ def reset_at(table: LimitState, key: str, now_ns: int) -> None:
 
 
 def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> bool:
-    """Dates a key's last reset; the latest date of all nodes stays. Returns False if this node cannot tell the others.
+    """Sets the date of a key's last reset, for all nodes; the latest date of any node counts.
 
-    It cannot before it knows the hub's clock, nor of a key that is counted with others.
+    Returns False if this node cannot report the date: before it knows the hub's clock, or if the key shares a count.
     """
     cell = look_up(table, key, now_ns)
     if cell is table.overflow or not (cell.shard.alone or cell.heard or cell.shard.acked_ns > -NEVER_NS):
@@ -62,9 +62,9 @@ def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> b
 
 
 def last_reset_at(table: LimitState, key: str, now_ns: int) -> int:
-    """Returns when a key was reset last, by this node's clock, and has the hub asked about the key.
+    """Returns when a key was reset last, by this node's clock; -NEVER_NS if this node knows of no reset.
 
-    Returns -NEVER_NS if it never was, as far as this node knows.
+    Queues the key for a report, so that the hub's answer brings later resets.
     """
     cell = look_up(table, key, now_ns)
     if cell is table.overflow:
@@ -81,10 +81,10 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
     measure(cell)
     tally = table.tallies[cell.shard.index]
     if difference > 0:
-        # What is beyond has happened, too, but no request has to wait for it.
+        # Cost beyond the largest debt was used as well, but is not charged: no request has to wait for it.
         debt = DEBT_MAX if table.limit.max_debt is None else min(table.limit.max_debt * table.unit, DEBT_MAX)
         counted = max(0, min(difference, cell.capacity + debt - table.meter.fleet_used(cell, now_ns)))
-        cell.used += counted  # and all that goes with it, without a call in between
+        cell.used += counted  # with the fields below, without a call in between
         cell.counted += counted
         cell.charged += counted
         tally.charged += difference // table.unit
@@ -103,7 +103,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Gives a cost back from the window charged last, as far as possible, and the rest from the window before."""
+    """Gives back a cost: from the present window as far as possible, and the rest from the window before."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
@@ -129,7 +129,7 @@ def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns
 def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     """Gives back the slots that `held` stands for; returns whether this call did it. A second call does nothing.
 
-    If their cell is gone, so are the slots: in a forked child, whose parent has them.
+    If the cell is gone, so are its slots: in a forked child they belong to the parent.
     """
     cell, cost = held.cell, held.cost
     if cell is None or cost == 0:
@@ -142,7 +142,8 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     cell.room = -1
     tally = table.tallies[cell.shard.index]
     peak, returned = max(cell.level, cell.used), min(cost, cell.used)
-    # Nothing is called in between, so that no exception out of a signal handler has them given back twice, or never.
+    # No function is called in between, so that an exception out of a signal handler neither loses the slots nor gives
+    # them back twice.
     held.cost = 0
     cell.level = peak
     cell.used -= returned
@@ -157,7 +158,7 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
         if yielded:
             request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
         elif cell.fleet_needs > cell.need_milli / 1000 and not cell.waiters:
-            # Others need slots: they should hear of this one before the next regular exchange.
+            # Other nodes need slots, so the hub should learn of this one before the next regular exchange.
             request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
     return True
 
@@ -166,8 +167,8 @@ def _yielded(cell: Cell, returned: int) -> int:
     """Returns how many of the slots that were just given back this node leaves to the node with the oldest ask.
 
     Otherwise a busy node would take each of them again, and the other node would wait for ever, as no window ends. A
-    node with no more than its part of all slots keeps them, unless the ask is for several slots, for which no part may
-    ever be enough.
+    node with no more than its part of all slots keeps them, unless the ask is for several slots: a node's part may
+    never be enough for those.
     """
     if cell.reserved == 0 or cell.shard.alone:
         return 0

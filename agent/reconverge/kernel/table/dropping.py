@@ -3,17 +3,17 @@
 # Theory of operation.
 #
 # The problem. Each quota of a limit has a table on each node, and quotas are edited: after 1,500 edits there were 1,501
-# tables, of which one was in use. A thread may have found one of them just before it is dropped, and ask it afterwards.
-# What that charges must count, and be reported.
+# tables, of which one was in use. A thread may have found a table just before it is dropped, and use it afterwards. The
+# charges of that thread must count, and be reported.
 #
-# How it works. A table goes when it has no cell and something else has its name at the hub; its part of the account
-# there goes to that other one. It is not destroyed: whatever still holds it can ask it, and then it is taken in again,
-# before it has its first new cell. Until then the compiled kernel leaves it to Python, whose `look_up` comes by
-# `fetch`. As long as anything holds the table, the node finds it by its name, so that there are never two of one name.
+# How it works. A table is dropped when it has no cell and another table has its name at the hub; that table takes over
+# its charges there. A dropped table is not destroyed: code that still holds it can send it a request, and then the node
+# takes it back before it has its first new cell. Until then the compiled kernel leaves it to Python, whose `look_up`
+# calls `fetch`. As long as any code holds the table, the node finds it by its name, so that no two have one name.
 #
-# The tables of one limit share a memory of evicted keys. The last one of them stays until that has faded.
+# The tables of one limit share a memory of evicted keys. The last of these tables stays until the memory has faded.
 #
-# Exchanges name tables, so none is dropped while a batch is under way.
+# Reports refer to tables by name, so none is dropped while a batch is under way.
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from reconverge.kernel.table.lookup import drop_unused
 from reconverge.kernel.table.table import Table
 
 GROUPS_LOOKED_AT: Final = 32
-"""So many groups of keys of a node without a hub are looked at in one go: nothing else makes idle keys leave there."""
+"""How many groups of keys one call checks on a node without a hub, where no other code makes idle keys leave."""
 DROPPED_AT_ONCE: Final = 100
-"""So many tables are dropped in one go, in about a millisecond."""
+"""The most tables that one call drops, in about a millisecond."""
 
 
 class Dropping(Protocol):
@@ -51,12 +51,11 @@ class Dropped:
         self._kernel = kernel
         self._reported = reported
         self._forget = forget
-        """Called with the name of a table that goes."""
+        """Called with the name of each table that is dropped."""
         self._held: WeakValueDictionary[str, Table] = WeakValueDictionary()
         """The dropped tables that other code still refers to."""
         self.back: list[str] = []
-        """The names of tables that were taken back because requests were made for them. The code that drops tables
-        reads this."""
+        """The names of dropped tables that requests have brought back. The code that drops tables reads this list."""
 
     def start_over(self) -> None:
         """Replaces the locks of all dropped tables, as a thread of another process may have held them."""
@@ -89,7 +88,7 @@ class Dropped:
         return [table for table in self._all_held() if table.reported_as == reported_as]
 
     def _all_held(self) -> list[Table]:
-        # `values` goes from one to the next, and fails if another thread drops a table meanwhile; this is one step.
+        # A loop over `values` would fail if another thread dropped a table meanwhile; this is a single step.
         return [table for reference in self._held.valuerefs() if (table := reference()) is not None]
 
     def take_in_again(self, table: Table) -> None:
@@ -129,15 +128,15 @@ class Dropped:
             return False
         table.dropped = True
         table.tiers.remove(table)
-        if table.tiers:  # any of them: the last one to go takes it from there
+        if table.tiers:  # stored in one of the others, so that the last table to be dropped knows the latest moment
             rest = table.tiers[-1].cells
             rest.let_go_ns = max(rest.let_go_ns, table.cells.let_go_ns)
         if table.cells.wide and table.cells.beside is not None:
             table.cells.beside.remove(table.cells)
             table.cells.wide = False
         beside.remove(table)
-        # Under the same hold of the lock, which all tables of one limit share: a later one might be refused, and then
-        # this part of the account would be reported by no table.
+        # Before the lock is released, which all tables of one limit share: to take it again might fail, and then no
+        # table would report these charges.
         for own, its in zip(table.tallies, beside[0].tallies, strict=True):
             its.absorb(own)
         self._held[table.name] = table

@@ -15,11 +15,11 @@ from reconverge.kernel.reporting.requests import take_interest
 from reconverge.kernel.table.state import LimitState
 
 VAIN_INTERVALS = 10
-"""So many exchanges go by before a node hears again of a key that is used up, while it is asked about it."""
+"""The exchanges after which a node reports a used-up key again if it still gets requests for it."""
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """Returns the decision with its grounds; with `charged`, an admitted cost is counted already."""
+    """Returns the decision with its grounds. `charged` means that an admitted cost is already part of the use."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)
@@ -98,7 +98,7 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
-    """Returns the usage as `usage_at`, without asking the hub; None if the key has no cell."""
+    """Returns the usage as `usage_at` does, but does not queue a report; None if the key has no cell."""
     cell = table.cells.get(key)
     if cell is None:
         return None
@@ -109,7 +109,7 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
 def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
     total = table.meter.fleet_used(cell, now_ns)
     own = table.meter.used(cell, now_ns)
-    if table.meter.bucket and cell.at_hub:  # charges that the hub has heard of drain there, for all nodes together
+    if table.meter.bucket and cell.at_hub:  # reported charges drain at the hub, for all nodes together
         own = max(own, min(total, cell.charged + cell.used - cell.counted))
     return Usage(
         own=-(-own // table.unit),
@@ -121,9 +121,9 @@ def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 
 
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
-    """Returns how long until the allowance has room for `cost`, or until the next exchange may bring some of the rest.
+    """Returns the nanoseconds until the allowance has room for `cost`, or until the next exchange may raise it.
 
-    `left` is the rest of the capacity on all nodes.
+    `left` is the part of the capacity that no node has used.
     """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)
@@ -135,8 +135,8 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
     else:
         wait_ns = table.meter.fleet_wait_ns(cell, cost, now_ns)
         if not cell.heard:
-            # What this node has used itself is the least that was used; a bucket drains by allowances, which it has yet
-            # to be granted.
+            # The fleet has used at least what this node has; a bucket drains by its allowance, which it has yet to be
+            # granted.
             wait_ns = wait_ns + table.interval_ns if table.meter.bucket else max(wait_ns, table.interval_ns)
     if cost <= allowance and not cell.at_hub:
         return min(wait_ns, table.meter.wait_ns(cell, allowance, cost, now_ns))
@@ -149,7 +149,7 @@ def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:
         return max(1, again_ns)
-    return table.interval_ns  # an exchange may have brought an allowance by then
+    return table.interval_ns  # by then an exchange may have brought an allowance
 
 
 def _staleness_s(cell: Cell, now_ns: int) -> float:

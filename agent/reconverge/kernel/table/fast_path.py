@@ -5,15 +5,15 @@
 # The problem. `allow` in Python cost 12 increments of a dictionary, a third of which was the lock. But two threads that
 # compare and add without a lock could both find room for the last request.
 #
-# Why it may be done without one.
+# Why it may be done without the lock.
 #
 # 1. CPython gives up its lock, handles signals and (since 3.12) collects garbage only where it looks at its eval
-#    breaker: where a function begins, in jumps backward, and after calls. Python 3.11 to 3.14 are alike in that. After
-#    `find(key)` there is no call, no loop and no function written in Python up to the sum: comparisons and sums of
-#    whole numbers, slots of a cell, and `held.lock.owner`. In 3.11 the collector runs when containers are made, and
-#    none is. So comparison and sum are one step.
+#    breaker: where a function begins, in jumps backward, and after calls. Python 3.11 to 3.14 are alike in that. From
+#    `find(key)` to the addition there is no call, no loop and no function written in Python: only comparisons and sums
+#    of whole numbers, slots of a cell, and `held.lock.owner`. In 3.11 the collector runs when containers are made, and
+#    none is. So comparison and addition are one step.
 # 2. `lock.owner` is 0 only while no work goes on under the lock: it is set between taking the lock and the work, and
-#    back to 0 after the work and before letting go. After an exception it stays as it is, which costs the next decision
+#    reset to 0 after the work and before the release. After an exception it stays set, so that the next decision takes
 #    the slow path. `lock.locked()` would be a call, and a property of a `methodcaller` costs a fifth more.
 # 3. All other work on a cell (deciding, advancing, reporting, applying answers, correcting, resetting, evicting,
 #    several quotas, shares, waiting) holds the lock of its limit. Only `forget_everything` does not, in a forked child
@@ -22,15 +22,15 @@
 # 4. Between finding a cell and charging it another thread may drop it, because a call ends in between. `Store.drop`
 #    takes its room away, so that the comparison fails.
 #
-# So in `allow` nothing may be called between finding the cell and the sum. Both are on one line, because a tracer
-# written in Python runs between two allowances and lets other threads run; a tracer of single instructions can still
+# So in `allow` no function may be called between finding the cell and the addition. Both are on one line, because a
+# tracer written in Python runs between two lines and lets other threads run; a tracer of single instructions can still
 # lose a charge.
 #
 # Where this is not known to hold (another interpreter, no interpreter lock, a newer Python) `allow` takes the lock, as
-# `hit` and all else do. Limits that count in parts of a request do too.
+# `hit` and all other methods do. It also takes the lock for limits that count in parts of a request.
 #
-# Closing a cell (`room = -1`) before any work on it would do as well, but every writer would have to think of it, and
-# questions such as `usage` would close cells that the compiled kernel leaves open.
+# Setting `room = -1` before any work on a cell would do as well, but all code that writes to cells would have to do it,
+# and mere reads such as `usage` would close cells that the compiled kernel leaves open.
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ from typing import Final, Protocol, TypeAlias
 from reconverge.kernel.engine import Lock, Store, runs_without_lock
 
 NOT_KNOWN: Final = (3, 15)
-"""The first version of Python for which that has not been checked."""
+"""The first version of Python for which the reasoning above has not been checked."""
 _ONE = 1
 
 Allow: TypeAlias = Callable[..., bool]
 
 
 def goes_straight_on() -> bool:
-    """Returns whether this interpreter runs code that calls nothing without an interruption by another thread."""
+    """Returns whether no other thread interrupts code without calls and loops in this interpreter."""
     known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
     return known and not runs_without_lock()
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path reads, and to which it hands over what it cannot decide."""
+    """The part of a table that the fast path needs: fields that it reads, and the method for all other decisions."""
 
     lock: Lock
     cells: Store
@@ -80,7 +80,7 @@ class HeldLock:
 
 def charge_at_once(table: Decides) -> None:
     """Replaces a table's `allow` with a lock-free version. The caller repeats this when the limit has changed."""
-    held: HeldLock = vars(table).setdefault("held", HeldLock())  # the same for every function that was made before
+    held: HeldLock = vars(table).setdefault("held", HeldLock())  # earlier versions of `allow` share it
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = allow_at_once(table, held)
@@ -100,7 +100,7 @@ def allow_at_once(table: Decides, held: HeldLock) -> Allow:
             cell = None
         if cell is None:
             return table.allow_at(key, cost, now_ns)
-        # Nothing may be called in here; and all is on one line, because tracers may run something between two.
+        # No call may stand here, and all is on one line, because tracers may run code between two lines.
         if not held.lock.owner and cell.used + cost <= cell.room and now_ns < cell.until_ns: cell.used += cost  # fmt: skip  # noqa: E501,E701
         else: return table.allow_at(key, cost, now_ns)  # fmt: skip  # noqa: E701
         cells.admitted += 1

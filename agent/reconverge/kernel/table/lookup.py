@@ -2,19 +2,18 @@
 
 # Theory of operation.
 #
-# A node counts at most `keys_max` keys, of all limits together. A key that finds no room is counted in one cell with
-# all others like it, the overflow cell; a strict limit refuses those. Before that, room is made: a decision about a new
-# key looks at two keys of the limit, and at two of another limit if that one's lock is free, and drops those about
-# which there is nothing to remember. `eviction.py` does the rest ahead of need, with the exchanges.
+# A node counts at most `keys_max` keys, of all limits together. All keys that find no room are counted in one cell, the
+# overflow cell; a strict limit refuses them. Before that, the node makes room: a decision about a new key looks at two
+# keys of the limit, and at two of another limit if that one's lock is free, and drops those about which there is
+# nothing to remember. `eviction.py` makes further room ahead of need, with the exchanges.
 #
-# A node without a hub has no other place that counts the use of a key. If it is full, and no idle key was found, it
-# looks at two more, and the one of them that has used less leaves all the same, if that is its capacity divided by
-# LEAVES_UP_TO at most. What it has used is remembered (`evicted.py`), so that it has no second quota when it comes
-# back.
+# On a node without a hub, no other place counts the use of a key. If such a node is full, and finds no idle key, it
+# looks at two more keys, and drops the one with less use, if that use is its capacity divided by LEAVES_UP_TO at most.
+# The use is remembered (`evicted.py`), so that the key has no second quota when it comes back.
 #
-# A node is full when a stranger makes up keys, so such a decision may not cost more than one about a new key that
-# finds room. Most keys of a full node are held by an allowance, or were touched lately: `may_be_idle` sees that without
-# bringing them to the moment. `native/full.c` does the same, and leaves cells that are to go to Python.
+# A node is full when a stranger makes up keys, so such a decision may not take longer than one about a new key that
+# finds room. Most keys of a full node have an allowance or a recent request, so they stay: `may_be_idle` finds that out
+# without bringing the cell up to date. `native/full.c` does the same, and leaves cells that may be dropped to Python.
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.kernel.table.tiers import fetch
 
 UNTOUCHED_NS = SECOND_NS
-"""A key that was asked about within that time stays, with any use: it is in use just now."""
+"""A key with a request within this time is not evicted, however little it has used."""
 LEAVES_UP_TO = 2
-"""A key that counts leaves a node without a hub if it has used the capacity divided by that, at most: half of its quota
-is left to a newcomer that is mistaken for it."""
+"""A node without a hub drops a key whose use counts only if that use is at most the capacity divided by this: so a new
+key that is mistaken for it still has half of its quota."""
 OTHERS_PASSED = 8
-"""So many other limits are looked at for one that has keys, however many there are."""
+"""How many other limits are searched for one that has keys."""
 
 
 def check_size(table: LimitState, cost: int) -> None:
@@ -126,7 +125,7 @@ def _another(table: LimitState) -> LimitState | None:
 def _drop_two(table: LimitState, now_ns: int) -> None:
     node = table.kernel
     if node.alone:
-        # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
+        # A new key of this limit begins without a part of its capacity, so an old key stays while there is room.
         keep = table.withheld > 0 and node.keys < node.keys_max
         node.keys -= drop_unused(table, now_ns, 2, keep=keep)
         return
@@ -140,7 +139,7 @@ def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
 
 
 def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
-    """Drops those of the next few keys about which there is nothing to remember; returns how many were dropped.
+    """Drops, of the next `count` keys, those about which there is nothing to remember; returns how many were dropped.
 
     With `keep` none is dropped, but all are brought up to date. With `full`, if none of them is idle, the one that has
     used least is dropped and its use remembered, if it may leave.
@@ -159,7 +158,7 @@ def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full:
 def leaves_in_use(table: LimitState) -> bool:
     """Returns whether a node without a hub may drop keys of this limit while their use counts.
 
-    It may not if each key has windows of its own.
+    It may not if each key of the limit has windows of its own.
     """
     return table.meter.leaves_in_use and not table.edges.by_charge
 
@@ -168,7 +167,7 @@ def used_if_may_leave(cell: Cell, now_ns: int) -> int:
     """Returns the use of a cell; NEVER_NS if the cell must stay. The cell has been brought to `now_ns`."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
-    corrected = cell.lows is not None  # a bucket keeps account of how low it was, so that some may be given back
+    corrected = cell.lows is not None  # a charge to this bucket may yet be given back
     stays = cell.waiters or corrected or used > cell.capacity // LEAVES_UP_TO or is_reset_lately(cell, now_ns)
     return NEVER_NS if stays else used
 
@@ -177,7 +176,7 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
     """Drops a cell and remembers its use; returns how many were dropped: 1, or 0 if the cell must stay."""
     if used_if_may_leave(cell, now_ns) == NEVER_NS:
         return 0
-    cell.room = -1  # before it is read: another thread may have found it, and charge it without the lock
+    cell.room = -1  # before it is read: another thread may have found the cell, and charge it without the lock
     measure(cell)
     if not table.meter.keep(cell, table.evicted, now_ns):
         return 0
@@ -232,7 +231,7 @@ def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
 
 
 def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Drops a key. If it could come back before its use on all nodes has faded, remembers that it was here."""
+    """Drops a key. If it may come back before its use on all nodes has faded, stores that it was evicted."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
         table.cells.let_go_ns = now_ns

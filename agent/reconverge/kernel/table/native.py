@@ -21,15 +21,15 @@ from reconverge.kernel.table.state import LimitState
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
-"""The meters that it knows; Python decides about the limits of all others, on the same cells."""
+"""The meters that the compiled kernel has, with their numbers; Python decides about limits with any other meter."""
 POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
-"""The policies that it knows; Python decides about the limits of all others."""
+"""The policies that the compiled kernel has, with their numbers; Python decides about limits with any other policy."""
 
 
 def serve(table: LimitState) -> None:
     """Lets the compiled kernel decide about a limit. The caller repeats this when the limit has changed."""
     store = cast("Any", table.cells)
-    # The compiled clock is the one that Python reads on this system.
+    # The compiled kernel reads the same clock as Python on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns
     clock = None if own_clock else table.now_ns
     kernel = table.kernel

@@ -17,7 +17,7 @@ from reconverge.policies import FRESH_INTERVALS, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-    """Returns the cell of a key, and whether `cost` was charged to it; by one comparison, if that is enough.
+    """Charges `cost` to a key if it is admitted; returns the key's cell, and whether it was.
 
     Raises InvalidKey or CostExceedsQuota.
     """
@@ -30,9 +30,7 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """Decides as `decide`, always in full, without the one comparison.
-
-    The cell's meter has counted the charge afterwards.
+    """Decides as `decide`, but never on the fast path alone: afterwards the cell's meter has counted the charge.
 
     `cell` is the cell of the key, if the caller has found it already.
     """
@@ -55,7 +53,7 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Carries out a decision that `evaluate` has made: charges `cost`, or counts it as refused."""
+    """Carries out a decision of `evaluate`: charges `cost`, or counts it as refused."""
     meter = table.meter
     if allowed:
         cell.used += cost
@@ -66,8 +64,8 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
             meter.settle(cell, now_ns)
             table.edges.set_until(cell, now_ns)
     else:
-        # What is refused is demand as well: by what is admitted alone, a node with a short allowance would
-        # never be granted a longer one.
+        # Refused requests are demand as well: by its admitted requests alone, a node with a small allowance would
+        # never be granted a larger one.
         cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         cell.ask = max(cell.ask, cost)
         table.cells.refused += 1
@@ -87,7 +85,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
     """Queues the cell for a report, soon enough that the next allowance comes before this one is used up."""
-    cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
+    cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
     report_soon(cell, now_ns)
     if spare < cell.low_water:
         ask_early(cell, spare, now_ns)
@@ -153,7 +151,7 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
     """Returns how far the policy lets this node's use go, given what the node knows."""
     if cell.at_hub or not table.keeps_spare:
-        return allowance  # a caller that needs more than that can ask
+        return allowance  # a request that needs more can ask the hub
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
@@ -167,7 +165,7 @@ def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:
-    """Returns the description of a cell by which its policy decides."""
+    """Returns the facts about a cell by which its policy decides."""
     window_ns = closes_ns(cell) - cell.opened_ns
     passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
     staleness_ns = max(0, now_ns - cell.heard_ns)

@@ -19,16 +19,16 @@ from reconverge.policies import Policy
 from reconverge.settings import MILLION
 
 NODES_LEASE_NS = NEVER_NS // 2
-"""In place of a limit's own lease: as long as that of the node."""
+"""The `lease_ns` of a limit without a lease of its own: its allowances last as long as the node's lease."""
 OVERFLOW_KEY = "\x00overflow"
-"""The key of the cell for the keys beyond the cap, at the hub; a caller's key never starts with NUL."""
+"""The key, at the hub, of the cell for all keys beyond `keys_max`; a caller's key never starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
-"""Needs of a paced limit differ in reports up to so much, beyond its capacity, so that allowances settle in proportion
-to them; thousandths of those of many nodes have to sum up exactly in Lua."""
+"""The largest need that a report of a paced limit may carry. It is above the capacity, so that allowances settle in
+proportion to needs; in thousandths, the needs of many nodes must sum exactly in Lua's numbers."""
 PACED_GIVE_BACK_MIN = 0.1
-"""Allowances of a paced limit follow demand in steps of at least a tenth of them: what is given back is of no use until
-it is granted."""
+"""The smallest part of its allowance that a node of a paced limit gives back: no node can use it until the hub has
+granted it again."""
 
 
 class Listener(Protocol):
@@ -45,16 +45,16 @@ class LimitState:
     """
 
     keeps_spare = True
-    """Whether rights that no caller has asked this node for yet may lie on it; see `Table.leave_spare_at_hub`."""
+    """Whether this node may hold allowances that its requests do not need yet; see `Table.leave_spare_at_hub`."""
     asks = False
-    """Whether a request in doubt has asked the hub, and the policy lets the hub keep what is scarce. Reports of keys
-    about which some did lately say so (`hub.report.ASKS`), and only those may be kept at the hub."""
+    """Whether a request in doubt has asked the hub, and the policy lets the hub keep the last free requests of a key.
+    Reports of keys with recent asks carry a mark (`hub.report.ASKS`), and the hub keeps only those keys."""
     own_pace: LimitInterval | None = None
-    """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
+    """The sync interval of this limit; None if it is the node's."""
     compiled = False
-    """Whether the compiled kernel decides about it; see `native.serve`."""
+    """Whether the compiled kernel decides about this limit; see `native.serve`."""
     dropped = False
-    """Whether the node does without it until it is asked again; see `dropping.py`."""
+    """Whether the node has dropped this table until its next request; see `dropping.py`."""
 
     def __init__(
         self,
@@ -70,51 +70,51 @@ class LimitState:
     ) -> None:
         self.kernel = kernel
         self.peers = peers
-        """The limits of the node, which share its room for keys."""
+        """All limits of the node, which share its room for keys, by name."""
         self.name = name
         self.reported_as = reported_as or name
         """The name by which the hub knows the limit."""
         self.tiers: list[LimitState] = [self] if counts_with is None else counts_with.tiers
-        """The limits whose cells are the same at the hub, this one among them; see `tiers.py`."""
+        """This limit and those that share its keys at the hub; see `tiers.py`."""
         self.overflow_key = OVERFLOW_KEY if reported_as is None else f"{OVERFLOW_KEY}\x00{name}"
         self.limit = limit
         self.policy = policy
         self.unit = limit.unit
-        """Into how many parts a request is divided in all that is counted here: thousandths for paced limits.
+        """The number of parts into which this limit divides a request; 1000 for paced limits, 1 for others.
 
-        With whole requests as units, of `10/s` four nodes get 3, 3, 2 and 2 at best, whatever they need, and of
-        `10/s burst 1` one node has all of the rate for as long as it needs it.
+        If paced limits counted whole requests, four nodes would get 3, 3, 2 and 2 of `10/s` at best, also with other
+        needs, and one node would have all of `10/s burst 1` for as long as it needs it.
         """
         self.clock = kernel.clock
         self.now_ns = kernel.clock.monotonic_ns
         self.born_ns = self.now_ns()
         self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
         self.calendar = limit.calendar
-        """Where windows begin that are not all of one length."""
+        """The windows by the calendar, which differ in length; None if all windows have one length."""
         self.stepwise = limit.refill == INTERVAL
         """Whether a bucket gets its quota back at the edges of windows."""
         self.smooth = limit.smooth
-        """Whether a request goes on credit, and the next one waits until that is paid for."""
+        """Whether a request goes on credit, and the next one waits until the debt is paid off."""
         self.paced = limit.algorithm in PACED
-        """Whether allowances are parts of a rate, and not of what may be used."""
+        """Whether allowances are parts of a rate, and not amounts that may be used."""
         self.lowered_ns, self.lowered_from = -NEVER_NS, 0
-        """When the capacity fell last, and from what; see `note_lowering`."""
+        """When the capacity fell last, and the capacity before; see `note_lowering`."""
         self.count_by(limit)
         self.take_terms(limit)
         self.give_back_min = PACED_GIVE_BACK_MIN if self.paced else 0.0
-        """A smaller part of an allowance than this is not given back, as it would be without use on the way."""
+        """The smallest part of its allowance that the node gives back; no node can use it until it is granted again."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
-        """How long its allowances may be used after the hub was last heard, if shorter than the node's lease."""
+        """How long allowances may be used after the hub's last answer, or NODES_LEASE_NS."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
-        """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
+        """The lock of the cells, held for the arithmetic of one cell, and never during I/O or while other code runs."""
         self.cells = Store()
         if reported_as is not None:
             first = self.cells if counts_with is None else counts_with.cells
             self.cells.beside = [] if first.beside is None else first.beside
             self.cells.homes = {} if first.homes is None else first.homes
         self.edges = edges_for(limit)(self)
-        """Where in time its cells are."""
+        """Computes when the windows of the cells begin and end."""
         self.begin_counting()
         self.evicted: Evicted = (
             Evicted(kernel.hash_key, name, kernel.keys_max, 2 * self.meter.idle_ns)
@@ -132,38 +132,38 @@ class LimitState:
         self.soft = self.capacity > self.nominal
         self.costs = None if limit.costs is None else dict(limit.costs)
         self.withheld = limit.withheld
-        """How much of the capacity a new key begins without."""
+        """The part of the capacity that a new key does not have at its beginning."""
 
     def count_by(self, pool: Limit) -> None:
         """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
         self.pool = pool
-        """The part of the limit that is for all requests: all of it, unless shares were set aside."""
+        """The limit less the shares that were set aside: the whole limit if there are none."""
         self.meter = meter_for(pool, merged_only=self.policy.merged_only)
-        """The arithmetic of its algorithm."""
+        """The arithmetic of the limit's algorithm."""
         self.dated = self.meter if isinstance(self.meter, Dated) else None
-        """The same meter, if every charge has a date for it."""
+        """`meter` if it gives every charge a date; else None."""
         self.pacer = self.meter if isinstance(self.meter, LeakyBucket) else None
-        """The same meter, if requests are let out of a queue one by one."""
+        """`meter` if it lets requests out of a queue one by one; else None."""
         self.additive = self.dated is None or self.dated.additive
-        """Whether charges may simply be added while nothing changes; else each has to be settled in its turn."""
+        """Whether the fast path may add charges; if not, `meter.settle` runs for each charge."""
         self.capacity = pool.capacity * self.unit
         self.nominal = pool.nominal * self.unit
         self.quota = pool.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
-        """The largest need that may be reported, if that is more than the capacity."""
+        """The largest need that a report may carry; 0 if that is the capacity."""
 
     def begin_counting(self) -> None:
         """Sets all counters to zero, with no waiting request."""
         self.listeners: dict[str, Listener] = {}
-        """The objects that wait for room, by the name of their limit: this one, or one that is made of this table."""
+        """The objects that wait for room, by the name of their limit: this one, or one with several tables."""
         self.overflow = None
         self.cells.overflowed = 0
         self.reentered = 0
-        """Calls that came in the middle of a decision, on its thread."""
+        """The number of calls that came in the middle of a decision, on its thread."""
         self.cells.left_early = 0
         self.deferred = 0
-        """How many new keys had to wait for a later exchange than the next one before they were reported to the hub."""
+        """The number of new keys that were reported later than with the next exchange, because of the budget."""
         self.tallies = [Tally() for _ in self.kernel.shards]
         """The charges and refunds, by shard."""
 
@@ -183,7 +183,7 @@ class LimitState:
 
     @property
     def overflow(self) -> Cell | None:
-        """Returns the cell that counts the keys beyond the cap together; None if there are none."""
+        """Returns the cell that counts all keys beyond `keys_max` together; None if there are none."""
         return self.cells.overflow
 
     @overflow.setter
@@ -192,21 +192,21 @@ class LimitState:
 
     @property
     def overflowed(self) -> int:
-        """Returns the number of decisions about keys beyond the cap."""
+        """Returns the number of decisions about keys beyond `keys_max`."""
         return self.cells.overflowed
 
     @property
     def left_early(self) -> int:
-        """Returns how many keys were evicted to make room before they had been quiet for long enough to leave."""
+        """Returns how many keys were evicted to make room before they were idle."""
         return self.cells.left_early
 
     @property
     def small_allowances(self) -> bool:
         """Returns whether allowances are kept small, because a window or the drain of a full bucket outlasts the lease.
 
-        Use counts for longer than a lease then; see `hub/headroom.py`. Always False without a bound on over-admission.
-        Also False for a smooth limit, whose allowance is a part of the rate and cannot be held unused, and for slots,
-        which come back with the lease.
+        Use then counts for longer than a lease; see `hub/headroom.py`. Always False for a policy without a bound on
+        over-admission, for a smooth limit, whose allowance is a part of the rate and cannot be held unused, and for
+        slots, which come back with the lease.
         """
         if self.smooth or self.meter.slots:
             return False
@@ -223,15 +223,15 @@ class LimitState:
 
     @property
     def own_part(self) -> int:
-        """Returns the capacity that the hub of this node's region goes by, once all nodes have reported it."""
+        """Returns the capacity by which the hub of this node's region grants, once all nodes have reported it."""
         return self.capacity * self.kernel.region_ppm // MILLION
 
     @property
     def relearns_ns(self) -> int:
-        """Returns for how long a hub that has lost its data grants no allowances on this limit.
+        """Returns for how many nanoseconds a hub that has lost its data grants no allowances on this limit.
 
-        Where the policy has no overshoot, that is until no earlier allowance can be in use any more. For other policies
-        it is 0: the hub waits for the next exchanges at most. At the hub the same time is named `learning_us`.
+        If the policy has no overshoot, that is until no earlier allowance can be in use any more. For other policies it
+        is 0: the hub waits for the next exchanges at most. The hub's name for this time is `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0
@@ -256,7 +256,7 @@ class LimitState:
 def allowance_alone(table: LimitState, key: str) -> int:
     """Returns the allowance of a key on a node without a hub: the whole capacity.
 
-    For the keys beyond the cap it is 0 if the limit is strict: a key that is counted with others now, and by itself
-    before or after, could exceed its limit.
+    For the keys beyond `keys_max` it is 0 if the limit is strict: a key that is counted with other keys now, and by
+    itself before or after, could exceed its limit.
     """
     return 0 if key.startswith(OVERFLOW_KEY) and table.policy.overshoot_milli == 0 else table.capacity

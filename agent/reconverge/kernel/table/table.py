@@ -1,23 +1,23 @@
-"""A table: one limit on this node with its keys, and all that callers ask of it. No I/O, and no clock of its own."""
+"""A table: one limit on this node with its keys, and the methods for callers. It does no I/O, and has no own clock."""
 
 # Theory of operation.
 #
-# A table is the state of one limit (`state.py`) and the face that callers see. What is done to its cells stands beside
-# it, as functions of a table and a cell, each of which can be read and tested alone:
+# A table is the state of one limit (`state.py`) with the methods for callers. The work on its cells is done by
+# functions of a table and a cell in the modules beside this one, each of which can be read and tested alone:
 #
 #     lookup.py       finds, makes and drops cells
 #     slow_path.py    decides: weighs a cost against a cell, and charges it
 #     explain.py      the grounds of a decision, and the use of a key
 #     corrections.py  settles, refunds, resets
-#     waiter.py       lets those through that wait
+#     waiter.py       lets waiting requests through
 #     changes.py      adapts cells to another quota or policy
 #     fast_path.py    charges without the lock; native.py hands the limit to the compiled kernel
 #
-# and below, in rooms that other work on cells shares: `algorithms/` (how use is counted, when windows begin and end)
-# and `reporting/requests.py` (which cells the hub has to hear of). Functions take the lock as held; the methods here
-# take it, and say what becomes of a call that comes in the middle of another one on the same thread (`kernel/lock.py`).
+# and in folders that other work on cells shares: `algorithms/` (how use is counted, when windows begin and end) and
+# `reporting/requests.py` (which cells must be reported). These functions expect that the caller holds the lock. The
+# methods here take it, and decide about a call in the middle of another one on the same thread (`kernel/lock.py`).
 #
-# `allow` and `hit` of an instance are replaced by the fastest code that knows the limit, in one place: `choose_path`.
+# `allow` and `hit` of an instance are replaced by the fastest code for its limit, in one place: `choose_path`.
 
 from __future__ import annotations
 
@@ -71,10 +71,9 @@ from reconverge.policies import Policy
 COST_MAX = QUOTA_MAX
 """The largest cost that can be charged afterwards or given back; a request never costs more than its quota."""
 REENTRY_RETRY_S: Final = 0.001
-"""A request that was refused in the middle of another decision may ask again after so long: decisions take
-microseconds."""
+"""The `retry_after` of a request that was refused in the middle of another decision: decisions take microseconds."""
 STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
-"""Whether Python may do without the lock what C does without it."""
+"""Whether Python decides on the fast path without the lock; see `fast_path.py`."""
 _ONE = 1
 
 Ts = TypeVarTuple("Ts")
@@ -87,7 +86,7 @@ class Verdict(NamedTuple):
     epoch: int
     hub_ns: int
     known: bool
-    """The hub had answered for this key before."""
+    """Whether the hub had answered for this key before."""
     slice_number: int = 0
     """The number of the hub's slice, for `sliding-slices`."""
 
@@ -98,7 +97,7 @@ class Charged(NamedTuple):
     table: Table
     mark: Mark
     unit: int
-    """The charge for each unit of the estimate: the cost of its kind."""
+    """The charge for each unit of the request's cost: the cost of its kind."""
 
 
 class Table(LimitState):
@@ -151,14 +150,14 @@ class Table(LimitState):
             charge_at_once(self)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether `cost` may be used by `key`; if so it is charged. Never waits."""
+        """Returns whether the limit admits `cost` for `key`; if so, charges it. Never waits."""
         if cost is not _ONE or kind is not None:
             cost = self.cost_of(cost, kind)
         return self.allow_at(key, cost * self.unit, self.now_ns())
 
     def allow_at(self, key: str, cost: int, now_ns: int) -> bool:
         """Decides as `allow` at a given moment, with the lock; the cost is in parts of a request, and checked."""
-        if type(key) is not str:  # what a key of another type makes of itself runs before the lock is taken
+        if type(key) is not str:  # its conversion may run foreign code, so it comes before the lock is taken
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
             return self.lock.run(_allow, self, key, cost, now_ns)
@@ -181,8 +180,8 @@ class Table(LimitState):
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Returns whether this node can decide about a request with certainty, without the hub.
 
-        That is so if the request fits into this node's part of the limit, or is refused for certain. Also returns False
-        if it takes a closer look to know.
+        It can if the request fits into this node's part of the limit, or is refused for certain. Also returns False if
+        a quick check does not settle it.
         """
         cost = self.cost_of(cost, kind) * self.unit
         cell = self.cells.get(key) if type(key) is str else None
@@ -202,7 +201,7 @@ class Table(LimitState):
             return self.refuse_reentry(), ()
 
     def _hit_and_mark(self, key: str, cost: int, unit: int, now_ns: int) -> tuple[Decision, tuple[Charged, ...]]:
-        cell, allowed = decide_slowly(self, key, cost, now_ns)  # for a mark the meter has to have seen it
+        cell, allowed = decide_slowly(self, key, cost, now_ns)  # for a mark, the meter must have counted the charge
         at = mark(self, cell)
         return explain(self, cell, cost, allowed, now_ns), (Charged(self, at, unit),)
 
@@ -222,7 +221,7 @@ class Table(LimitState):
         return explain(self, cell, cost, foresee(self, cell, cost, now_ns), now_ns, charged=False)
 
     def usage(self, key: str) -> Usage:
-        """Returns how much of the limit `key` has used, and how far this node may go."""
+        """Returns how much of the limit `key` has used, and this node's allowance."""
         return self.usages(key)[self.name]
 
     def usages(self, key: str) -> dict[str, Usage]:
@@ -246,7 +245,7 @@ class Table(LimitState):
 
     def _reset_now(self, key: str) -> None:
         self.reset(key)
-        self.tell(key)  # the report was too early
+        self.tell(key)  # its own `tell` was too early
 
     def date_reset(self, key: str, moment_ns: int) -> bool:
         """Dates the last reset of `key` for all nodes; see `date_reset_at`."""
@@ -263,7 +262,7 @@ class Table(LimitState):
             return -NEVER_NS
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about those of the `keys` that it has not answered for yet, and for an allowance on each."""
+        """Asks the hub for an allowance on each of the `keys` that it has not answered for yet."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -276,7 +275,7 @@ class Table(LimitState):
         cell = look_up(self, key, now_ns)
         self.edges.advance(cell, now_ns)
         if not cell.heard:
-            # A node that expects nothing is granted nothing: expect a request in every window, and forget it as such.
+            # The hub grants nothing to a node without demand, so demand one request per window until the next measure.
             cell.asked = max(cell.asked, self.unit)
             cell.demand = max(cell.demand, self.unit / self.window_s)
         take_interest(cell, now_ns)
@@ -284,9 +283,9 @@ class Table(LimitState):
     def correct(self, key: str, epoch: int, difference: int, *, at: Mark | None = None) -> None:
         """Charges `difference` more for a request admitted in `epoch`, or gives some back when it is negative.
 
-        The request has happened, so nothing is refused. A refund never takes the meter below zero, and is lost if the
-        window or the level that was charged has passed. Without `at`, only the end of a window counts as passing; a
-        bucket that has drained and a key that was reset do not.
+        The request has happened, so no charge is refused. A refund never takes the meter below zero, and is lost if the
+        charge does not count any more. Without `at`, the refund is lost only if the window is over, but not if a bucket
+        has drained or the key was reset.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -352,7 +351,7 @@ class Table(LimitState):
         return used, past
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
-        """Decides as `allow` at a given moment, with the facts by which an observer checks the answer."""
+        """Decides as `allow` at a given moment; returns a verdict, by which tests and simulations check the answer."""
         cost = self.check_cost(cost) * self.unit
         return self.lock.run(self._verdict, key, cost, now_ns)
 
@@ -361,7 +360,7 @@ class Table(LimitState):
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
-        """Returns the verdict for a refusal without any request; changes nothing."""
+        """Returns the verdict that a refusal at this moment would have; changes nothing."""
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
@@ -398,7 +397,7 @@ class Table(LimitState):
         return checked
 
     def tell(self, key: str) -> None:
-        """Notifies the requests that wait for `key` that they may go now. The caller does not hold the lock."""
+        """Wakes the requests that wait for `key`, as they may go now. The caller does not hold the lock."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):
@@ -493,14 +492,14 @@ class Table(LimitState):
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
-        """Admits as `limit` says from now on; earlier use still counts. `why_not` must have returned None."""
+        """Replaces the limit by `limit`; earlier use still counts. `why_not` must have returned None."""
         try:
             waited_for = self.lock.run(self._change, limit, self.now_ns())
         except Reentry:
             self.put_off(self.change, limit)
             return
         for key in waited_for:
-            self.tell(key)  # it sleeps for as long as the former quota said
+            self.tell(key)  # the waiting request sleeps until a moment computed from the old quota
 
     def _change(self, limit: Limit, now_ns: int) -> list[str]:
         """Changes the limit; returns the keys for which requests wait."""
@@ -534,10 +533,10 @@ class Table(LimitState):
         It takes effect with the next exchange. This is for small quotas whose callers wait for the hub when they are in
         doubt. The free part is then in one place, and not spread over nodes in parts that are too small for a request.
         It costs an exchange for each admitted request. While the hub is away, a key that the hub knows is refused until
-        it has been forgotten.
+        the node has forgotten the key.
 
-        It works only for logs and slices, and not with policies that go by the total. For other limits the hub keeps
-        scarce keys by itself where requests ask (`CellReport.asks`).
+        It works only for logs and slices, and not with policies that decide by merged totals. For other limits, the hub
+        itself keeps the last free requests of a key if requests ask about the key (`CellReport.asks`).
         """
         if self.dated is None or self.policy.keeps_allowances or self.policy.merged_only:
             return
@@ -576,11 +575,11 @@ def _allow(table: Table, key: str, cost: int, now_ns: int) -> bool:
 
 def _hit(table: Table, key: str, cost: int, now_ns: int) -> Decision:
     cell, allowed = decide(table, key, cost, now_ns)
-    # Under the same lock as the decision, so that there is one order of events.
+    # Under the same hold of the lock as the decision, so that the grounds are those of this decision.
     return explain(table, cell, cost, allowed, now_ns)
 
 
-# What was used is looked at and corrected where the key is: none of that says which plan it is on.
+# A key's use is read and corrected in the table that has the key: none of these calls moves it to another plan.
 
 
 def _take_over(table: Table, key: str, now_ns: int) -> None:
@@ -600,7 +599,8 @@ def _reset(table: Table, key: str, now_ns: int) -> None:
 
 
 def _release(table: Table, held: HeldSlots, now_ns: int) -> bool:
-    # They are in use where the key is, and maybe not where they were taken: its plan may have changed meanwhile.
+    # The slots are in use in the key's present table, which may not be the one where they were taken: its plan may have
+    # changed.
     cell = held.cell
     return release_at(table if cell is None else home_of(table, cell.key), held, now_ns)
 

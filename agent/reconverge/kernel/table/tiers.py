@@ -2,28 +2,28 @@
 
 # Theory of operation.
 #
-# Customers on different plans have different quotas of one thing, and change plans while they use it. With a limit of
-# its own for each plan, a customer that changes plans would begin anew. With a quota in each cell, every decision would
-# have to look for it, also those of all limits that know nothing of plans.
+# Customers on different plans have different quotas of one limit, and change plans while they use it. With a limit of
+# its own for each plan, a customer that changes plans would begin without use. With a quota in each cell, every
+# decision would have to read it, also for all limits without plans.
 #
-# So each plan has a table of its own, and the tables of one limit count with each other: their cells are the same at
-# the hub, which knows them by one name, algorithm and window, and takes the quota from each report (a report names the
-# limit that it is of, and a batch may name one limit several times, with several quotas). A key is in one of the tables
-# at a time. To be asked about in another one moves it there: its cell, with all that was used, reported and granted. A
-# decision about a key that is where it is asked about costs what it costs without plans.
+# So each plan has a table of its own, and the tables of one limit share their keys: their cells are the same at the
+# hub, which identifies them by one name, algorithm and window, and takes the quota from each report (a report refers to
+# its limit, and a batch may contain one limit several times, with several quotas). A key is in one of the tables at a
+# time. A request for the key on another table moves its cell there, with all use, reports and grants. A decision about
+# a key in its own table takes as long as without plans.
 #
-# A cell that moves keeps the rules of a limit that changes (`changes.py`): its allowances shrink with the capacity at
-# once, and grow by the hub's word alone, once all nodes have reported the larger one; so the allowances of all nodes
-# never sum to more than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however
-# long that of the other table is. An answer that is under way carries the capacity that the hub has granted by, and is
-# lowered likewise.
+# A cell that moves follows the rules of a limit that changes (`changes.py`): its allowances shrink with the capacity at
+# once, and only the hub raises them, once all nodes have reported the larger capacity; so the allowances of all nodes
+# never sum to more than the largest capacity that any of them has. Allowances whose lease has ended stay lost, even if
+# the other table has a longer lease. An answer that is under way carries the capacity by which the hub has granted, and
+# is lowered likewise.
 #
-# There may be thousands of them, where customers have quotas of their own, with a key each. So it is listed in one
-# place which table has a key. Of a table with many keys they are not listed, as each would take more memory there than
-# in the table; it is looked through, and of such tables there are few.
+# There may be thousands of tables, if customers have quotas of their own, with a key each. So one index lists which
+# table has a key. The keys of a table with many keys are not in the index, as each would take more memory there than in
+# the table; such a table is searched instead, and there are few of them.
 #
-# The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. What is charged is
-# summed over them in reports, as the hub keeps one account for the name.
+# The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. Reports carry the
+# sum of their charges, as the hub keeps one account for the name.
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> No
     cell.table = target
     adapt_to_quota(target, cell, source.capacity, former, now_ns)
     if cell.waiters:
-        # Requests that wait for their turn in the table that the key has left would not hear of it any more.
+        # Wakes the requests that wait in the table that the key has left; no answer would reach them there.
         source.kernel.put_off(partial(_tell, source, cell.key))
 
 

@@ -2,14 +2,15 @@
 
 # Theory of operation.
 #
-# Demand is what arrives, so a waiter is counted on arrival, and not again with every try. Every limit lets the first in
-# the queue through as soon as it would admit the request; a paced limit as soon as what went before is paid for.
+# Demand counts arrivals, so a waiting request is counted when it arrives, and not again with every try. Every limit
+# lets the first request in the queue through as soon as it would admit the request; a paced limit as soon as the
+# request before is paid for.
 #
-# A paced limit lets a request go on credit: it goes when nothing is owed, and what it costs is paid off at the node's
-# part of the rate before the next one goes. So what was let out is not reported as use. It would take up the node's
-# allowance (what the node may use by itself), and nodes with a queue would ask for more than they need.
+# A paced limit lets a request go on credit: it goes when there is no debt, and its cost is paid off at the node's part
+# of the rate before the next request goes. So requests from the queue are not reported as use. They would take up the
+# node's allowance (the cost that the node may use by itself), and nodes with a queue would ask for more than they need.
 #
-# An allowance of a paced limit is a part of the rate. One that is given back is used by no node until another one has
+# An allowance of a paced limit is a part of the rate. A part that is given back is unused until another node has
 # exchanged; so it is given back in steps of some size (`state.PACED_GIVE_BACK_MIN`).
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from reconverge.kernel.table.state import LimitState
 
 
 class Waiter:
-    """The steps of waiting for one limit. The caller holds the lock."""
+    """Queues, admits and removes waiting requests of one limit. The caller holds the lock."""
 
     def __init__(self, table: LimitState) -> None:
         self._table = table
@@ -57,14 +58,14 @@ class Waiter:
         return retry_after_ns(table, cell, cost, left, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
-        """Returns how long a request has to wait in any case, if `ahead` goes before it and nothing is given back.
+        """Returns the least time that a request must wait behind a cost of `ahead`, in nanoseconds.
 
-        In a fleet that is 0, as other nodes may give back what they do not use. If the free part is kept at the hub, it
-        is the time for which the hub certainly has none.
+        In a fleet that is 0, as other nodes may give back unused allowances. If the free part is kept at the hub, it is
+        the time for which the hub certainly has no room.
         """
         table = self._table
         if table.meter.slots:
-            return 0  # any of them may be given back at any moment
+            return 0  # a slot may be given back at any moment
         if cell.at_hub or not table.keeps_spare:
             return self.certainly_ns(cell, cost, now_ns)
         allowance = usable_allowance(cell, now_ns)
@@ -83,10 +84,10 @@ class Waiter:
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
         """Notes that a request waits, and adds the cell to those in which it does."""
         if not cell.waiters:
-            # Evaluated before the waiter counts, so that the time until now does not pass for the lateness of a timer.
+            # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
             cell.head_cost = 0 if fits else self.indivisible(cost)
-        # No signal handler runs between these three, so an exception out of one finds all of them done, or none.
+        # No signal handler runs between these three statements, so an exception out of one finds all done, or none.
         cell.waiters += 1
         cell.waiting += cost
         cells.append(cell)
@@ -105,7 +106,7 @@ class Waiter:
         cell.waiting -= cost
         cell.head_cost = 0
         if self._table.asks:
-            cell.ask = min(cell.ask, cell.waiting)  # what was refused has had its answer
+            cell.ask = min(cell.ask, cell.waiting)  # a request that was refused has had its answer
         if cell.at_hub and not cell.waiters:
             now_ns = self._table.now_ns()
             if self._table.meter.headroom(cell, now_ns) > 0:
@@ -131,7 +132,7 @@ class Waiter:
 
 
 class PacedWaiter(Waiter):
-    """The steps of waiting for a paced limit: requests go one by one, each when the one before is paid for."""
+    """Does the same for a paced limit: requests go one by one, each when the one before is paid for."""
 
     def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
         super().__init__(table)
@@ -140,8 +141,8 @@ class PacedWaiter(Waiter):
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
         """Returns the room, and whether a request may go on credit: nothing is owed, and the node has some rate.
 
-        The room is not an amount that fits. It only decides whether to ask for an allowance ahead of time: it is below
-        the low-water mark if the node has no allowance, and at the mark if it has one.
+        The returned room is no amount of cost. It only decides whether to ask for an allowance ahead of time: it is
+        below the low-water mark if the node has no allowance, and at the mark if it has one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
@@ -184,5 +185,5 @@ class PacedWaiter(Waiter):
 
 
 def waiter_for(table: LimitState) -> Waiter:
-    """Returns the steps of waiting that suit the limit."""
+    """Returns the `Waiter` for a limit: a `PacedWaiter` if the limit is paced."""
     return Waiter(table) if table.pacer is None else PacedWaiter(table, table.pacer)

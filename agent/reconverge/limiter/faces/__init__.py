@@ -1,1 +1,1 @@
-"""The limiters that applications ask: of a rate, of work in progress, and their common part."""
+"""The limiters that applications use: for rates, for work in progress, and their base class."""

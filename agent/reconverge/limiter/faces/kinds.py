@@ -1,4 +1,4 @@
-"""Makes the limiter of the right kind for a limit, and checks of which kind a limiter is."""
+"""Makes a `RateLimiter` or a `SlotLimiter` for a limit, and checks which of them a limiter is."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The base class of limiters: the methods that limits on a rate and limits on work in progress have in common."""
 
-# The faces. A limit on a rate (`agent.limit`) is a `RateLimiter`: a decision is over when it has been made. One on what
-# is in progress (`agent.concurrency`) is a `SlotLimiter`: what it admits has to end, so all that it gives is a `Slot`.
-# Neither can do what the other one is for, and so neither has the names for it. A limit of several quotas has the same
-# face as one of a single quota.
+# The classes. A limit on a rate (`agent.limit`) is a `RateLimiter`: it has nothing to do after a decision. A limit on
+# work in progress (`agent.concurrency`) is a `SlotLimiter`: admitted work has to end, so it returns a `Slot`. Neither
+# can do the work of the other, so neither has its methods. A limit with several quotas has the same methods as one with
+# a single quota.
 #
 #     from memory            allow, allow_many, hit                   test, of both kinds, charges nothing
 #     of the hub, in doubt   ask, ask_blocking
@@ -16,9 +16,9 @@
 #     to set                 change, switch, switched                 both
 #     for the agent          control: see `limiter/control.py`     both
 #
-# `ask` and `wait` wait by nature: they are coroutines, and their twins for threads end in `_blocking`. `reserve` waits
-# only if it is given time for that: it is a function, and its twin for event loops ends in `_async`, as that of
-# `Slot.acquire` does.
+# `ask` and `wait` always may wait: they are coroutines, and the names of their versions for threads end in `_blocking`.
+# `reserve` waits only if its argument `within` allows it: it is a function, and the name of its version for event loops
+# ends in `_async`, like that of `Slot.acquire`.
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Limiter:
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
-        """The limit as the agent and guards hold it; it may change in any release."""
+        """The methods of the limit for the agent and guards; they may change in any release."""
         self._table = control.enforcement.table
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -96,16 +96,16 @@ class Limiter:
     def switch(self, to: Switch) -> None:
         """Switches the limit "on", "off" or into "shadow", from the next decision on; all waits end at once.
 
-        Off, it admits all requests, and counts only how many there were. In shadow it decides and charges as before,
-        but admits the requests that it would refuse: their decisions have `would_refuse`, and never wait. If the agent
-        is switched to refuse less, the agent's switch is in force.
+        A limit that is off admits all requests, and counts only how many there were. In shadow it decides and charges
+        as before, but admits the requests that it would refuse: their decisions have `would_refuse`, and no request
+        waits. If the agent's switch refuses less than the limit's, the agent's is in force.
 
         Switching replaces `limiter.allow` and `limiter.hit` by other functions. A reference to them that was kept while
-        the limit was on goes on asking the limit itself; one kept in another mode follows all later switches.
+        the limit was on goes on deciding as if it were on; one kept in another mode follows all later switches.
 
         A switch that is published for the fleet has precedence, as long as it is in force.
 
-        Raises InvalidSetting for a word that is no switch.
+        Raises InvalidSetting for another word.
         """
         self.control.switch(to)
 
@@ -126,6 +126,6 @@ def _of_this_process(namespace: str, name: str) -> Limiter:
 
 
 def check_keys(keys: object) -> None:
-    """Raises InvalidKey for one string in place of several: each of its letters would count as a key."""
+    """Raises InvalidKey for a single string in place of a list: each of its letters would count as a key."""
     if isinstance(keys, str | bytes):
         raise InvalidKey(f"expected a list of keys, not the single key {shown(keys)}; write [{shown(keys)}]")

@@ -27,7 +27,7 @@ class RateLimiter(Limiter):
     `wait` and `wait_blocking` wait until there is room; methods that ask the hub wait for its answer if in doubt; all
     others decide at once. All methods raise InvalidKey for a key that is not a usable string, InvalidCost for a cost
     that is not a whole number of zero or more, and CostExceedsQuota for a cost that could never be admitted. A cost of
-    0 asks whether the key is free to go on, and charges nothing. With a `kind`, `cost` counts requests of that kind,
+    0 asks whether the key may go on at all, and charges nothing. With a `kind`, `cost` counts requests of that kind,
     each of which has the cost that the limit's `costs` name; a kind that they do not name raises UnknownKind.
 
     A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
@@ -41,7 +41,7 @@ class RateLimiter(Limiter):
         self._logged_reset = False
 
     def _let_answer(self) -> None:
-        """Lets the mode in force answer: replaces `allow` and `hit` by its functions."""
+        """Replaces `allow` and `hit` by the functions of the mode in force."""
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
         self.allow = self._enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]
@@ -53,30 +53,30 @@ class RateLimiter(Limiter):
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
         """Decides as `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
 
-        `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is read as
-        it is. All keys and costs are checked before anything is charged. A few hundred at a time are best: other
+        `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is not
+        copied. All keys and costs are checked before anything is charged. A few hundred at a time are best: other
         threads wait meanwhile.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `allow` does; nothing has been charged then.
-            InvalidSetting: there are more costs than keys, or fewer.
+            InvalidSetting: there are more costs than keys, or fewer costs.
         """
         check_keys(keys)
         return self._enforcement.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision with all that a response header needs."""
+        """Decides as `allow`; returns the decision with the numbers that response headers need."""
         return self._enforcement.answers.hit(key, cost, kind)
 
     @undecided
     async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:
         """Decides as `hit`, but asks the hub in doubt, so that neither a refusal nor an admission is a guess.
 
-        A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up while
-        other nodes may have some) the request joins the node's next batch to the hub, and is decided by the hub's
-        answer. After `within` seconds (at most 10; 0: do not ask) it is decided from memory. Time in which the
-        exchanges of this process stand still does not count, up to a second. If the hub leaves a request unanswered,
-        later requests do not wait until the hub answers again. A cancelled request is not charged.
+        A certain decision is returned at once. In doubt (the key is new to this node, or the node's part of the limit
+        is used up while other nodes may have some) the request joins the node's next batch to the hub, and is decided
+        by the hub's answer. After `within` seconds (at most 10; 0: do not ask) it is decided from memory. Time for
+        which the exchange loop of this process stands still does not count, up to a second. If the hub leaves a request
+        unanswered, no request waits until the hub answers again. A cancelled request is not charged.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `hit` does.
@@ -106,7 +106,7 @@ class RateLimiter(Limiter):
     ) -> Decision:
         """Waits until `key` may use `cost`, and charges it; requests on this node go in the order in which they came.
 
-        Returns a refusal, with the time after which another attempt may be worth it, if that cannot be within `timeout`
+        Returns a refusal, with the time after which a retry may succeed, if there cannot be room within `timeout`
         seconds (0: do not wait at all) or if `max_queue` requests wait already. A cancelled request is not charged. A
         `leaky-bucket` lets waiting requests go at a steady rate; the other algorithms as soon as they would admit them.
         `allow` and `hit` do not queue, and may overtake.
@@ -149,9 +149,9 @@ class RateLimiter(Limiter):
     ) -> Reservation:
         """Charges an estimate now; `Reservation.settle` later replaces it by the true cost, in the same unit.
 
-        The node decides from memory. If `within` allows time to ask the hub, this thread waits in doubt as in
-        `ask_blocking`. `on_abandon` says what happens to the charge when the reservation's block ends without a
-        settlement: it is kept, or given back with "return". Raises InvalidSetting for anything else.
+        The node decides from memory. If `within` is above 0 and the node is in doubt, this thread asks the hub and
+        waits as in `ask_blocking`. If the reservation's block ends without a settlement, the charge is kept with
+        `on_abandon="keep"`, and given back with "return". Raises InvalidSetting for another value.
         """
         check_on_abandon(on_abandon)
         answers = self._enforcement.answers
@@ -179,7 +179,7 @@ class RateLimiter(Limiter):
         return Reservation(charges, key, estimate, decision, on_abandon)
 
     def refund(self, key: str, cost: int = 1, kind: str | None = None) -> None:
-        """Gives back what was charged to `key` on this node, as far as it still counts.
+        """Gives back `cost` that was charged to `key` on this node, as far as it still counts.
 
         The use never falls below zero, so that no more than the quota is ever left. With a parent, the refund goes to
         the limit's own share; a borrowed cost goes back to the pool when a reservation is settled.
@@ -190,8 +190,8 @@ class RateLimiter(Limiter):
     def reset(self, key: str) -> bool:
         """Forgets what `key` has used, and ends its ban: here at once, on all other nodes with their next exchange.
 
-        Returns whether this process has counted the key. A key that it has not is reset on the other nodes, and logged
-        once, as it may be another key than the one that requests are counted by.
+        Returns whether this process has counted the key. A key that it has not counted is reset on the other nodes; a
+        warning is logged once, as requests may be counted by another key than this one.
         """
         counted = self.control.has_counted(key)
         if not counted and not self._logged_reset:
@@ -217,16 +217,16 @@ class RateLimiter(Limiter):
 
         Quota, burst, `soft`, `max_debt` and `costs` can change, and are given the same way as for `Agent.limit`; a
         limit string that names no algorithm means the limit's own. The way of counting cannot change, nor the quota of
-        a limit that has a share or a parent. A larger quota is in force when the last node has changed; of a smaller
-        one, every node keeps to its part at once. Requests that wait for a paced limit go at the new rate, in their
-        order. For a smooth limit, the next request goes when it would have gone without the change, as after `setRate`
-        of Guava's RateLimiter.
+        a limit that has a share or a parent. A larger quota is in force when the last node has changed; a smaller one
+        is in force on each node as soon as that node has changed. Requests that wait for a paced limit go at the new
+        rate, in their order. For a smooth limit, the next request goes when it would have gone without the change, as
+        after `setRate` of Guava's RateLimiter.
 
         A quota that is published for the fleet has precedence, as long as it is in force.
 
         Raises:
             InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.
-            InvalidSetting: a setting contradicts what the limit says.
+            InvalidSetting: a setting contradicts `limit`.
         """
         if algorithm is None and isinstance(limit, str):
             algorithm = self.control.own_algorithm

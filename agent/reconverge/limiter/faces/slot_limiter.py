@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
-"""The arguments of `slot` if none is given beside the key."""
+"""The default values of the arguments of `slot`, without the key."""
 
 
 class SlotLimiter(Limiter):
@@ -49,10 +49,9 @@ class SlotLimiter(Limiter):
         block if it was granted. Without a `timeout` the block does not wait for other work to end: in doubt it asks the
         hub, for `within` seconds at most (0: not at all). With a `timeout`, the block waits for that many seconds in
         the queue of the key, unless `max_queue` wait already; "fifo" lets the first to come go first, "lifo" the last.
-        `cost` is how many slots it takes at once; with a `kind`, it counts requests of that kind. `on_lease_end` says
-        what happens to a task whose node has had no answer of the hub for so long that other nodes may use its slots:
-        "cancel" cancels the task, and the block raises LeaseEnded; a function is called with the slot, in the event
-        loop.
+        `cost` is how many slots it takes at once; with a `kind`, it counts requests of that kind. `on_lease_end` acts
+        when the node has had no answer of the hub for so long that other nodes may use its slots: "cancel" cancels the
+        task, and the block raises LeaseEnded; a function is called with the slot, in the event loop.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
@@ -74,12 +73,13 @@ class SlotLimiter(Limiter):
     def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
         """Changes the number of slots; those in use are kept. A plain number keeps the lease as it is.
 
-        The lease cannot change. More slots are in force when the last node has changed; of fewer, every node keeps to
-        its part at once. A number that is published for the fleet has precedence, as long as it is in force.
+        The lease cannot change. A larger number is in force when the last node has changed; a smaller one is in force
+        on each node as soon as that node has changed. A number that is published for the fleet has precedence, as long
+        as it is in force.
 
         Raises:
             InvalidLimit: `limit` does not limit work in progress, or has another lease; nothing has changed then.
-            InvalidSetting: a setting contradicts what the limit says.
+            InvalidSetting: a setting contradicts `limit`.
         """
         lease = self.limit.lease if isinstance(limit, int) else None
         self.control.plan_change(slots_of(limit, lease), costs=costs)()

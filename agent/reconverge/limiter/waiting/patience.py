@@ -1,4 +1,4 @@
-"""Measures how long a request waits for the hub, without the time in which its own process stood still."""
+"""Measures how long a request waits for the hub, without what its own process takes to start or to go on."""
 
 # Theory of operation.
 #
@@ -11,6 +11,10 @@
 # LOST_MAX_NS. The loop or thread of the request itself may stand still as it likes: it looks at what has been answered
 # before it looks at the time.
 #
+# The same holds before a hub has answered for the first time: the process has just started, has yet to find the name,
+# connect and present its credentials, and all workers of the machine do so at once. A request waits then until
+# LOST_MAX_NS are over. It is woken earlier if the connection fails, and one that waited in vain is the last that waits.
+#
 # What waits after that was not refused: another request has charged what was granted, and the hub is asked again. It
 # has all its time for each answer (`asked_ns` is from when a report carries the request), or a request would be left to
 # memory for looking late at a grant that is gone. Each such answer admits a request of the key, so there are few; and
@@ -21,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.kernel import ShardState
 
 LOST_MAX_NS: Final = SECOND_NS
@@ -50,6 +54,8 @@ class Patience:
     def sleep_ns(self, now_ns: int) -> int:
         """Returns for how long to sleep now; 0 if the hub has not answered in time."""
         answered_ns = min(shard.acked_ns for shard in self._shards)
+        if answered_ns == -NEVER_NS:
+            return max(0, self._until_ns - now_ns)
         if answered_ns >= self._asked_ns:
             self._asked_ns = answered_ns + 1
             self._begin(now_ns)

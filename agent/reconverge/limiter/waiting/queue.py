@@ -12,7 +12,7 @@ class Waker(Protocol):
     """An object that wakes one waiting coroutine or thread."""
 
     due_ns: int
-    """When to wake up at the latest, by the monotonic clock."""
+    """The latest moment at which to wake, by the monotonic clock."""
 
     @property
     def gone(self) -> bool:
@@ -33,22 +33,22 @@ class QueuePlace:
         self.costs = costs
         self.waker = waker
         self.counted = False
-        """Whether the queue's costs include it."""
+        """Whether the queue's costs include the cost of this request."""
         self.cells: list[Any] = []
-        """The cells of the key in which it is noted that there is a waiter."""
+        """The key's cells that count this request as waiting."""
 
 
 class WaitQueue:
     """The queue of one key, in the order of arrival, except for places that join at the head.
 
-    When the first place is left, the next one is first. Joining, leaving and finding the first take the same time
-    however many wait.
+    When the first request leaves, the next one is first. Joining, leaving and finding the first take the same time
+    however many requests wait.
     """
 
     def __init__(self, quotas: int) -> None:
         self._tickets: OrderedDict[QueuePlace, None] = OrderedDict()
         self.costs: tuple[int, ...] = (0,) * quotas
-        """The costs of all waiters together, of each quota."""
+        """For each quota, the sum of the costs of all waiting requests."""
 
     @property
     def first(self) -> QueuePlace | None:
@@ -56,7 +56,7 @@ class WaitQueue:
         while True:
             try:
                 return next(iter(self._tickets), None)
-            except RuntimeError:  # a signal handler came and went in between
+            except RuntimeError:  # a signal handler has changed the queue meanwhile
                 continue
 
     def join(self, ticket: QueuePlace, *, lifo: bool = False) -> QueuePlace:
@@ -69,7 +69,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Removes a place from anywhere. Returns the place that becomes first by that, else None."""
+        """Removes a place. Returns the place that is now first if it was not before; else None."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:

@@ -1,7 +1,7 @@
 """Runs a generator that yields times to sleep and returns an answer, in an event loop or on a thread."""
 
-# An error that comes during a sleep, as a cancellation or from a signal handler, goes to the caller, never into the
-# generator; that is closed.
+# An error that comes during a sleep, such as a cancellation, goes to the caller and never into the generator, which is
+# closed.
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 async def run(steps: Generator[Time, None, Answer], sleep: Callable[[Time], Awaitable[object]]) -> Answer:
-    """Returns the answer of a generator, after sleeping as often and as long as it says."""
+    """Sleeps for each time that a generator yields; returns the generator's result."""
     try:
         while True:
             try:

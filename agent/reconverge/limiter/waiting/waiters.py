@@ -1,33 +1,34 @@
-"""Waiting for one's turn, in any number of event loops and threads at once."""
+"""Makes requests wait for their turn, in any number of event loops and threads at once."""
 
 # Theory of operation.
 #
-# The problem. Requests that wait for one key sit in several event loops and threads, may be cancelled at any moment,
+# The problem. Requests that wait for one key are in several event loops and threads, may be cancelled at any moment,
 # and must be admitted in order. The obvious way is a dispatcher: a thread, or the request that has just been admitted,
-# charges for the next one and wakes it. If that one is cancelled between the two, its charge has to be given back, and
-# a bucket cannot always give back exactly, nor a fixed window across its end.
+# charges for the next request and wakes it. If that request is cancelled between the two, its charge has to be given
+# back, and a bucket cannot always give back exactly, nor a fixed window across its end.
 #
-# How it works. The queue says which request is first, and nothing else. The first one sleeps until the moment that its
+# How it works. The queue only determines which request is first. The first request sleeps until the moment that its
 # limit names, or until there is news (an answer raised the allowance, a key was reset, a reservation settled for less).
 # Then it tries, in the very step that returns the answer: a request that is cancelled has not been charged, and one
-# that was charged has not been cancelled. A request that leaves, for whatever reason, wakes the next one.
+# that was charged has not been cancelled. A request that leaves, for any reason, wakes the next one.
 #
-# What a waiting request does is a generator (`steps`) that yields for how long to sleep and ends with the decision; the
-# two shells, a coroutine and a function (`running.py`), do nothing but sleep.
+# The steps of a waiting request are a generator (`steps`) that yields how long to sleep and ends with the decision. Two
+# runners, a coroutine and a function (`running.py`), only sleep.
 #
-#       steps                      shell
-#       try, not yet: yield ns --> sleep, at most so long, or until the waker
-#       try, admitted: return  --> the decision; nothing can come in between
+#       steps                      runner
+#       try, not yet: yield ns --> sleep, at most that long, or until the waker wakes it
+#       try, admitted: return  --> return the decision; nothing can come in between
 #
-# Demand is counted when a request arrives and not with every try, and while any waits, the cell is reported every
-# interval with what waits in its need. A failed try wakes no other: about two tries for each request in a queue.
+# Demand is counted when a request arrives and not with every try. While any request waits, the cell is reported every
+# interval, with the waiting cost in its need. A failed try wakes no other request: there are about two tries for each
+# request in a queue.
 #
-# A limit with a parent has a queue of its own, whose first request tries the share and then the pool. One queue for a
-# whole family would withhold a share from its owner while requests for the parent stand before it.
+# A limit with a parent has a queue of its own, whose first request tries the share and then the pool. With one queue
+# for parent and shares, requests for the parent would keep an owner from its share.
 #
-# A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. What it wants
-# to change is then put off until that is done: a wake-up happens a moment later. A request of its own cannot be queued,
-# and is refused if it would have to be.
+# A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. Its change is
+# then put off until the first one is done: a wake-up happens a moment later. A request of its own cannot be queued, and
+# is refused if it would have to wait.
 
 from __future__ import annotations
 
@@ -51,12 +52,12 @@ from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 
 Steps: TypeAlias = Generator[int, None, Decision]
-"""Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the waker."""
+"""The steps of a waiting request: yields the nanoseconds to sleep, unless its waker wakes it; returns the decision."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
-"""Answers requests that wait for a key when none has to wait any more."""
+"""A function that answers the waiting requests of a limit that was switched off or into shadow."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
-"""The longest sleep at a time: what the operating system is asked to measure has to fit into its own numbers."""
+"""The longest single sleep: a longer one may not fit into the operating system's numbers."""
 
 
 class Waiting:
@@ -65,20 +66,20 @@ class Waiting:
     def __init__(self, limit: Decider) -> None:
         self._gate = gate_of(limit)
         self._table = limit.tables[0]
-        """For what is the same for all quotas of a limit."""
+        """The table of the first quota, for facts that are the same for all quotas of the limit."""
         self._section = Section()
-        """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
+        """The section that guards the queues; a thread leaves it before it calls the gate."""
         self._queues: dict[str, WaitQueue] = {}
         self._tickets: dict[Waker, QueuePlace] = {}
-        """The tickets of all waiters, and of those that are about to wait."""
+        """The queue places of all waiting requests, and of those that are about to wait, by waker."""
         self._put_off: deque[tuple[str, QueuePlace | None]] = deque()
-        """Keys whose first to wake, and tickets to take back, for when the section is left."""
+        """Work for when the section is left: a key with a place to remove, or with None to wake the key's first."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
-        """A clock that wakes waiters itself, when it is advanced."""
+        """The node's clock if a test advances it by hand: it then wakes waiting requests itself. Else None."""
         self._way_out: WayOut | None = None
         self.barred: Callable[[str], Decision | None] | None = None
-        """Returns the refusal of a key that is refused although there is room, such as a banned one."""
+        """A function that returns the refusal of a banned key, and None for other keys; None without bans."""
 
     async def wait(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
@@ -116,11 +117,11 @@ class Waiting:
 
     def tell(self, key: str) -> None:
         """Wakes the first request that waits for a key, as there may be room now."""
-        if key in self._queues:  # without a lock, as there mostly is none
+        if key in self._queues:  # without a lock, as mostly no request waits
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Makes all requests that wait, now or later, return the answer of `way_out`; with None, they wait again."""
+        """Makes all requests that wait, now or later, return the answer of `way_out`. With None, later ones wait."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -142,8 +143,7 @@ class Waiting:
     ) -> Steps:
         """Tries to go; if there is no room, queues, and tries again when the request is first and there may be room.
 
-        With `lifo` it queues before all that wait already. A generator: yields the nanoseconds to sleep, returns the
-        decision.
+        With `lifo` it joins the queue at its head. A generator: yields the nanoseconds to sleep, returns the decision.
         """
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
@@ -231,7 +231,7 @@ class Waiting:
         self._tickets.pop(waker, None)
 
     def _leave(self, key: str, ticket: QueuePlace) -> None:
-        """Gives a place back; if another place becomes the first by that, wakes its request."""
+        """Removes a place from its queue; if another place becomes the first, wakes its request."""
         if self._section.entered():
             self._put_off.append((key, ticket))
             return
@@ -242,7 +242,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _remove(self, key: str, ticket: QueuePlace) -> bool:
-        """Removes a place from its queue; returns whether another one becomes the first by that."""
+        """Removes a place from its queue; returns whether another one has become the first."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
             return False
@@ -264,8 +264,8 @@ class Waiting:
                 only_if_lost = only_if_lost and not lost
                 if first is None or only_if_lost:
                     return
-                # The waker of a loop that was closed wakes nothing. Its request is passed over, or all
-                # behind it would wait for good.
+                # The waker of a closed event loop wakes nothing. Its request is removed; otherwise all requests behind
+                # it would wait for ever.
                 first.waker.wake()
                 if not first.waker.gone:
                     return
@@ -273,7 +273,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place whose request can be woken, and whether others before it were removed."""
+        """Returns the first place whose request can be woken, and whether earlier places were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -288,7 +288,7 @@ class Waiting:
         while self._put_off and not self._section.entered():
             try:
                 key, ticket = self._put_off.popleft()
-            except IndexError:  # another thread has seen to it
+            except IndexError:  # another thread has done the last of it
                 return
             if ticket is None:
                 self._wake_first(key)
@@ -356,7 +356,7 @@ class GreenWaker:
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
-        self._rung = threading.Event()  # fork: as it was patched, and green threads go on in the child
+        self._rung = threading.Event()  # fork: patched, and green threads go on in the child
 
     def wake(self) -> None:
         self._rung.set()
@@ -373,11 +373,11 @@ def thread_waker() -> ThreadWaker | GreenWaker:
 
 
 def waiting_at(limit: Decider) -> Waiting:
-    """Returns a limit's queues, shared by its limiters and notified by its quotas; a forked child has its own."""
+    """Returns the queues of a limit, which all its limiters share; the limit's tables wake their requests."""
     first = limit.tables[0].listeners
     waiting = first.get(limit.name)
     if waiting is None:
-        waiting = first.setdefault(limit.name, Waiting(limit))  # at once, so that of two threads both get the same
+        waiting = first.setdefault(limit.name, Waiting(limit))  # in one step, so that two threads get the same object
     assert isinstance(waiting, Waiting)
     for table in limit.tables:
         if table.listeners.get(limit.name) is not waiting:

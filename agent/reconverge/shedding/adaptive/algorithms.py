@@ -2,43 +2,43 @@
 
 # Theory of operation.
 #
-# By Little's law a service that answers r requests a second, each in w seconds, has r w of them in progress. Up to its
-# capacity more of them give more answers; beyond it they only wait for each other, and w grows. So the limit can be
-# found from w, as a congestion window of TCP is found from round trips. The three algorithms are those that Netflix's
-# concurrency-limits documents, written anew; what they do is this:
+# By Little's law a service that answers r requests a second, each in w seconds, has r w of them in progress. Below the
+# capacity of the service, more requests in progress give more answers; beyond it they only wait for each other, and w
+# grows. So the limit can be found from w, as TCP finds its congestion window from round trips. The three algorithms are
+# those that Netflix's concurrency-limits documents, implemented anew:
 #
 #   AIMD       one more after a window without drops, a tenth fewer after one with drops.
 #   Vegas      the queue is estimated as limit * (1 - no-load round trip / round trip). Below alpha = 3 log10(limit)
 #              the limit grows by log10(limit), with next to no queue by beta = 6 log10(limit), and above beta it falls.
-#   Gradient2  the limit is multiplied by tolerance * (long average / present round trip), between 0.5 and 1, and gets
-#              room for a queue of 4 on top; a fifth of the way in each window.
+#   Gradient2  the limit is multiplied by a gradient, tolerance * (no-load round trip / round trip) between 0.5 and 1,
+#              and gets room for a queue of 4 on top; each window moves it a fifth of the way to that value.
 #
-# Five things that are known to go wrong there are not so here. Each has its test.
+# Five known faults of that library are avoided here, and each has its test.
 #
-# 1. *Growth without load.* A limit that is not reached learns nothing from short round trips. All three grow only in
-#    windows in which at least half the limit was running.
-# 2. *Growth without end* (concurrency-limits #134). With a gradient of 0.8 the room on top is larger than what the
-#    gradient takes, up to a limit of 20, and with room of sqrt(limit) up to 25; and the long average takes the queue
-#    for normal in time, so the gradient is 1 again. Here the room is given in full only without a queue (gradient 1),
-#    in part down to a gradient of 0.8, and there it is gone, so 0.8 shrinks every limit. And the baseline is no
-#    average over the queue, see 3.
+# 1. *Growth without load.* Short round trips prove nothing about a limit that is not reached. All three algorithms grow
+#    only in windows in which at least half the limit was running.
+# 2. *Growth without end* (concurrency-limits #134). There the room for a queue outweighs a gradient of 0.8 up to a
+#    limit of 20, and with room of sqrt(limit) up to 25. In time the baseline, a long average, includes the queue, and
+#    the gradient is 1 again. Here the room is full only without a queue (gradient 1), and shrinks to none at a
+#    gradient of 0.8, so 0.8 shrinks every limit. And the baseline is no average that includes the queue, see 3.
 # 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
-#    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured:
-#    after `PROBE_WINDOWS` windows what runs is lowered for two windows to 7/8 of what runs without a queue, by what is
-#    known so far. What is left free for more important classes stays on top: taken from a limit of which a third was
-#    left free, a probe emptied half of the workers. For the same reason what those classes want counts less meanwhile,
-#    as far as it was in the queue. The first window lets the queue drain, and the second is measured. Between probes it
-#    only falls. A baseline that was taken in a queue comes down by an eighth with each probe. A service that has become
-#    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that
-#    finds it slower goes half of the way, and is soon followed by another. A probe costs the least important class an
-#    eighth of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because requests
-#    differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
-# 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. Drops
-#    lower the limit by a tenth in all three, whatever round trips say, and no dropped request is a round trip. A window
-#    without anything served never ends a probe.
-# 5. *The race.* See `slots.py`.
+#    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured by a
+#    probe: after `PROBE_WINDOWS` windows the requests in progress are lowered, for two windows, to 7/8 of the number
+#    that runs without a queue by the present baseline. The first window lets the queue drain, and the second is
+#    measured. The slots that are left free for more important classes are not part of that number: when a third of the
+#    limit was left free, a probe that counted them emptied half of the workers. For the same reason the demand of these
+#    classes counts less during a probe, without its part in the queue. Between probes the baseline only falls. A
+#    baseline that was measured in a queue comes down by an eighth with each probe. If a service becomes slower without
+#    a queue, its limit falls, and each time that it has halved, a probe begins at once. A probe that finds a longer
+#    round trip raises the baseline half of the way, and another probe follows soon. A probe costs the least important
+#    class an eighth of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because
+#    requests differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
+# 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. So
+#    drops lower the limit by a tenth in all three algorithms, and the time of a dropped request is no round trip. A
+#    window without a served request never ends a probe.
+# 5. *A race between testing the limit and counting the request.* See `slots.py`.
 #
-# Windows, limits and round trips are handed in; nothing here has a clock or draws a number.
+# Callers pass windows, limits and round trips; this module has no clock and draws no random numbers.
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ LIMIT_CEILING: Final = 1_000_000
 """The highest limit that any algorithm sets."""
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
-"""How much of the way to a slower probe the baseline rises: a window of ten requests is off by a lot now and then."""
+"""The part of the way to a probe's longer round trip that the baseline rises: ten requests may be far from typical."""
 RISEN: Final = 0.2
-"""A probe that is slower by such a fraction says that the service has changed, and the next one is soon:"""
+"""If a probe's round trip is longer than the baseline by more than this fraction, the next probe comes early."""
 AGAIN: Final = 10
-"""after so small a part of the usual windows. So a baseline is known within seconds, and later probes cost little."""
+"""An early probe comes after the usual number of windows divided by this, so a baseline is known within seconds."""
 FALL: Final = 0.2
-"""How much of the way to a quicker window the baseline falls: a few cheap requests are no proof."""
+"""The part of the way to a window's shorter round trip that the baseline falls: a few cheap requests are no proof."""
 ROOM_UNTIL: Final = 0.2
-"""So far below 1 the gradient has no room for a queue beside it."""
+"""At a gradient this far below 1 there is no room for a queue; from there to 1 the room grows evenly."""
 PROBE_WINDOWS: Final = 100
-"""So many windows lie between two probes of the no-load round trip: at least ten seconds."""
+"""The number of windows between two probes of the no-load round trip; they take at least ten seconds."""
 EARLY: Final = 0.5
-"""A limit that has fallen so far is worth a probe at once: what looks like a queue may be a slower service."""
+"""A limit below this part of its highest value since the last probe is probed at once: the service may be slower."""
 PROBE_FRACTION: Final = 0.875
 PROBE_FRACTION_MIN: Final = 0.25
-"""A probe never lowers the limit further than that."""
+"""A probe never lowers the requests in progress to less than this fraction."""
 
 
 class Algorithm(Protocol):
@@ -94,7 +94,7 @@ class Baseline:
         """The baseline, in nanoseconds; 0 before the first window."""
         self._last_ns = 0
         self._full_at = 0
-        """The most that ran when a request was refused in the last window before a probe, or 0."""
+        """The most requests in progress when one was refused, in the last window before a probe; 0 if none was."""
         self._every = probe_windows
         self._left = probe_windows
         self._probing = 0
@@ -325,7 +325,7 @@ def checked_limits(initial: object, least: object, most: object) -> tuple[float,
 
 
 def checked_probe(windows: object) -> int:
-    """Returns how many windows lie between two probes. Raises InvalidSetting."""
+    """Returns `windows`, the number of windows between two probes. Raises InvalidSetting unless it is at least 5."""
     if isinstance(windows, bool) or not isinstance(windows, int) or windows < 5:
         raise InvalidSetting("probe_windows", windows, "must be a whole number of at least 5")
     return windows

@@ -2,13 +2,14 @@
 
 # Theory of operation.
 #
-# This is the shell around three pure parts: the slots count what runs, the window gathers how long it took, and the
-# algorithm turns windows into limits. A ticket is one slot. It is freed once, by the end of the request or because a
-# later layer has refused it; only the former says something about the load. Freeing and learning are one step under the
-# lock of the slots: a window that ends with a request is worth a microsecond, ten times a second at most.
+# The layer connects three parts: the slots count the requests in progress, the window gathers their round trips, and
+# the algorithm computes a limit from each window. A ticket is one slot. The slot is freed once, when the request ends
+# or because a later layer has refused it; only the end of a request is a measure of the load. To free a slot and to
+# update the limit is one step under the lock of the slots: the end of a window costs a microsecond, ten times a second
+# at most.
 #
-# A request that waits for its client steps aside (see `shedding/admission.py`): its slot is free, and what it waits is
-# left out of how long it took, or one client that reads slowly would look like a slow service.
+# A request that waits for its client steps aside (see `shedding/admission.py`): its slot is free meanwhile, and its
+# round trip does not include the wait, or a client that reads slowly would look like a slow service.
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ class AdaptiveConcurrency:
 
     @property
     def in_flight(self) -> int:
-        """Returns how many requests run."""
+        """Returns the number of requests in progress."""
         return self.slots.in_flight
 
     def enter(self, arrival: Arrival) -> SlotInUse | ShedRefusal | None:
@@ -124,7 +125,7 @@ class AdaptiveConcurrency:
         with slots.lock:
             if slot.held and slot.forks == slots.forks:
                 slot.held, slot.aside = False, True
-                slot.began_ns -= now_ns  # less than nothing: how long it has worked
+                slot.began_ns -= now_ns  # negative: the time that it has worked
                 slots.free(slot.rank)
                 if not begun:
                     slots.unwanted(slot.rank)
@@ -167,15 +168,15 @@ class InSlot(Protocol):
     """A request in progress, with the fields that `AdaptiveConcurrency.free` needs."""
 
     held: bool
-    """Whether it counts as running; changed under the lock of the slots."""
+    """Whether the request counts as in progress; changed under the lock of the slots."""
     aside: bool
-    """Whether it waits, and will be held again; changed under the lock of the slots."""
+    """Whether the request waits for its client, without a slot; changed under the lock of the slots."""
     rank: int
-    """The place of its class."""
+    """The place of the request's class, 0 for the most important one."""
     began_ns: int
-    """When it arrived, on the monotonic clock, and later by how long it was aside; while it is, less than nothing."""
+    """The arrival by the monotonic clock, plus the time aside. While the request is aside: minus its working time."""
     in_flight: int
-    """How many ran when it began or went on, itself included."""
+    """How many requests ran when this one began or went on, itself included."""
     forks: int
     """The number of forks of the slots when the request began."""
 
@@ -239,4 +240,4 @@ def _made(algorithm: object) -> Algorithm:
         raise InvalidSetting(
             "algorithm", algorithm, f"must be one of {', '.join(ALGORITHMS)}, or made by their classes"
         )
-    return algorithm  # type: ignore[return-value]  # as just looked at
+    return algorithm  # type: ignore[return-value]  # as just checked

@@ -1,11 +1,11 @@
-"""One window of requests, as a sign of the load: how long they took, how many ran, and whether any was dropped."""
+"""Measures the load in windows of requests: how long they took, how many ran, and whether any was dropped."""
 
 # Theory of operation.
 #
-# A single round trip says little: it may have been a cheap request, or one behind a pause of the garbage collector.
-# So an algorithm is fed with windows: the mean of the round trips that ended in one, the most requests that ran at
-# once, and whether any was dropped. A window lasts for at least a tenth of a second and twice the shortest round trip
-# in it, and until it has ten round trips. Netflix's library does the same with a second.
+# A single round trip says little: it may have been a cheap request, or one behind a pause of the garbage collector. So
+# an algorithm is fed with windows: the mean of the round trips that ended in one, the most requests that ran at once,
+# and whether any was dropped. A window lasts for at least a tenth of a second and twice the shortest round trip in it,
+# and until it has ten round trips. In Netflix's library a window lasts for a second.
 #
 # A dropped request's time is that of a timeout, which is a setting and no measurement: it never enters the mean, or a
 # service whose requests all time out would seem to have a steady round trip.
@@ -19,10 +19,10 @@ from reconverge.clock import MILLISECOND_NS
 
 WINDOW_NS_MIN: Final = 100 * MILLISECOND_NS
 WINDOW_NS_MAX: Final = 1000 * MILLISECOND_NS
-"""A window ends after so long even if round trips are longer."""
+"""No window has to last longer than this, however long its round trips are."""
 ROUND_TRIPS_MIN: Final = 10
 QUIET_NS: Final = 10_000 * MILLISECOND_NS
-"""A window that is still short of round trips after so long is thrown away: they are too old to be put together."""
+"""A window that still has too few round trips after this time is dropped, as they are too old to be averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class SampleWindow:
     def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0) -> Sample | None:
         """Adds a request that ended at `now_ns` and ran beside `in_flight - 1` others; returns a full window.
 
-        Returns None while the window is not full. `full_at` is the most that ran when a request was refused, since the
-        last window.
+        Returns None while the window is not full. `full_at` is the most requests in progress when one was refused,
+        since the last window.
         """
         if not self._served and not self._dropped:
             self._begin(now_ns)

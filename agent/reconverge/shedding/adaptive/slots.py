@@ -3,19 +3,18 @@
 # Theory of operation.
 #
 # Deciding and counting is one step under one lock. Where a limiter looks at the number of running requests, and counts
-# the new one afterwards, three threads that look at the same moment all find a free slot: twelve ran where ten may
-# (concurrency-limits #234).
+# the new one afterwards, three threads that look at the same moment all find the same free slot: twelve requests ran
+# with a limit of ten (concurrency-limits #234).
 #
-# Partitions. There, a class that has a guarantee may start beyond the limit, so that it is never kept out by others;
-# the limit is then no limit. Here the guarantee is kept by leaving slots free for it: a class may take a slot only if
-# what is left serves the guarantees of the others. A slot that is left free for a class that sends nothing is wasted,
-# so as much is left as the class is likely to want next: the most that it lately had running or refused, a quarter of
-# that, and one more.
-# A class that begins anew so finds one slot, then more with each request that is refused, in the time of one round
-# trip.
+# Partitions. In that library a class with a guarantee may exceed the limit, so that no other class keeps it out; the
+# limit is then no limit. Here the guarantee is kept by leaving slots free for it: a class may take a slot only if the
+# slots that are left satisfy the guarantees of the other classes. A slot that is left free for a class that sends
+# nothing is wasted, so only as many are left free as the class is likely to want next: the most requests that it lately
+# had running or refused, a quarter of that, and one more. So a class that begins to send again finds one free slot, and
+# one more with each request that is refused, within the time of one round trip.
 #
-# Without partitions importance alone counts: each class leaves room for those that are more important, and for no
-# others, so the least important ones get what the others leave.
+# Without partitions only importance counts: each class leaves slots free for more important classes, and for no others,
+# so the least important class gets the slots that the others leave.
 #
 # A demand is remembered for one to two windows of `PEAK_NS`.
 
@@ -29,7 +28,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
-"""Beside what a class needed lately, one part in so many is left free for it."""
+"""The recent demand of a class, divided by this, is left free for it in addition to that demand."""
 PEAK_NS: Final = 3 * SECOND_NS
 
 
@@ -44,22 +43,22 @@ class RunningCount:
 
     def __init__(self, limit: int, classes: int, guarantees: Sequence[float] | None = None) -> None:
         self.lock = new_lock()
-        """Held for every change, and by the caller of `free`."""
+        """The lock that is held for every change; the caller of `free` must hold it."""
         self.limit = limit
         self.in_flight = 0
         self.running = [0] * classes
         """The requests in progress, by class."""
         self.full_at = 0
-        """The most that ran when a request was refused, since this was last set to 0."""
+        """The most requests in progress when one was refused, since this was last set to 0."""
         self.scale = 1.0
-        """The fraction that work in progress is lowered to for a while; so much less is left free for others, too."""
+        """The fraction to which a probe lowers the requests in progress, and the demand of other classes with them."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
         self._peaks_until_ns = 0
         self._left_free_max = self._most_left_free()
         self.forks = 0
-        """Grows with every fork: what runs in the parent does not run here."""
+        """The number of forks so far; a request that began before a fork runs in the parent, and not here."""
 
     def take(self, rank: int, now_ns: int) -> int:
         """Starts a request of this class if it may run; returns how many run then, or 0 if it may not."""
@@ -72,7 +71,7 @@ class RunningCount:
             if running > self._peaks[rank]:
                 self._peaks[rank] = running  # refused requests are demand, too
                 self._left_free_max = self._most_left_free()
-            # Nearly always there is room for all that could be left free, and no need to know how much is.
+            # Nearly always there is room even for the most that could be left free, so the exact number is not needed.
             if self.in_flight + self._left_free_max >= self.limit and self._is_full(rank):
                 self.full_at = max(self.full_at, self.in_flight)
                 return 0
@@ -83,7 +82,7 @@ class RunningCount:
             lock.release()
 
     def take_anyway(self, rank: int) -> int:
-        """Starts a request that may not be refused any more, full or not; returns how many run then."""
+        """Starts a request that can no longer be refused, even beyond the limit; returns how many run then."""
         with self.lock:
             self.running[rank] += 1
             self.in_flight += 1

@@ -3,18 +3,19 @@
 # Theory of operation.
 #
 # A connection is made by the kernel, and waits in the backlog of the listening socket until the process accepts it.
-# uvloop accepts one in each round of its loop, so where each request has a connection of its own the whole queue of an
-# overloaded worker is there: its rounds are as short as one request, a callback is answered at once, and clients wait
-# for seconds. No measurement inside the loop can tell it from a worker that is busy and keeps up.
+# uvloop accepts one connection in each round of its loop. So where each request has a connection of its own, the whole
+# queue of an overloaded worker is in the backlog: a round is as short as one request, and the loop runs a callback at
+# once, while clients wait for seconds. No measurement inside the loop can distinguish this worker from one that is busy
+# and keeps up.
 #
-# Linux says how long the backlog is: of a listening socket TCP_INFO has it in the field of unacknowledged segments (it
-# is what `ss -l` shows as Recv-Q). By Little's law the wait in it is its length over the rate at which requests come
-# out of it, which the shedder counts.
+# Linux reports the length of the backlog: TCP_INFO of a listening socket has it in the field of unacknowledged segments
+# (`ss -l` shows it as Recv-Q). By Little's law the wait in the backlog is its length divided by the rate at which
+# requests leave it, which the shedder counts.
 #
-# Only the ports are looked at that requests came in by: a process may have inherited listening sockets that it does
-# not serve. The socket is looked at by its number, without a copy, which would keep the port open after the server has
-# closed it; a number that means something else by now is noticed by the state. Workers that share a socket share its
-# backlog, and each takes it for its own: they shed a little early.
+# Only ports through which requests came in are read, as a process may have inherited listening sockets that it does not
+# serve. A socket is read by its descriptor, without a duplicate, which would keep the port open after the server has
+# closed it; if the descriptor belongs to another file by now, the state that is read shows it. Workers that share a
+# socket share its backlog, and each counts it as its own: they shed a little early.
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ from pathlib import Path
 from typing import Final
 
 PORTS_MAX: Final = 16
-"""The most ports that are looked at."""
+"""The most ports whose backlog is read."""
 DESCRIPTORS_MAX: Final = 4096
-"""So many of the process's lowest file descriptors are searched: a server listens before it has many."""
+"""The number of lowest file descriptors that are searched: a server opens its listening sockets early."""
 DIRECTORY: Final = Path("/proc/self/fd")
 LISTENING: Final = 10
 """The state of a listening socket in TCP_INFO."""
@@ -72,7 +73,7 @@ def _waiting_at(descriptor: int) -> int | None:
         with _borrowed(descriptor) as found:
             info = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, STATE_AND_WAITING.size)
             state, waiting = STATE_AND_WAITING.unpack(info)
-    except (OSError, struct.error):  # it is closed, or its number is another thing's by now
+    except (OSError, struct.error):  # it is closed, or its number belongs to another file by now
         return None
     return waiting if state == LISTENING else None
 

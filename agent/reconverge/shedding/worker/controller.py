@@ -2,36 +2,38 @@
 
 # Theory of operation.
 #
-# The plant. A worker whose arrivals, after shedding, need more than its time gets a queue, and the wait in that queue
-# grows for as long as that is so: by (offered load) * (admitted fraction) - 1 seconds a second. It adds up, so it
-# remembers. A rule that only looks at it (shed while the wait is long, as CoDel and AIMD do in their ways) sheds too
-# much while the queue drains and too little while it fills: the rejected fraction swings for ever. Uber's Cinnamon
-# found so, and took a PID controller.
+# The plant, which is controlled. If the requests that a worker admits need more time than it has, a queue forms, and
+# the wait in it grows by (offered load) * (admitted fraction) - 1 seconds a second. So the wait is the integral of past
+# overload. A rule that looks only at the present wait (shed while it is long, as CoDel and AIMD do in their ways) sheds
+# too much while the queue drains and too little while it fills: the rejected fraction oscillates for ever. Uber found
+# this with Cinnamon, and uses a PID controller.
 #
 # The output is not the rejected fraction but its *depth* u, with which e**-u of the traffic is admitted. Near the
-# fraction that fits, a change of u by du changes the growth of the wait by -du seconds a second whatever the load is:
-# once too much or twenty times, the loop has the same gain, and so the same damping. With the rejected fraction as the
-# output the gain would be the offered load itself, and gains that are calm at 1.2 times would swing at 12 times.
+# fraction that the worker can serve, a change of u by du changes the growth of the wait by -du seconds a second at any
+# load: at twice the capacity or twenty times, the control loop has the same gain, and so the same damping. With the
+# rejected fraction as the output, the gain would be the offered load itself, and gains that are stable at 1.2 times the
+# capacity would oscillate at 12 times.
 #
-# Damping. The error e is the pressure less its target, the pressure being in units of the target (1.0 is the target).
+# Damping. The error e is the pressure minus its target; the pressure is in units of the target, so the target is 1.0.
 # For the wait of an event loop, with a target of T seconds, the loop is u'' + (kp/T) u' + (ki/T) u = 0: its damping
-# ratio is kp / (2 sqrt(ki T)), which the default gains and T = 0.05 s make 1.1, more than the 1 from which on nothing
-# swings. The delay of a measurement, about d = 0.08 s, takes phase: kp d / T must stay well below 1, and is 0.27.
-# There is a derivative term, and it is 0 by default: the plant adds up already, so the proportional term does what a
-# derivative would, and the derivative of a noisy wait is mostly noise. Simulated, 0.01 made nothing calmer.
+# ratio is kp / (2 sqrt(ki T)), which the default gains and T = 0.05 s make 1.1, above the 1 from which on nothing
+# oscillates. The delay of a measurement, about d = 0.08 s, costs phase: kp d / T must stay well below 1, and is 0.27.
+# The gain of the derivative term is 0 by default: the plant integrates already, so the proportional term acts as a
+# derivative would, and the derivative of a noisy wait is mostly noise. In simulations a gain of 0.01 made nothing
+# calmer.
 #
-# Floods. A load of three times what fits makes the wait grow by two seconds a second, and clients that have waited for
-# a second are gone, with the time that was spent on them. So beyond `FLOOD` targets the proportional term is steep: it
-# sheds nearly all that may be shed, and stays for some `FLOOD_S`, as what waits in front of the loop is not measured.
-# Meanwhile the integral rises at its own pace, and does not fall, so each flood is smaller than the last. Near the
-# target, where damping matters, there is no flood, and it changes nothing.
+# Floods. A load of three times the capacity makes the wait grow by two seconds a second, and clients that have waited
+# for a second are gone, so the time that was spent on them is wasted. So beyond `FLOOD` targets the proportional term
+# is steep: it sheds nearly all that may be shed, and then fades with the time constant `FLOOD_S`, as requests that wait
+# in front of the loop are not measured. Meanwhile the integral rises at its own pace, and does not fall, so each flood
+# is smaller than the last. Near the target, where damping matters, this term is zero.
 #
-# Wind-up. The integral is not added to while the output would be at its upper end without a flood, and is never below
-# nothing. So it never has to unwind, and the way back begins with the first pressure below the target.
+# Wind-up. The integral does not grow while the output, without a flood, would be at its upper end, and is never
+# negative. So it never has to unwind, and the output falls from the first pressure below the target on.
 #
-# Slow to bring back. The error below the target is -1 at most, as no wait is shorter than nothing, so the depth falls
-# by ki a second at most, whereas it rises by up to ERROR_MAX times that. That asymmetry is what keeps a worker from
-# bringing all traffic back because things are fine without it.
+# Slow recovery. The error is never below -1, as no wait is negative, so the depth falls by ki a second at most, whereas
+# it rises by up to ERROR_MAX times that. This asymmetry keeps a worker from admitting all traffic again just because it
+# is not overloaded without that traffic.
 #
 # Sources: Uber, "PID Controller for Cinnamon" (2023), for the finding; Åström and Murray, "Feedback Systems", chapter
 # 11, for anti-windup and the filter of the derivative.
@@ -45,20 +47,20 @@ from typing import Final
 from reconverge.errors import InvalidSetting
 
 ERROR_MAX: Final = 9.0
-"""A pressure of ten targets is as bad as any more: a stall of a minute must not shed for minutes."""
+"""The largest error that counts, in targets: a stall of a minute must not make the worker shed for minutes."""
 REJECTED_MAX: Final = 0.98
 """The largest fraction to reject. Some requests are always admitted, or a worker could not notice that it has
 recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
-"""An error of so many targets is a flood, and the part beyond counts `FLOOD_GAIN` times for the proportional term."""
+"""The part of an error beyond this many targets is a flood; it counts `FLOOD_GAIN` times in the proportional term."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
-"""Time constant in which a flood is forgotten."""
+"""The time constant, in seconds, with which a flood fades."""
 FLOOD_OVER: Final = 0.1
-"""When so little of a flood is left, the integral may fall again."""
+"""The integral may fall again when a flood has faded to this many targets."""
 ELAPSED_MAX_S: Final = 0.5
-"""A step after a longer pause, such as a suspended machine, counts as one of so much."""
+"""The longest time that counts between two steps, even if the machine was suspended for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,13 @@ class Gains:
     """
 
     kp: float = 0.17
-    """Depth for an error of one target."""
+    """The proportional gain: the depth for an error of one target."""
     ki: float = 0.12
-    """Depth a second for an error of one target that lasts."""
+    """The integral gain: the depth that an error of one target adds in each second."""
     kd: float = 0.0
-    """Depth for an error that grows by one target a second."""
+    """The derivative gain: the depth for an error that grows by one target a second."""
     smoothing_s: float = 0.05
-    """Time constant of the filter through which the pressure goes."""
+    """The time constant, in seconds, of the filter that smooths the pressure."""
 
     def __post_init__(self) -> None:
         for name in ("kp", "ki", "kd", "smoothing_s"):
@@ -102,7 +104,7 @@ class Controller:
         self.pressure = 0.0
         """The filtered pressure; 1.0 is the target."""
         self.depth = 0.0
-        """The exponent of the admitted part, which is e**-depth of all."""
+        """The depth of shedding: e**-depth is the admitted fraction of the traffic."""
         self._integral = 0.0
         self._begun = False
         self._flood = 0.0

@@ -2,20 +2,20 @@
 
 # Theory of operation.
 #
-# The controller says which fraction of all traffic has to go. The ladder knows the mix, from what arrived lately, and
-# walks it from the least important class upwards: of each class as much as is still to go, until nothing is. A class
-# is so rejected wholly before the next one loses anything.
+# The controller computes the fraction of all traffic to reject. The ladder knows the part of each class in recent
+# traffic, and goes through the classes from the least important one upwards: it rejects of each class as much as is
+# still needed. So a class is rejected wholly before the next one loses any request.
 #
-# Slow to escalate. A step of the load, or noise, may make the controller overshoot for a moment, and the moment would
-# be paid for by the next class. So the output has a ceiling: what all classes up to the present rung send. The next
-# rung is climbed only when everything below it has been rejected for a whole second, and the pressure is still above
-# its target. It is left again when as long a time has passed with less than the rung below would reach.
+# Slow to escalate. A jump of the load, or noise, may make the controller overshoot for a moment, and the next class
+# would pay for it. So the output has a ceiling: the traffic of all classes up to the present rung. The ladder climbs to
+# the next rung only when all this traffic has been rejected for `ESCALATE_S`, and the pressure is still above its
+# target. It climbs down when less than the traffic below the present rung was rejected for `RELAX_S`.
 #
-# Among requests of one class, which one is rejected is decided by a sequence, and not by chance: request n of a class
-# is rejected if the fractional part of n times the golden ratio is below the fraction. Those parts fill the interval as
-# evenly as any sequence can, so of any m requests in a row the rejected ones differ from the fraction by less than
-# a handful, where a random draw is off by sqrt(m). Every k-th request sees an equally even sequence, so a client whose
-# requests come in a rhythm is not the one that always loses. It needs no randomness, and repeats.
+# Within a class a sequence chooses the rejected requests, and not chance: request n of a class is rejected if the
+# fractional part of n times the golden ratio is below the fraction. These parts are spread as evenly as those of any
+# sequence, so among any m requests in a row the number of rejected ones is off by less than a handful, where a random
+# draw would be off by sqrt(m). Every k-th request finds an equally even sequence, so a client with a steady rhythm does
+# not always lose. The choice needs no random numbers, and can be repeated.
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ GOLDEN_64: Final = 0x9E3779B97F4A7C15
 WHOLE_64: Final = 1 << 64
 _MASK_64: Final = WHOLE_64 - 1
 MIX_S: Final = 1.0
-"""Time constant in which the mix of classes follows what arrives."""
+"""The time constant, in seconds, with which the mix of classes follows the arriving requests."""
 ESCALATE_S: Final = 1.0
-"""The next class loses requests only after all less important ones were rejected for so long."""
+"""The seconds for which all less important requests must have been rejected before the next class loses any."""
 RELAX_S: Final = 5.0
-"""The ladder leaves a rung only after fewer requests than it allows were rejected for so long."""
+"""The seconds for which the rungs below must have sufficed before the ladder leaves a rung."""
 NOTHING: Final = 1e-3
 """The ladder skips the waiting time of a class with less than this fraction of the traffic."""
 
@@ -49,7 +49,7 @@ class Dither:
     __slots__ = ("_numbers", "threshold")
 
     def __init__(self) -> None:
-        self._numbers = iter(range(1, MOST))  # one step of an iterator counts, whatever threads there are
+        self._numbers = iter(range(1, MOST))  # a step of an iterator is atomic, so any thread may count
         self.threshold = 0
 
     def set(self, fraction: float) -> None:

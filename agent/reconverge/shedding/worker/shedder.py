@@ -2,13 +2,13 @@
 
 # Theory of operation.
 #
-# A decision is one step of a counter and one comparison: the controller has put a threshold for each class in place,
-# and moves it twenty times a second. With the lag of an event loop as the signal, that is done by a thread that sleeps
-# in between; with occupancy, by whichever request comes first after a twentieth of a second, so a WSGI worker has no
-# thread more. Steps are taken by one thread at a time, and no request waits for one.
+# A decision is one step of a counter and one comparison with the threshold of the class, which the controller sets
+# twenty times a second. If the signal is the lag of an event loop, a thread runs these steps of the controller, and
+# sleeps in between; if it is occupancy, the first request after a twentieth of a second runs the step, so a WSGI worker
+# needs no further thread. Only one thread at a time runs a step, and no request waits for it.
 #
-# The thread holds the shedder weakly: it ends with the shedder, with the loop that it measures, and when the process
-# forks, which the child notices with its first request.
+# The thread has only a weak reference to the shedder, and ends with the shedder or with the loop that it measures. A
+# forked child has no such thread; its first request starts one.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEP_NS: Final = 50 * MILLISECOND_NS
 PROBE_S: Final = 0.025
 """The pause between two measurements of the loop; there are two in each step."""
 RETRY_AFTER_S: Final = 2.0
-"""Shedding ends slowly, so a client that comes again at once is likely to be shed again."""
+"""The delay for refused clients: shedding ends slowly, so a client that returns at once is likely to be shed again."""
 
 
 class WorkerShedder:
@@ -163,7 +163,7 @@ class WorkerShedder:
             self._stepping.release()
 
     def measured_loop(self, loop: asyncio.AbstractEventLoop, now_ns: int) -> bool:
-        """Measures the loop, and steps if it is time; returns whether to go on. Called by the measuring thread."""
+        """Measures the loop, and runs a step of the controller if it is due; returns whether to go on measuring."""
         signal = self.signal
         assert isinstance(signal, LoopLag)
         if self._loop is not loop:

@@ -4,25 +4,26 @@
 #
 # Each signal gives a pressure: 1.0 is the target, less is room, more is overload.
 #
-# *Loop lag* is how long a callback waits until the event loop comes to it. It cannot be measured by the loop itself: a
-# timer that is late because of the work fires after the work. Another thread hands the loop a callback, looks at the
-# clock, and looks again: while the callback has not run, its age is a reading already, so a stall of two seconds is
-# seen after a tenth of one. A queue in the operating system in front of the process is seen as well, as far as the loop
-# reads it: each round of the loop handles what has arrived, and the callback waits for the round.
+# *Loop lag* is how long a callback waits until the event loop comes to it. The loop cannot measure this by itself: a
+# timer that is late because of the work fires after the work. So another thread schedules a callback in the loop, and
+# looks at the clock again and again: while the callback has not run, its age is a reading already, so a stall of two
+# seconds is noticed after a tenth of a second. A queue in the operating system in front of the process is measured as
+# well, as far as the loop reads it: each round of the loop handles all that has arrived, and the callback waits for the
+# round.
 #
-# What the loop does not read is a queue of new connections: uvloop accepts one of them in each round, asyncio's own
-# loop all. Where each request has a connection of its own, they wait for seconds while a round takes milliseconds, so
-# the lag says nothing. The kernel knows how many wait (`backlog.py`), and their number over the rate of requests is how
-# long: that is added to the lag. Of a backlog the shortest reading of a tenth of a second counts, as one that is empty
-# now and then is no queue (CoDel's observation about queues).
+# The loop does not read the whole queue of new connections: uvloop accepts one of them in each round, asyncio's own
+# loop all. Where each request has a connection of its own, connections wait for seconds while a round takes
+# milliseconds, so the lag does not show the wait. The kernel knows how many wait (`backlog.py`); their number divided
+# by the rate of requests is the time that they wait, and is added to the lag. Of the readings within a tenth of a
+# second the shortest backlog counts, as one that is empty now and then is no queue (CoDel's observation about queues).
 #
-# Where the kernel does not tell, on other systems and behind sockets that are not of TCP, there is a hint left: a loop
-# with a queue in front of it never has a pause. So a lag that has *stood* for `STANDING_STEPS`, as their shortest
-# reading, counts `STANDING_WEIGHT` times on top. It sees rounds of tens of milliseconds, and no shorter ones.
+# Systems other than Linux, and sockets that are not of TCP, do not report the backlog. One sign is left there: a loop
+# with a queue in front of it never has a pause. So the shortest lag of the last `STANDING_STEPS` readings, the
+# *standing* lag, is added `STANDING_WEIGHT` times. It shows rounds of tens of milliseconds, and no shorter ones.
 #
-# *Occupancy* is how many workers are busy on average, of so many: threads of a WSGI server, or slots of a pool. It says
-# little when all are busy, which is the case at 1.01 times the load and at 10 times. So the pressure is steep near the
-# end: a little above the target it is proportional, and calm; with all busy it is `FULL_PRESSURE`.
+# *Occupancy* is the average fraction of busy workers: threads of a WSGI server, or slots of a pool. When all are busy,
+# it does not show the size of the overload: all are busy at 1.01 times the capacity and at 10 times. So the pressure is
+# proportional a little above the target, and steep near the end: with all workers busy it is `FULL_PRESSURE`.
 
 from __future__ import annotations
 
@@ -39,18 +40,18 @@ from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
 STANDING_STEPS: Final = 4
-"""So many readings of the pressure in a row, with a shedder a fifth of a second."""
+"""The number of readings whose shortest lag is the standing lag; a shedder takes them in a fifth of a second."""
 STANDING_WEIGHT: Final = 8.0
 WAITING_READINGS: Final = 4
-"""A backlog is as long as the shortest of so many readings, of a tenth of a second: a burst is no queue."""
+"""The number of readings, in a tenth of a second, of which the shortest backlog counts: a burst is no queue."""
 RATE_S: Final = 1.0
-"""Time constant in which the rate of requests follows what arrives."""
+"""The time constant, in seconds, with which the measured rate follows the arriving requests."""
 RATE_MIN: Final = 1.0
-"""With fewer requests per second the time to work off the backlog cannot be estimated; then the lag counts."""
+"""The lowest rate, in requests per second, by which the time to work off the backlog is estimated."""
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
-"""In place of the shortest reading, where there was none."""
+"""Stands for the shortest lag while no lag was measured."""
 
 
 Clockwork: TypeAlias = Callable[[], int]
@@ -83,7 +84,7 @@ class Signal(Protocol):
 
 
 class LoopLag:
-    """Measures how long callbacks wait in an event loop. `target` is that wait in seconds. Raises InvalidSetting."""
+    """Measures how long callbacks wait in an event loop; `target` is the longest tolerable wait in seconds."""
 
     counts = False
 
@@ -97,10 +98,10 @@ class LoopLag:
         self._least_ns = UNHEARD_NS
         self._leasts_ns: deque[int] = deque(maxlen=STANDING_STEPS)
         self.backlog: Final = Backlog()
-        """Connections that wait in front of the loop."""
+        """The connections that wait until the loop accepts them."""
         self._waiting: deque[int] = deque(maxlen=WAITING_READINGS)
         self._rate = 0.0
-        """Requests that arrive in a second."""
+        """The number of requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
         """Schedules a callback in the loop, from another thread, unless one is pending.

@@ -158,7 +158,7 @@ class FirstHitTruth(TrueUse):
         self._generation = ""
 
     def heard(self, epoch: int, generation: str) -> None:
-        """Enters a window that the hub has named in an answer."""
+        """Notes that the hub has named this window in an answer, so that it counts from now on."""
         if generation != self._generation:
             self._generation, self._of_this = generation, set()
         if epoch >= 0:

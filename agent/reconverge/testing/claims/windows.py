@@ -181,7 +181,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_vanished_nodes_bucket_is_full_when_its_lease_is_over(self, scene: Scene) -> None:
-        """When a silent node's lease ends, its bucket counts as full: the node may have used what has drained."""
+        """When a silent node's lease ends, its bucket counts as full: the node may have refilled the drained part."""
         ada, bob = scene.voice(lease_us=BUCKET.window_us), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
         held = await ada.reports(of=BUCKET, allowance=2, current=2, previous=1500)

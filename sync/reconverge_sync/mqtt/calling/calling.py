@@ -25,7 +25,7 @@ APART_MAX: Final = 16
 SWAP: Final = "swap"
 """The name of the call that swaps the index of contracts and waits for the broker, see `contracts.py`."""
 
-MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
+MUTE: Final = "the leader does not answer; a leader of an older version does not know this call, so update all members"
 RECORD: Final = "record"
 """The name of the call with which a node reports usage."""
 _MEANINGLESS: Final = RefusedReply(

@@ -5,7 +5,7 @@ A call is its number and an array in msgpack, `[operation, argument, ...]`; the 
 and nothing else.
 """
 
-# Members of the version before know no calls: they ignore and count them, and the call times out. A member that does
+# Members of an older version ignore and count calls, so the call times out. A member that does
 # not know an operation replies so, so that operations can be added.
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TEXT_BYTES_MAX: Final = 4096
 REPLY_BYTES_WANTED: Final = 1 << 18
 """The size in bytes of the parts in which rows and events are sent, about."""
 KEPT_MAX: Final = 4096
-"""The most periods of one kind that a node may ask to be kept."""
+"""The largest retention, in periods of one kind, that a node may request."""
 PROBLEM_MAX: Final = 400
 MILLI: Final = 1000
 _NUMBER: Final = Struct("<Q")
@@ -150,7 +150,7 @@ def _rows(rows: Any) -> Iterable[UsageRow]:
 
 
 def read_period(sent: Any) -> Period:
-    """Returns a period, written as its kind and number. Raises MalformedMessage."""
+    """Returns the period that a message names by its kind and number. Raises MalformedMessage if it names none."""
     _check(len(_list(sent)) == 2 and sent[0] in KINDS and is_whole(sent[1]))
     return Period(*sent)
 
@@ -222,7 +222,7 @@ def _by_kind(sent: Any) -> Mapping[str, int]:
 
 
 def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
-    """Returns a part of the rows of a page, from `offset` on: the rows, and where to go on, or -1."""
+    """Returns a part of the rows of a page from `offset` on, and the offset of the next part; -1 after the last."""
     sent: list[Any] = []
     size, place = 0, offset
     while place < len(rows) and size < REPLY_BYTES_WANTED:
@@ -244,7 +244,7 @@ def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], i
 
 
 def sent_events(events: Sequence[UsageEvent]) -> Call:
-    """Returns events as they travel, without their period, which is that of the call; as many as fit."""
+    """Returns events as a list for a reply, without their period, which is that of the call; as many as fit."""
     sent: list[Any] = []
     size = 0
     for _, key, number, counts in events:

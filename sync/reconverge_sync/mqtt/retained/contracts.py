@@ -12,7 +12,7 @@ no message, and a node knows of a change before it looks.
 #
 # How it works. The broker retains the index, and the leader of shard 0 alone writes it, one change after the other. It
 # compares with the index that it has received itself. Before it compares, it sends a fence on the same topic and waits
-# until that is back: a broker keeps the order of one topic, so an index of the leader before has come by then. It
+# until that is back: a broker keeps the order of one topic, so any index of the former leader has come by then. It
 # answers when the new index has come back, if it still may answer: a broker confirms also messages that its access list
 # drops.
 #
@@ -24,11 +24,11 @@ no message, and a node knows of a change before it looks.
 #     leader B, term 8       fence, compare, index 8.1   B has 8.1 retained again
 #
 # Any client that may write to the topic can forge an index. Readers with the secret of the fleet reject it and keep
-# their contracts, but members know no secret, and the index with the highest stamp counts: a forged one with the
-# highest possible stamp would stay for good, also for new members. So a member that knows an index rejects stamps that
-# no leader can have written after it: of a term that no member has claimed, or with a number too far from the last. The
-# leader sends its own index again then. A member that knows no index accepts a forged one; the next swap replaces it,
-# as its writer has read it.
+# their contracts, but members do not have the secret, and the index with the highest stamp counts: a forged one with
+# the highest possible stamp would stay for good, also for new members. So a member that knows an index rejects stamps
+# that no leader can have written after it: of a term that no member has claimed, or with a number too far from the
+# last. The leader sends its own index again then. A member that knows no index accepts a forged one; the next swap
+# replaces it, as its writer has read it.
 #
 # A page is named by its digest, so pages have no order: their writer sends a page, waits until it is back, and needs no
 # leader. A page contains the end of its time. Brokers of MQTT 5 delete it then; with other brokers the leader looks for
@@ -124,7 +124,7 @@ class PostedIndex:
         self._payload: bytes | None = None
         self._until_s = 0
         self.changed = asyncio.Event()
-        """Set, and replaced by a new event, with each change that is received."""
+        """An event that is set when a change of the index arrives, and then replaced by a new event."""
 
     def read(self, bytes_max: int) -> bytes | None:
         if self._payload is None or self._until_s <= self._now_s():
@@ -213,7 +213,7 @@ class PostedIndex:
         if stamp == self._stamp:
             stamp = stamp._replace(number=stamp.number + 1)
         if stamp.number > _NUMBER_MAX:
-            problem = f"{self._wire.shown(TOPIC)} has an index of no leader; publish an empty retained message there"
+            problem = f"{self._wire.shown(TOPIC)} has an index of no leader; delete it with an empty retained message"
             raise HubUnavailable("protocol", problem, applied=False)
         return stamp
 

@@ -191,7 +191,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     ),
     "unknown-authority": _Advice(
         REACHED,
-        "TLS: no authority that this machine trusts vouches for the server ({text})",
+        "TLS: the server's certificate is from no authority that this machine trusts ({text})",
         "Name the authority that has signed the server's certificate, at the end of the URL:\n"
         "  ?ssl_ca_certs=/path/to/ca.pem",
     ),
@@ -245,7 +245,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
         LOGIN,
         "the URL has a password, but the server's default user has none",
         "Take the password out of the URL, or name the user that it belongs to: redis://USER:PASSWORD@HOST. "
-        "Or was this meant to be another server?",
+        "Or correct the host, if another server is meant.",
     ),
     "database": _Advice(
         LOGIN,
@@ -261,7 +261,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "busy": _Advice(
         SERVER,
         "a script or function does not end and blocks the server",
-        "Stop it (if it is a function, with FUNCTION KILL); this agent's script takes milliseconds:\n"
+        "Stop it (if it is a function, with FUNCTION KILL); the script of the agents takes only milliseconds:\n"
         "  redis-cli SCRIPT KILL",
     ),
     "master-down": _Advice(
@@ -272,7 +272,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "cluster-down": _Advice(
         SERVER,
         "the Redis Cluster is down",
-        "Repair the cluster; what is wrong with it, says:\n  redis-cli CLUSTER INFO",
+        "Repair the cluster; this command shows the fault:\n  redis-cli CLUSTER INFO",
     ),
     "moving": _Advice(
         SERVER,
@@ -298,8 +298,8 @@ _ADVICE: Final[dict[str, _Advice]] = {
     "misconfigured": _Advice(
         EXCHANGE,
         "the server refuses to write because it could not save its last snapshot",
-        "Its log says why; mostly the disk is full, or the directory not writable. A hub needs no snapshots; to go on "
-        "without:\n  redis-cli CONFIG SET stop-writes-on-bgsave-error no",
+        "Its log has the reason; mostly the disk is full, or the directory not writable. A hub needs no snapshots; to "
+        "go on without:\n  redis-cli CONFIG SET stop-writes-on-bgsave-error no",
     ),
     "no-replicas": _Advice(
         EXCHANGE,

@@ -39,12 +39,12 @@ def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
     """Makes the finding about a server's version and role: whether it can be a hub, or a server of a cluster hub."""
     shown = f"{server.name} {server.version}".strip()
     if server.mode == "sentinel":
-        fact = f"this is a Sentinel ({shown}), which knows where a Redis is and is none"
-        remedy = "Begin the URL with redis+sentinel:// and end it with the name of the service, which says:\n"
+        fact = f"this is a Sentinel ({shown}), which knows the address of a Redis but cannot be a hub itself"
+        remedy = "Begin the URL with redis+sentinel:// and end it with the name of the service, as listed by:\n"
         return Finding(SERVER, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")
     version = re.match(r"(\d+)\.(\d+)", server.version)
     if version is None:
-        fact = "could not find out the version: the server does not tell"
+        fact = "could not find out the version: the server does not report it"
         return Finding(SERVER, Level.WARNING, fact, "Make sure that it is 6.2 or later.")
     if (int(version[1]), int(version[2])) < VERSION_MIN:
         remedy = "Use Redis 6.2 or later, or Valkey."
@@ -128,7 +128,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
     if connected < most * FULL:
         return Finding(CLIENTS, Level.OK, fact)
     remedy = "See which clients hold them, and stop what leaks them; or raise `maxclients`:\n  redis-cli CLIENT LIST"
-    return Finding(CLIENTS, Level.WARNING, f"{fact}; when there are no more, agents are turned away", remedy)
+    return Finding(CLIENTS, Level.WARNING, f"{fact}; when all are in use, the server refuses agents", remedy)
 
 
 def _bytes(number: int) -> str:

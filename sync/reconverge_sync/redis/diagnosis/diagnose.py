@@ -165,7 +165,7 @@ class RedisDiagnosis:
             questions |= dict.fromkeys(CLUSTER_COMMANDS, ())
         replies = {name: await self._is_denied(*name.split("|"), *words) for name, words in questions.items()}
         denied = [command for command, reply in replies.items() if reply == "command"]
-        # One of the two will do: both have the permission for the keys checked before anything is run.
+        # Either of the two suffices: for both the server checks the permission for the keys before it runs anything.
         runs = next((command for command in ("EVALSHA", "EVAL") if command not in denied), None)
         words = ("0" * 40 if runs == "EVALSHA" else script, len(own), *own, "")
         keys_denied = runs is not None and await self._is_denied(runs, *words) == "key"
@@ -178,8 +178,8 @@ class RedisDiagnosis:
             clustered=self._target.clustered,
         )
         if finding.level is Level.OK and "key" in replies.values():
-            fact = "the user may use the agents' keys, but none beside them in which to try an exchange"
-            remedy = f"Nothing is wrong with that. To have it tried:\n  ACL SETUSER USER ~{namespace}:*"
+            fact = "the user may use the agents' keys, but no other keys in which to try an exchange"
+            remedy = f"That is no fault. To permit the trial:\n  ACL SETUSER USER ~{namespace}:*"
             finding = Finding(PERMISSION, Level.WARNING, fact, remedy)
         self._findings.append(finding)
         return finding.level is Level.OK
@@ -268,7 +268,7 @@ class RedisDiagnosis:
             return await self._target.client.execute_command(*command)
         except Exception as error:  # noqa: BLE001  # any error of the client becomes a finding
             failure = as_failure(error, encrypted=self._target.address.encrypted)
-        # Raised out here: the client's own traceback shows the password where a tool prints its locals.
+        # Raised outside of the `except`: the client's traceback would show the password to a tool that prints locals.
         raise failure
 
     async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:

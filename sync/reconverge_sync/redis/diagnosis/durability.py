@@ -40,17 +40,17 @@ def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | 
         return None
     shown = f"limits with windows of {longest_us / DAY_US:.3g} days are counted here"
     if int(info["aof_enabled"]):
-        return Finding(DURABILITY, Level.OK, f"{shown}, and the server writes down what changes (appendonly)")
+        return Finding(DURABILITY, Level.OK, f"{shown}, and the server writes each change to disk (appendonly)")
     remedy = (
-        "Have the server write down what changes, also in its configuration file; docs/operate/long-windows.md says "
-        f"what else there is:\n{COMMAND}redis-cli CONFIG SET appendonly yes"
+        "Have the server write each change to disk, also in its configuration file; docs/operate/long-windows.md has "
+        f"other ways:\n{COMMAND}redis-cli CONFIG SET appendonly yes"
     )
     if saves:
-        fact = f"{shown}, and a restart loses what was counted since the last snapshot by nodes that have left since"
+        fact = f"{shown}, and a restart loses the counts since the last snapshot of nodes that have left since"
     elif saves is None:
-        fact = f"{shown}, and the server does not write down what changes; whether it takes snapshots, it does not tell"
+        fact = f"{shown}, and the server does not write each change to disk; whether it takes snapshots is not known"
     else:
-        fact = f"{shown}, and the server keeps nothing on disk: a restart loses what nodes had counted that have left"
+        fact = f"{shown}, and the server keeps nothing on disk: a restart loses the counts of nodes that have left"
     return Finding(DURABILITY, Level.WARNING, fact, remedy)
 
 
@@ -71,7 +71,7 @@ def judge_loss(data: HubData, longest_us: int) -> Finding | None:
         "is granted for a lease and two windows"
     )
     remedy = (
-        "Restore the server's data if you can. Or look at what it costs to go on without:\n"
+        "Restore the server's data if you can. Or see the consequences of going on without them:\n"
         f"{COMMAND}reconverge hub adopt"
     )
     return Finding(LOSS, Level.WARNING, fact, remedy)

@@ -100,7 +100,7 @@ def judge_keys(sample: KeySample, namespace: str, info: Mapping[str, Any], datab
     if sample.endless:
         return _judge_endless(sample, shown)
     if sample.seen:
-        shown += f", each of which ends by itself{'' if sample.whole else f' ({sample.seen:,} looked at)'}"
+        shown += f", each of which expires by itself{'' if sample.whole else f' ({sample.seen:,} looked at)'}"
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
     if most:
         return _judge_room(keys, shown, max(0, most - used) // BYTES_PER_KEY, most + keys * BYTES_PER_KEY, namespace)
@@ -116,11 +116,11 @@ def judge_keys(sample: KeySample, namespace: str, info: Mapping[str, Any], datab
 
 def _judge_endless(sample: KeySample, shown: str) -> Finding:
     fact = (
-        f"{sample.endless:,} of {sample.seen:,} keys that were looked at have no end of life ({shown}): "
-        "their memory never comes back"
+        f"{sample.endless:,} of {sample.seen:,} keys that were looked at never expire ({shown}): "
+        "their memory is never freed"
     )
     remedy = (
-        "A tool that copied them without their time to live has left them so, or PERSIST. Give each an end (here "
+        "A tool has copied them without their time to live, or PERSIST has removed it. Give each an end (here "
         f"in {LATEST_END_S // 86_400} days; later, where a limit's window is longer):"
     )
     commands = [f"\n{COMMAND}redis-cli EXPIRE {shlex.quote(name)} {LATEST_END_S}" for name in sample.named]
@@ -133,8 +133,8 @@ def _judge_room(keys: int, shown: str, room: int, advised: int, namespace: str) 
         return Finding(KEYS, Level.OK, fact)
     remedy = (
         "Twice as many would be too many: from then on the hub takes no keys that are new (hub_full). See which limit "
-        "they are of, and whether it counts what strangers make up; keep those out before they are limited, or raise "
-        "the bound, also in the configuration file:\n"
+        "they belong to, and whether strangers can invent its keys; refuse their requests before they are limited, or "
+        "raise the bound, also in the configuration file:\n"
         f"{COMMAND}redis-cli --scan --pattern '{_pattern(namespace)}'\n"
         f"{COMMAND}redis-cli CONFIG SET maxmemory {advised}"
     )
@@ -143,8 +143,8 @@ def _judge_room(keys: int, shown: str, room: int, advised: int, namespace: str) 
 
 def not_permitted() -> Finding:
     """Makes the finding that keys were not checked, as SCAN is not permitted; agents do not need it."""
-    fact = "could not look whether the keys have an end and how many more there is room for: SCAN is not permitted"
-    remedy = "To have it checked, have the right granted (SCAN shows names of keys, also of others):\n"
+    fact = "could not check whether all keys expire, and for how many more there is room: SCAN is not permitted"
+    remedy = "To have that checked, have the right granted (SCAN shows names of keys, also of others):\n"
     return Finding(KEYS, Level.WARNING, fact, f"{remedy}{COMMAND}ACL SETUSER USER +scan")
 
 

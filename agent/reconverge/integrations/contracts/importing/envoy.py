@@ -9,7 +9,7 @@
 #
 #   keys             facts of a request; a limit counts `by` all keys of its descriptor
 #   one of the keys  is the customer: the one that the caller names, or else the only one without a value
-#   its values       customers, each with limits of its own where the file has other rules for it than for the rest
+#   its values       customers, with limits of their own where the file has special rules for them
 #   other values     plans: `tier: gold` above `user` becomes the plan tier_gold, on which customers are put
 #   rate_limit       a limit of a fixed window by the clock, as Envoy counts
 #   unlimited, or a  a limit that is switched off
@@ -18,8 +18,8 @@
 #   shadow_mode      a limit in shadow
 #   replaces         the replaced limit is left out of a plan if the replacing one applies wherever it would
 #
-# In each plan, Envoy's own search finds the rule for each list of keys, with the values of the plan. So a rule without
-# values is in all plans, and a more special one replaces it where there is one. Requests that match no rule are
+# For each plan and each list of keys, the rule is found by the search that Envoy makes, with the values of the plan. So
+# a rule without values is in all plans, except where a more special rule replaces it. Requests that match no rule are
 # admitted, so unknown customers are on the plan `default`.
 #
 # A difference in behaviour becomes a remark, and a rule that cannot be expressed an error; nothing is dropped silently.
@@ -43,7 +43,7 @@ NOTHING: Final = {"limit": "1 per 3660 days", "algorithm": TOKEN_BUCKET, "initia
 """A limit that admits no request for ten years after the first one; no window can be longer."""
 EVERYTHING: Final = f"{QUOTA_MAX}/second"
 PLANS_MAX: Final = 200
-"""The most plans: each is searched for each list of keys, and no file written by hand has so many."""
+"""The most plans. A file written by hand has fewer, and the import makes one search per plan and list of keys."""
 
 Values = dict[str, str]
 Way = tuple[Descriptor, ...]
@@ -73,7 +73,7 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
 
 
 def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
-    """Returns the paths to all rules. A rule is a descriptor with a rate limit, or one without any nested descriptors.
+    """Returns the paths to all rules: descriptors that have a rate limit or no nested descriptors.
 
     A rule without a rate limit admits all requests that match it.
     """
@@ -158,7 +158,7 @@ class _Mapping:
                         self.file.remark(f"the key {each.key!r} becomes the fact {fact}", each.path)
 
     def _others(self, way: Way) -> Values:
-        """Returns the values on a path that choose a plan: of keys beside the customer, and patterns of customers."""
+        """Returns the values on a path that select a plan: of other keys than the customer's, and customer patterns."""
         return {
             each.key: each.value
             for each in way
@@ -217,7 +217,7 @@ class _Mapping:
     def _by(self, way: Way) -> tuple[str, ...]:
         by = tuple(self.facts[each.key] for each in way if not each.shared)
         if not by:
-            problem = "leaves no key to count by: all requests would have one count; nest it below another key"
+            problem = "leaves no key to count by, so all requests would have one count; nest it below another key"
             raise self.file.wrong(problem, (*way[-1].path, "share_threshold"))
         return by
 
@@ -261,7 +261,7 @@ class _Mapping:
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """Returns a customer's entry: on `plan` with limits of its own, or on a new plan if that is not equivalent."""
+        """Returns a customer's contract: `plan` with limits of its own, or, if these cannot express it, a new plan."""
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():

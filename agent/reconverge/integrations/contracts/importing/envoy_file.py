@@ -133,7 +133,7 @@ class EnvoyFile:
             if self._truth(table, name, path):
                 self.remark("is left out: it is about the names of Envoy's metrics", (*path, name))
         if self._truth(table, "quota_mode", path):
-            text = "is left out: this limit refuses by itself, where Envoy refuses when all limits of that mode do"
+            text = "is left out: this limit can refuse alone, but in Envoy only all limits with quota_mode together"
             self.remark(text, (*path, "quota_mode"))
         if table.get("metadata"):
             self.remark("is left out: a decision carries no metadata", (*path, "metadata"))

@@ -1,4 +1,4 @@
-"""The result of importing a file of another format: contracts, and remarks on the rest of the file."""
+"""The result of importing a file of another format: contracts, and remarks on what an operator must check."""
 
 from __future__ import annotations
 

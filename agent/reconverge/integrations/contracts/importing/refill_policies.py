@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# A refill policy states "how many" in "what time", and nothing else (M. Šnuderl, Rate limiting in API management, 2018,
-# listings 6.1 and 6.2).
+# A refill policy states how many requests in what time, and nothing else (M. Šnuderl, Rate limiting in API management,
+# 2018, listings 6.1 and 6.2).
 #
 #     <Contract>       <Identifier>User1235</Identifier>
 # <RefillPolicy><Capacity>20</Capacity><SamplingPeriod>HOUR</SamplingPeriod></RefillPolicy>

@@ -1,1 +1,1 @@
-"""The request as rules read it: its key, its address and its path."""
+"""The request in the form that rules read: its key, its address and its path."""

@@ -1,4 +1,4 @@
-"""Finds the client's address of a request, if only some of the proxies that report it are trusted."""
+"""Finds the address of a request's client from the reports of trusted proxies."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 UNIX: Final = "unix"
-"""The name in the list of trusted proxies for clients of a unix socket, which have no address."""
+"""The entry in the list of trusted proxies for a proxy that connects by a unix socket, and has no address."""
 X_FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED: Final = "forwarded"
 HOPS_MAX: Final = 32
-"""The most proxies in a row that are trusted; if a client claims more, the rest is ignored."""
+"""The most trusted proxies in a chain; any further addresses in the field are ignored."""
 FIELD_CHARACTERS_MAX: Final = 8192
-"""A longer `Forwarded` field is ignored: then its proxy counts as the client."""
+"""The longest `Forwarded` field that is read, in characters; with a longer one, the proxy counts as the client."""
 ADDRESS_CHARACTERS_MAX: Final = 64
 """The longest text that is read as an address; any address with its port is shorter."""
 PEERS_MAX: Final = 4096
 """The most peer addresses whose parsed form is cached; most clients connect again soon."""
 IPV6_PREFIX: Final = 64
-"""The smallest network that a provider assigns: an attacker with one of its addresses has all of them."""
+"""The length of the prefix by which IPv6 clients are counted: providers assign no smaller network to a customer."""
 
 IPV4_MAPPED_BITS: Final = 96
 """The number of bits before the IPv4 address in an IPv4-mapped IPv6 address."""
@@ -41,11 +41,11 @@ _PORT: Final = re.compile(r"(?P<host>[^:]*|\[[^]]*\])(?::[0-9_A-Za-z.-]+)?")
 
 
 class Addresses:
-    """Reads the client's address from the reports of trusted proxies: backwards, up to the first untrusted address.
+    """Reads the client's address from the reports of trusted proxies, from the last one back to an untrusted address.
 
     Args:
-        trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for clients of a unix
-            socket. By default none is trusted, and forwarding fields are ignored.
+        trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for a proxy that connects by
+            a unix socket. By default no proxy is trusted, and forwarding fields are ignored.
         header: the field that the proxies write, `X-Forwarded-For` or `Forwarded`. The other field is never read: a
             proxy that writes one of them passes on the other as the client wrote it.
 
@@ -74,7 +74,7 @@ class Addresses:
         `peer` is the address at the other end of the connection; `header` returns a field by name. Never raises an
         error.
         """
-        # A longer text is not an address, and is not cached: some servers take it from a field that a client writes.
+        # A longer text is no address, and is not cached: some servers take the peer from a field that a client writes.
         address, text = (None, None) if peer is None or len(peer) > ADDRESS_CHARACTERS_MAX else _read(peer)
         if address is None:
             if not self._trusts_unix:
@@ -130,7 +130,7 @@ class Located(ABC):
     @property
     @abstractmethod
     def route(self) -> str:
-        """Returns the route of the request."""
+        """Returns the pattern or name of the matched route; empty if none matched."""
 
     @property
     def operation(self) -> str:
@@ -155,7 +155,7 @@ class Located(ABC):
 
     @property
     def has_gone(self) -> bool:
-        """Whether the client reset its connection before the server read its address, so that the address is lost.
+        """Whether the address is lost because the client reset its connection before the server read the address.
 
         True only if the server has reported other addresses before: some servers never report any.
         """
@@ -167,20 +167,20 @@ class Located(ABC):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns an empty sequence, because nothing is mounted here."""
+        """Returns an empty sequence, for frameworks without mounted applications."""
         return ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns an empty sequence, because the rule decides before the router has run."""
+        """Returns an empty sequence, for frameworks whose router has not run yet when rules decide."""
         return ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the known templates, because there is no router to ask."""
+        """Returns the known templates, for frameworks whose router cannot be asked."""
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """Returns a header field that occurs once, cached for all rules, as a request may have thousands of fields."""
+        """Returns the value of a header field that occurs once, as `found_header` does, but caches it for all rules."""
         said = self._said
         if said is None:
             said = self._said = {}
@@ -189,7 +189,10 @@ class Located(ABC):
         return said[name]
 
     def found_header(self, name: str) -> str | None:
-        """Finds a header field for `single_header`; servers may have joined repeated fields already."""
+        """Returns the value of a header field; None if the field is missing or occurs with different values.
+
+        A server may have joined repeated fields to one value already.
+        """
         return self.header(name)
 
     @property
@@ -200,7 +203,7 @@ class Located(ABC):
 
 
 def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:
-    """Returns an IPv6 address as its network of `prefix` bits, and any other text, as of test clients, unchanged."""
+    """Returns the network of `prefix` bits for an IPv6 address; any other text, as of test clients, unchanged."""
     return _grouped(client, prefix) if len(client) <= ADDRESS_CHARACTERS_MAX else client
 
 
@@ -218,7 +221,7 @@ def _group_of(address: Address, prefix: int) -> str:
 
 @cache
 def group_of_peers(prefix: int) -> Callable[[str], str | None]:
-    """Returns a function that returns the group of a connection's peer address, if no proxy is trusted.
+    """Returns a function from a connection's peer address to its key, for guards that trust no proxy.
 
     It does the same as `Addresses.client` followed by `grouped`, but parses the address once. It accepts texts of at
     most 64 characters, and caches the last few thousand.
@@ -233,7 +236,7 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
 
 def group_of_odd_peer(peer: Any, prefix: int) -> str | None:
-    """Groups as `group_of_peers` does, if the peer is not a text or is a long one, as some test clients have."""
+    """Does the same as `group_of_peers` for a peer that is not a text, or a very long one, as in some test clients."""
     address = _NO_PROXIES.client(peer, lambda _name: None)
     return None if address is None else grouped(address, prefix)
 
@@ -283,7 +286,10 @@ def _elements(said: str) -> list[list[tuple[str, str]]]:
 
 
 def _address(text: str) -> Address | None:
-    """Returns the address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
+    """Returns the address in a text such as `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`.
+
+    The port is left out. None if the text holds no address.
+    """
     text = text.strip(" \t")
     if len(text) > ADDRESS_CHARACTERS_MAX:
         return None
@@ -302,7 +308,7 @@ def _address(text: str) -> Address | None:
 
 @lru_cache(maxsize=PEERS_MAX)
 def _read(peer: str) -> tuple[Address | None, str | None]:
-    """Returns the address of a connection's peer, also as a normalized text; two Nones if it is invalid."""
+    """Returns the address of a connection's peer, and its normalized text; None for both if it is invalid."""
     address = _address(peer)
     return address, None if address is None else str(address)
 

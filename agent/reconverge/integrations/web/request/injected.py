@@ -1,7 +1,7 @@
 """Finds functions whose parameters only FastAPI can fill, where a function of the request is expected.
 
-Such a function can be called with a request, so nothing fails when it is declared. It would then read the request as
-its header, query or user, and fail or count all clients together at each request.
+Such a function can be called with a request as its only argument, so nothing fails when it is declared. But it would
+take the request for a header, a query or a user, and then fail, or count all clients together, at each request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READ: Final = (str, int, float, bool, bytes, UUID)
 
 
 def injected_parameter(function: Callable[..., Any]) -> str | None:
-    """Returns the name of the first parameter that only FastAPI can fill; None if a request is all that is needed."""
+    """Returns the name of the first parameter that only FastAPI can fill; None if there is no such parameter."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -30,9 +30,9 @@ from reconverge.limiter.long_keys import OURS, hashed
 
 KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
 """A function that takes a `Request` or no argument, and returns the key; see the head of this file. In FastAPI and
-Starlette the request has the attributes of the framework's own, too, and a function may be annotated with that type."""
+Starlette, the request has all attributes of the framework's request, and a function may be annotated with its type."""
 Asked: TypeAlias = Callable[[Request], Any]
-"""A key function that certainly takes the request."""
+"""A key function that takes the request as its argument."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSE: Final = "refuse"
@@ -40,11 +40,11 @@ EXEMPT: Final = "exempt"
 SHARED: Final = "shared"
 ADDRESS: Final = "address"
 MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
-"""The ways to handle a request without a key: count it by address, count all such together, refuse, or exempt it."""
+"""The ways to treat a request without a key: count it by address, count all such requests as one, refuse, exempt."""
 SHARED_KEY: Final = f"{OURS}nobody"
 """The key that all requests without a key share. Its value must not change, because older nodes use it."""
 NOWHERE: Final = "-"
-"""The part of a key for a missing value, such as a route that was not found."""
+"""The text that stands in a key for a missing value, such as the route of a request that matches none."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """The methods that have a count of their own in `by_method`."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -73,7 +73,7 @@ class OfHeader(NamedTuple):
 
 
 class OfAddress(NamedTuple):
-    """The key is the client's address; for IPv6, its network of so many bits."""
+    """The key is the client's address; for IPv6, its network of `ipv6_prefix` bits."""
 
     ipv6_prefix: int
 
@@ -83,13 +83,13 @@ class OfUser(NamedTuple):
 
 
 class OfNothing(NamedTuple):
-    """The key is the result of a function without parameters; its wrapper accepts any argument instead of a request."""
+    """The key is the result of a function without parameters, whose wrapper ignores the request."""
 
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""The thing that a key function reads, if it is known. It is not stored as an attribute, because `functools.wraps`
-would copy it to wrappers."""
+"""The part of a request that each of this library's key functions reads. It is no attribute of the function, because
+`functools.wraps` would copy that to wrappers."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
@@ -217,8 +217,8 @@ def name_of_function(function: object) -> str:
 def _named(function: Function, maker: Callable[..., Any], *given: object) -> Function:
     """Names a key function after its maker and the maker's arguments, and returns it.
 
-    Limits may be named after their key functions. With equal names, two limits with different keys would become one,
-    and a client that can choose its key in one could use up keys of the other.
+    Limits may be named after their key functions. With equal names, two limits with different keys would be one limit,
+    and a client that can choose its key in the first could use up another client's quota in the second.
     """
     return _renamed(function, ".".join([maker.__name__, *map(str, given)]))
 
@@ -235,12 +235,12 @@ def waits(function: Callable[..., Any]) -> bool:
 
 
 def is_application(thing: object) -> bool:
-    """Whether an object is an application of Flask, Starlette or FastAPI, passed in place of something else."""
+    """Whether an object is an application of Flask, Starlette or FastAPI, passed as the wrong argument."""
     return hasattr(thing, "wsgi_app") or hasattr(thing, "add_middleware")
 
 
 def asks(function: object, what: str = "key_func") -> Asked:
-    """Returns a function of the request; one without parameters is wrapped. Raises InvalidSetting for any other."""
+    """Returns a function of the request; wraps one without parameters. Raises InvalidSetting if neither is given."""
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
     if is_application(function):
@@ -293,7 +293,7 @@ def checked_answer(said: object) -> bool:
 def written(value: object) -> str | None:
     """Returns a key function's result as one string; None if any part is missing. Raises InvalidKey."""
     if isinstance(value, str):
-        # A subclass of str is compared more slowly, and its `__str__` may return the same text for all values.
+        # A plain str: a subclass is compared more slowly, and its `__str__` may return one text for all values.
         return str.__str__(value) or None
     if value is None:
         return None
@@ -325,7 +325,7 @@ def _number(value: float | Decimal) -> str:
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Returns the parts as one string, unique to them; None if any part is missing, or there is none."""
+    """Returns one string that only these parts can make; None if any part is missing, or there are no parts."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
@@ -336,7 +336,7 @@ def joined(parts: Iterable[object]) -> str | None:
 
 
 def escaped(text: str) -> str:
-    """Escapes a part of a key, so that it cannot look like several parts."""
+    """Returns a part of a key with `|` and `%` escaped, so that it cannot be read as several parts."""
     return text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text
 
 
@@ -346,7 +346,7 @@ def unescaped(part: str) -> str:
 
 
 def plain(key: str) -> str:
-    """Returns a key found in a request, hashed if it looks like one of the library's own keys."""
+    """Returns a key found in a request; its hash, if it begins like one of the library's own keys."""
     return hashed(key) if key[0] == OURS else key
 
 
@@ -362,7 +362,7 @@ async def _come(value: Any) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether a function can be called with so many arguments; True for compiled functions, where this is unknown."""
+    """Whether a function can be called with `arguments` positional arguments; True for compiled functions."""
     try:
         return _takes(inspect.signature(function), arguments)
     except (TypeError, ValueError):

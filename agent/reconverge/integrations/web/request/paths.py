@@ -5,22 +5,22 @@ request there, however its path is written. Routers accept spellings that a comp
 expressions of Starlette and Django end with `$`, which also matches before a line feed; Litestar merges slashes and
 drops those at both ends; Werkzeug drops those at the beginning, and accepts a request target without any; aiohttp keeps
 `%2F` within a segment; some applications ignore case, decode twice, cut off `;parameters` or resolve dots. If a rule
-compared texts, a client would choose one of those spellings, and would pass the limit.
+only compared texts, a client could choose one of those spellings and evade the limit.
 
 So a rule's path applies to a request in any of these cases:
 
-1. A path of the request is the rule's path: the whole one, or the one below the mount of the application (`root_path`,
-   `SCRIPT_NAME`, the prefix of a sub-application), which the router of a mounted application reads.
-2. The router has chosen a route with the same pattern, if the framework reports that before the rule decides, or if a
-   router can be asked about a strangely spelled path.
-3. A normal form of a path of the request is a normal form of the rule's path: decoded as often as possible, without
-   case, empty segments, white space, control characters, parameters and dots.
+1. The path of the request is the rule's path: either the whole path, or the path below the mount of the application
+   (`root_path`, `SCRIPT_NAME`, the prefix of a sub-application), which the router of a mounted application reads.
+2. The router has chosen a route with the same pattern. Some frameworks report that before the rule decides; other
+   routers can be asked about a strangely spelled path.
+3. A normal form of the request's path is a normal form of the rule's path. For a normal form, the path is decoded as
+   often as possible, and case, empty segments, white space, control characters, parameters and dots are removed.
 4. The path is too long to be read (`read_path.py`).
 
-The third case covers more spellings than any single router accepts. So a strange spelling that leads elsewhere is
-limited once too often. Apart from paths that are too long, nothing else is: a path in plain characters is its own
-normal form, except for its case and for slashes at its end. The work is linear in the length of the path, also for
-paths with many repetitions; and a request's path is read once for all rules.
+The third case covers more spellings than any single router accepts, so a strange spelling of another path may be
+limited without need. A path in plain characters is not: it is its own normal form, except for its case and for slashes
+at its end. The work is linear in the length of the path, also for paths with many repetitions, and a request's path is
+read once for all rules.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from reconverge.integrations.web.request.read_path import PATH_CHARACTERS_MAX, R
 TEMPLATES_MAX: Final = 4096
 """The most patterns of routes whose key is cached; applications have fewer routes."""
 TEMPLATE_CHARACTERS_MAX: Final = 512
-"""The key of a longer pattern is not cached: it may contain the prefix of a mount as a client wrote it."""
+"""The longest pattern whose key is cached; a longer one may contain a prefix that a client has made up."""
 
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
-"""A value in a path, as routers write it: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
+"""A placeholder for a value in a route: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
 _TYPE: Final = re.compile(r"\{\w*:(.*)\}|<(\w+)(?:\(.*\))?:\w*>|\(\?P<\w+>(.*)\)", re.DOTALL)
-"""A value in a path, with groups for the name of its type and for its regular expression."""
+"""A placeholder for a value in a route, with groups for the name of its type and for its regular expression."""
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[./]", re.DOTALL)
 """The parts of a regular expression that may match a slash."""
 _FILLER: Final = "\ue000"
-"""The character that replaces a value while the literal parts of a path are brought into normal form."""
+"""The character that replaces a placeholder while the literal parts of a path are brought into normal form."""
 _DEEP_FILLER: Final = "\ue001"
-"""The character that replaces a value that may contain slashes."""
+"""The character that replaces a placeholder for values that may contain slashes."""
 _ANY_FILLER: Final = "\ue002"
-"""The character that replaces a value that may contain slashes and may be empty."""
+"""The character that replaces a placeholder for values that may contain slashes and may be empty."""
 _DEEP: Final = re.compile(f"[{_DEEP_FILLER}{_ANY_FILLER}]")
 _FILLERS: Final = re.compile(f"[{_FILLER}{_DEEP_FILLER}{_ANY_FILLER}]")
 BELOW: Final = "/*"
@@ -57,19 +57,19 @@ BELOW: Final = "/*"
 
 
 class RulePath:
-    """One path of a rule. Raises InvalidSetting unless it begins with a slash and writes values as routes do."""
+    """One path of a rule. Raises InvalidSetting unless it begins with a slash and has valid placeholders for values."""
 
     def __init__(self, path: str) -> None:
         _check_values(path)
         self.path = path
         self.patterns = [path_pattern(path)]
-        """Patterns for the path as it is written, ignoring case."""
+        """Regular expressions for the path as it is written, and for routes with the same key; they ignore case."""
         self.below = path.endswith(BELOW)
         self.key = key_of(path.removesuffix(BELOW))
         self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]
 
     def is_near(self, forms: Iterable[str]) -> bool:
-        """Whether one of the given normal forms of a request's path is a normal form of this path."""
+        """Whether one of `forms`, the normal forms of a request's path, is a normal form of this path."""
         patterns = dict.fromkeys((*self._of_forms, *self.patterns))  # most paths are their own normal form
         return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
@@ -83,7 +83,7 @@ class RulePath:
         return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
 
     def learn(self, template: str) -> bool:
-        """Adds a route's pattern, because the router knows which values take slashes; returns whether it was new."""
+        """Adds a route's pattern, which shows which values may contain slashes; returns whether it was new."""
         if key_of(template) != self.key or deep_at(template) is None:
             return False
         pattern = path_pattern(f"/{template.lstrip('/')}")
@@ -119,7 +119,7 @@ class Places:
             forms = read.forms
             if not read.is_too_long:
                 return self._find_strange(request, read, forms)
-        return self.all[0].path  # any of them may apply
+        return self.all[0].path  # any path of the rule may apply
 
     def _find_strange(self, request: Any, read: ReadPath, forms: Sequence[str]) -> str | None:
         for place in self.all:
@@ -129,7 +129,7 @@ class Places:
         return next((place.path for place in self.all if any(map(place.is_of, keys))), None)
 
     def learn(self, templates: Iterable[str]) -> None:
-        """Adds the patterns of those routes of the application that are at paths of this rule."""
+        """Adds the patterns of the application's routes that have the same key as a path of this rule."""
         for template in templates:
             learned = [place.learn(template) for place in self.all]
             if any(learned):
@@ -140,14 +140,14 @@ class Places:
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
-    """Returns a pattern for a path such as `/items/{id}`, or `/api/*` with all paths below. Raises InvalidSetting."""
+    """Returns a regular expression for a path such as `/items/{id}` or `/api/*` (all below). Raises InvalidSetting."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidSetting("paths", path, "does not begin with a slash; write a path such as /api/*")
     return _pattern(_with_fillers(path))
 
 
 def _check_values(path: object) -> None:
-    """Raises InvalidSetting for a path with a malformed value, which would match no request."""
+    """Raises InvalidSetting for a path with a malformed placeholder, which would match no request."""
     if not isinstance(path, str):
         return
     literal = _GAP.sub(_FILLER, path.removesuffix(BELOW))
@@ -184,7 +184,7 @@ def _with_fillers(path: str) -> str:
 
 
 def _filler_for(gap: re.Match[str]) -> str:
-    """Returns the character that replaces a value in a path, by whether the value may contain slashes or be empty.
+    """Returns the character that replaces a placeholder, by whether its values may contain slashes or be empty.
 
     A `{name:path}` of Starlette or FastAPI may be empty, a `<path:name>` may not.
     """
@@ -202,7 +202,7 @@ def _filler_for(gap: re.Match[str]) -> str:
 
 
 def deep_at(path: str) -> int | None:
-    """Returns the position of the first value in a path that may contain slashes; None if there is none."""
+    """Returns the position of the first placeholder whose values may contain slashes; None if there is none."""
     return next((gap.start() for gap in _GAP.finditer(path) if _filler_for(gap) != _FILLER), None)
 
 
@@ -243,7 +243,7 @@ def _forms_of_rule(path: str) -> list[str]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """Compiles a path to a regular expression; each value in the path is replaced by one of the filler characters."""
+    """Compiles a path, in which filler characters replace the placeholders, to a regular expression."""
     below = path.endswith(BELOW)
     text = path.removesuffix(BELOW).rstrip("/")
     deep = _DEEP.search(text)
@@ -256,7 +256,7 @@ def _pattern(path: str) -> re.Pattern[str]:
         # the path.
         last = "" if deep else others.pop()
         pattern += "".join(f"[^/]++{piece}" if piece[:1] == "/" else f"(?>[^/]+?{piece})" for piece in others)
-        if deep is None:  # no backtracking into a value that only a slash can end
+        if deep is None:  # a value that ends at a slash needs no backtracking
             pattern += f"[^/]++{last}" if last[:1] in ("", "/") else f"[^/]+{last}"
     if deep is not None:
         after = text[deep.end() :]

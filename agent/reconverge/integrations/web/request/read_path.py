@@ -2,13 +2,13 @@
 
 # Theory of operation.
 #
-# Rules compare forms of a path that are the same for all its spellings (`paths.py` explains why). To find these, a path
-# is decoded, normalized and divided. The client writes the path, and if thirty rules each did this work, one request
-# could take a second. So each request has a `ReadPath`, which caches results for all rules. Every step takes time in
-# proportion to the length of the path, and the length is bounded: a longer path is not read at all. Then nothing is
-# known about it, so every rule applies to it.
+# Rules compare normal forms of a path, which are the same for all its spellings (`paths.py` explains why). For these
+# forms, a path is decoded, normalized and divided. A client can make this work long: if each of thirty rules did it,
+# one request could take a second. So each request has a `ReadPath`, which caches results for all rules. Every step
+# takes time in proportion to the length of the path, and the length is bounded: a longer path is not read at all, so
+# every rule applies to it.
 #
-# One step is not linear by itself: the normalization of Unicode sorts consecutive combining marks, such as accents, by
+# One step would not be linear: the normalization of Unicode sorts consecutive combining marks, such as accents, by
 # insertion. A text with more consecutive marks than Unicode allows in stream-safe text is not normalized, and is
 # treated like a path that is too long.
 
@@ -22,22 +22,22 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 PATH_CHARACTERS_MAX: Final = 8192
-"""Every rule applies to a longer path, whether as received or in normal form. The usual proxies and servers accept no
-longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn accepts 64 KB."""
+"""The longest path that is read, as received and in normal form; every rule applies to a longer one. The usual proxies
+and servers accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn accepts 64 KB."""
 MARKS_MAX: Final = 30
 """The most consecutive combining characters, as in the stream-safe text of Unicode (UAX 15)."""
 DECODINGS_MAX: Final = 4
-"""The most times that a path is decoded: it arrives decoded once, and no router decodes it more often than this."""
+"""The most times that a path is decoded here; it arrives decoded once, and no router decodes it more often."""
 
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
-"""Parts of a path that may be another spelling. A path without any of them is plain."""
+"""Parts that only an unusual spelling of a path has. A path without any of them is plain."""
 _IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
-"""White space, control characters, and invisible characters."""
+"""White space, control characters, and invisible characters, which normal forms leave out."""
 _PARAMETERS: Final = re.compile(r";[^/]*")
-"""The part of a segment that some servers cut off."""
+"""The part of a segment from a semicolon on, which some servers cut off."""
 _SLASHES: Final = re.compile(r"//+")
 _ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
-"""The beginning of a request target that contains the server, too."""
+"""The beginning of a request target that also contains the server: `http://example.com`."""
 _NO_MARKS: Final = re.compile(r"[\x00-\u02ff]+")
 """Characters that do not combine with others: the first combining mark is U+0300."""
 
@@ -58,14 +58,14 @@ class ReadPath:
 
     @property
     def is_strange(self) -> bool:
-        """Whether the path may have other spellings."""
+        """Whether the path may be an unusual spelling of another path."""
         if self._strange is None:
             self._strange = any(_STRANGE.search(path) is not None for path in self.paths)
         return self._strange
 
     @property
     def forms(self) -> list[str]:
-        """Returns the path's normal forms. If one is too long, returns none, and `is_too_long` is True from then on."""
+        """Returns the path's normal forms; none if one of them is too long, and then `is_too_long` becomes True."""
         if self._forms is None:
             forms = [list(normal_forms(path)) for path in self.paths]
             self.is_too_long = not all(forms)
@@ -73,7 +73,7 @@ class ReadPath:
         return self._forms
 
     def sought(self, request: Any, key_of: Callable[[str], str]) -> Sequence[str]:
-        """Returns the keys of the routes that the router finds for a request; the router is called once for all rules.
+        """Returns the keys (see `key_of`) of the routes that the router finds for a request; calls the router once.
 
         If the router raises an error, this and every later call raise it.
         """
@@ -95,9 +95,9 @@ def read_path_of(request: Any) -> ReadPath:
 
 
 def normal_forms(path: str) -> Iterator[str]:
-    """Yields the paths that a router may read: the same for all spellings of one path, and several if it is ambiguous.
+    """Yields the normal forms of a path, which all spellings of it have in common; several for an ambiguous path.
 
-    Yields none for a path that is too long, or becomes so, or has too many combining marks.
+    Yields none for a path that is or becomes too long, or that has too many combining marks.
     """
     if len(path) > PATH_CHARACTERS_MAX:
         return

@@ -1,4 +1,4 @@
-"""A request and its response, in the form that limits read, for any framework."""
+"""The interface of requests and responses that limits read, for any framework."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from reconverge.integrations.web.request.read_path import ReadPath
 
 HAS: Final = "its attributes are `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
 METHOD_CHARACTERS_MAX: Final = 64
-"""The longest method that a rule may name. A longer method is cut, so that it matches none of these."""
+"""The longest method that a rule may name; a longer method of a request is cut, so that no rule matches it."""
 CANCELLED: Final = 499
-"""The status of a response whose client did not wait for it; servers log this status, and never send it."""
+"""The status of a response for which the client did not wait; servers log this status, and never send it."""
 FAILED: Final = 500
 """The status of a response that the application did not begin."""
 
@@ -35,7 +35,7 @@ class Request(Protocol):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns the path below each possible mount of the application; empty if the application is not mounted."""
+        """Returns the path without each prefix at which the application may be mounted; empty if it is not mounted."""
         ...
 
     @property
@@ -57,12 +57,12 @@ class Request(Protocol):
 
     @property
     def operation(self) -> str:
-        """Returns what counts apart with `per_route`: the route, with its methods if the framework has found these."""
+        """Returns the text by which `per_route` counts separately: the route, after its methods if these are known."""
         ...
 
     @property
     def client(self) -> str | None:
-        """Returns the trusted address of the client, or None if it has none; see `Addresses`."""
+        """Returns the client's address by the reports of trusted proxies; None without one. See `Addresses`."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class Request(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
-    """A request made of given values: for tests, and for servers without request objects."""
+    """A request that is made of given values, for tests and for servers without request objects."""
 
     method: str = "GET"
     path: str = "/"

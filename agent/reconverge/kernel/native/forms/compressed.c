@@ -1,41 +1,40 @@
-/* The compressed form: keys that are shared through a hub and that nothing is asked about.
+/* The compressed form: keys that are shared through a hub and have no requests at present.
  *
  * Theory of operation.
  *
  * The problem. A shared key as an object, with its place, its entry in the index and its promise, takes 683 bytes. A
- * node that shares a million keys is asked about few of them at any moment; all others are quiet: reported, answered,
- * and with nothing to say until their promise is due.
+ * node that shares a million keys has requests for few of them at any moment; all others are quiet: reported, answered,
+ * and with nothing to report until their promise is due.
  *
- * What was found. Of the 59 numbers of a quiet key some 25 are not what they were at first. But 250 keys that were
- * reported in one batch share all moments and nearly all allowances. What differs is how much was used, how much is asked
- * for, and when: two to six small numbers.
+ * The finding. Of the 59 numbers of a quiet key some 25 differ from their first value. But 250 keys that were reported
+ * in one batch share all moments and nearly all allowances. Only use, demand and the time of the last request differ:
+ * two to six small numbers.
  *
  * How it works. Promises are kept in groups of keys of one limit that were reported and are due together (see the
  * agenda). The first of a group that becomes quiet is its pattern; every other one is written as differences to it.
  *
- *     Place (48 bytes)   hash | key, form | head: group, slot, length | 24 bytes of differences, or where they are
+ *     Place (48 bytes)   hash | key, form | head: group, slot, length | 24 bytes of differences, or their address
  *
  *     a difference       tag: which number (6 bits), how wide (2 bits) | 1, 3, 5 or 8 bytes, folded so that small
  *                        ones on either side of zero are short
  *
- * - Numbers that mostly go together are written as their distance to one another (RELATIONS), such as `counted` to
- *   `used`.
- * - A rate that is a small number of thousandths is written as that.
- * - What needs more than 24 bytes stands beside the place (`aside`): one key in seven, with one to three requests
- *   each.
+ * - Numbers that mostly change together are written as the difference of one to the other (RELATIONS), such as
+ *   `counted` to `used`.
+ * - A rate that is a small number of thousandths is written as that number.
+ * - More than 24 bytes of differences are stored outside of the place (`aside`): for one key in seven, with one to
+ *   three requests each.
  *
- * Nothing may be lost. What was written is read again at once, and compared with all that the cell knows (`hold_all`).
- * A cell that cannot be written exactly stays an object. So a new number of a cell needs no thought here but a name in
- * CELL_FIELDS.
+ * Nothing may be lost. The written bytes are read again at once, and compared with the whole cell (`hold_all`). A cell
+ * that cannot be written exactly stays an object. So a new number of a cell only needs a name in CELL_FIELDS here.
  *
- * When. A cell is tried when its batch has been answered and let go of. It stays an object if anything holds a
- * reference to it, if it has something to say, or if `room` is not -1: the next decision has to take the slow path,
- * which makes an object of it again. That first decision takes 0.3 to 0.4 us more, those after it nothing.
+ * When. A cell is compressed when its batch has been answered and released. It stays an object if other code holds a
+ * reference to it, if it has something to report, or if `room` is not -1: the next decision has to take the slow path,
+ * which makes an object of it again. That decision takes 0.3 to 0.4 us longer, later ones do not.
  *
- * What it costs and brings. 64 bytes for each key more: 48 for the place, 11 for the index, 4 for the promise, 1 for
- * its part of the pattern. Where all keys have something to say at once (a lease that has ended, a hub that has lost
- * its data) all of them become objects, and that memory is used again but not given back to the system. A group of
- * which few are left keeps its pattern, some 150 bytes.
+ * Cost and gain. A further key takes 64 bytes: 48 for the place, 11 for the index, 4 for the promise, 1 for its part of
+ * the pattern. If all keys have something to report at once (a lease that has ended, a hub that has lost its data) all
+ * of them become objects; that memory is used again later, but not given back to the system. A group with few remaining
+ * cells keeps its pattern, some 150 bytes.
  */
 #include "places.h"
 
@@ -49,7 +48,8 @@ _Static_assert(TAGS <= 64, "a tag has six bits for what it is about");
 #define PATTERN_MAX (WORDS * 9 + 2)
 #define DIFFERENCES_MAX 255
 
-/* Numbers that mostly differ by the same in all cells: written as the distance to another, which is written in full. */
+/* Pairs of numbers with mostly the same difference in all cells: the first is written as its difference to the second.
+ */
 #define RELATIONS(X)                                                                                                 \
     X(counted, used) X(confirmed_current, used) X(charged, used) X(window_demand, used) X(until_ns, opened_ns)       \
     X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, allowance) X(low_water, allowance)
@@ -102,10 +102,10 @@ write_cell(const uint64_t *given, Cell *cell)
     CELL_MARKS(WRITE_MARK)
     at++;
     CELL_AMOUNTS(WRITE_AMOUNT)
-    cell->dirty = 0; /* or it would stay whole */
+    cell->dirty = 0; /* otherwise the cell would stay an object */
 }
 
-/* Whether those words hold all that is known of a cell but its place. */
+/* Whether those words hold the whole cell except its place. */
 static bool
 hold_all(const uint64_t *words, const Cell *cell)
 {
@@ -149,7 +149,7 @@ in_thousandths(uint64_t word, i64 *thousandths)
     return memcmp(&again, &rate, 8) == 0;
 }
 
-/* How many bytes it took. */
+/* Write the differences; returns the number of bytes. */
 static int
 write_differences(const uint64_t *words, const uint64_t *pattern, uint8_t *bytes)
 {
@@ -189,7 +189,7 @@ read_differences(const uint8_t *bytes, int length, uint64_t *words)
 
 /* ------------------------------------------------------------------ patterns */
 
-/* The pattern of a group, which is written as its differences to nothing at all. */
+/* The pattern of a group, which is written as differences to a cell of zeros. */
 static void
 read_pattern(const Group *group, uint64_t *words)
 {
@@ -219,7 +219,7 @@ make_pattern(Group *group, const uint64_t *words)
 #define LENGTH_BITS 8
 #define SLOT_BITS 8
 _Static_assert(GROUP_MAX <= 1 << SLOT_BITS && DIFFERENCES_MAX < 1 << LENGTH_BITS, "both fit in beside an address");
-/* The rest of a word holds an address: no more bits of it are in use. */
+/* The other bits of a word hold an address, which uses no more bits. */
 
 static inline int
 length_of(const Place *place)
@@ -252,7 +252,7 @@ read_place(const Place *place, uint64_t *words)
     read_differences(is_aside(place) ? place->quiet.aside : place->quiet.here, length_of(place), words);
 }
 
-/* Whether words can hold all that is known of a cell, and its next charge will be noticed. */
+/* Whether words can hold the whole cell, and its next charge takes the slow path. */
 static bool
 can_be_written(const Store *store, const Cell *cell)
 {

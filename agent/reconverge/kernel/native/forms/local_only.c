@@ -1,26 +1,26 @@
-/* The local form: keys of a node without a hub, of which nothing is ever reported.
+/* The local form: keys of a node without a hub, which are never reported.
  *
  * Theory of operation.
  *
- * A cell as an object takes 600 bytes. Most of that is about allowances, reports and what the others have used, which means
- * nothing on a node that is alone. What is left (use, room, a moment, and a level or the last window's count) takes 32
+ * A cell as an object takes 600 bytes. Most of them are about allowances, reports and the use of other nodes, which do
+ * not exist for a node that is alone. The others (use, room, a moment, and a level or the last window's count) take 32
  * bytes, which are kept in the key's place:
  *
  *     Place (48 bytes)   hash | key, form | used, room | until_ns | level or previous | marked_ns or epoch
  *
- * `allow` compares and adds right there. An object is made only when Python wants to see one (`whole`), and goes away
- * again when nothing holds it any more (`try_lone`). `lone_read` makes a cell of a place on the stack, so that the
- * arithmetic is that of all cells, and `lone_write` puts it back; it refuses what does not fit: numbers beyond 32
- * bits, levels beyond 64, corrections that need an account of how low a bucket has been, waiting requests, a reset.
+ * `allow` compares and adds right in the place. An object is made only when Python code reads the cell (`whole`), and
+ * is freed when no code refers to it any more (`try_lone`). `lone_read` copies a place into a cell on the stack, so
+ * that the arithmetic is that of all cells, and `lone_write` copies it back. It fails for cells that do not fit:
+ * numbers beyond 32 bits, levels beyond 64, corrections that need a bucket's lowest levels, waiting requests, a reset.
  *
- * What is not kept reads as zero in such an object: `arrived`, demand, and what was asked.
+ * Fields that are not kept read as zero in such an object: `arrived`, the demand, and the cost asked for.
  */
 #include "places.h"
 
 #include "cells.h"
 #include "python.h"
 
-/* Whether a cell was reset while what its key had used before may be remembered. */
+/* Whether a cell was reset so recently that the use from before the reset may still be remembered. */
 static bool
 is_reset_lately(const Store *store, const Cell *cell, i64 now_ns)
 {
@@ -48,7 +48,7 @@ lone_read(Store *store, const Place *place, Cell *scratch)
     if (terms->kind == BUCKET) {
         scratch->level = place->lone.level;
         scratch->marked_ns = place->lone.marked_ns;
-        /* A bucket counts nothing but demand by windows, which is not needed here. */
+        /* A bucket uses windows only to measure demand, which is not needed here. */
         scratch->epoch = (i64)floor_div(scratch->marked_ns + store->lone_shard->offset_ns, terms->window_ns);
     } else {
         scratch->epoch = place->lone.marked_ns;
@@ -57,7 +57,7 @@ lone_read(Store *store, const Place *place, Cell *scratch)
     }
 }
 
-/* Give an object what was worked out without one. */
+/* Copy the results of a cell on the stack into an object. */
 void
 lone_assign(const Cell *scratch, Cell *cell)
 {
@@ -129,7 +129,7 @@ try_lone(Store *store, Place *place)
 
 #define LEAVES_UP_TO 2
 
-/* What a cell has used, which was brought to the moment, and may be of no more than a moment; NEVER_NS if it must stay. */
+/* The use of a cell on the stack that was brought up to date; NEVER_NS if the cell must stay. */
 static i64
 used_if_may_leave(const Store *store, const Cell *cell, i64 now_ns)
 {
@@ -138,9 +138,9 @@ used_if_may_leave(const Store *store, const Cell *cell, i64 now_ns)
     return stays ? NEVER_NS : used;
 }
 
-/* Whether there is nothing to remember about a key without an object, which is brought to the moment. It may become an
- * object on the way, which then is to be asked about. `used` becomes what `used_if_may_leave` says. -1 with an error, or if
- * the time is missing. */
+/* Whether there is nothing to remember about a key without an object, which is brought up to date. It may become an
+ * object on the way; then the caller must ask again. `used` becomes the result of `used_if_may_leave`. -1 with an
+ * error, or if the time is missing. */
 static int
 lone_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
 {
@@ -167,7 +167,7 @@ lone_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
     return 0;
 }
 
-/* The same in Python, which holds the lock itself then: see `next_fit`. */
+/* The same in Python, which then takes the lock itself: see `next_fit`. */
 static int
 leaves_in_python(Cell *cell, i64 now_ns, bool keep, i64 *used)
 {
@@ -176,7 +176,7 @@ leaves_in_python(Cell *cell, i64 now_ns, bool keep, i64 *used)
     i64 left = answer == NULL ? -1 : PyLong_AsLongLong(answer);
     int gone = left >= 0 ? 0 : PyErr_Occurred() ? -1 : 1;
     if (place_of(cell) == NULL) {
-        gone = gone < 0 ? gone : 0; /* another call has seen to it meanwhile */
+        gone = gone < 0 ? gone : 0; /* another call has dropped it meanwhile */
     } else if (left >= 0) {
         *used = left;
     }
@@ -227,7 +227,7 @@ next_fit(const Store *store, i64 most)
     return true;
 }
 
-/* Where the next place is behind so many keys, counted from a hand. */
+/* The place after the next `most` keys, counted from the place `hand`. */
 static i64
 hand_behind(const Store *store, i64 hand, i64 most)
 {
@@ -239,7 +239,7 @@ hand_behind(const Store *store, i64 hand, i64 most)
     return hand;
 }
 
-/* Whether one of so many keys from a hand on has no object, has used no more than so much, and may leave. */
+/* Whether any of the next keys, counted from the place `hand`, has no object, has used little enough, and may leave. */
 static bool
 one_may_leave(Store *store, i64 hand, i64 most, i64 used_most, i64 now_ns)
 {
@@ -268,13 +268,13 @@ would_leave(Store *store, i64 now_ns, i64 most)
     return one_may_leave(store, behind, most, NEVER_NS - 1, now_ns) || one_may_leave(store, store->hand, most, 0, now_ns);
 }
 
-/* Have a key leave whose use is remembered; how many have left, or -1 with an error. */
+/* Drop a key and remember its use; returns how many were dropped, or -1 with an error. */
 static i64
 leave_in_use(Store *store, Place *place, PyObject *key, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     if (place->key == 0 || key_of(place) != key) {
-        return 0; /* Python was asked meanwhile, and has dropped it */
+        return 0; /* a call into Python has dropped it meanwhile */
     }
     Cell scratch, *cell = &scratch;
     if (form_of(place) == LONE) {
@@ -314,13 +314,14 @@ evict(Store *store, i64 now_ns, i64 most, bool keep, bool full)
             continue;
         }
         seen++;
-        /* The string of a lone key is not touched: it is in no cache, and is fetched for longer than all else takes. */
+        /* The string of a lone key is not touched: it is in no cache, and to fetch it would take longer than the rest.
+         */
         i64 used = NEVER_NS;
         int left = form_of(place) == LONE ? lone_leaves(store, place, now_ns, keep, &used) : 0;
         if (left == 0 && form_of(place) != LONE) {
             PyObject *key = Py_NewRef(key_of(place));
             left = whole_leaves(store, place, now_ns, keep, &used);
-            place = left >= 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
+            place = left >= 0 ? store_place(store, key) : NULL; /* again, because Python code may have run */
             Py_DECREF(key);
         }
         if (left < 0) {
@@ -343,9 +344,9 @@ evict(Store *store, i64 now_ns, i64 most, bool keep, bool full)
     return gone;
 }
 
-/* evict(now_ns, count, keep, full): look at the next `count` keys, drop those of which nothing is in use, and return how many
- * were dropped. With `keep` none is dropped; the look alone brings them up to date and into their smaller form. With
- * `full` one is dropped and remembered if none was idle. */
+/* evict(now_ns, count, keep, full): of the next `count` keys, drop those without use, and return how many were dropped.
+ * With `keep` none is dropped, but all are brought up to date and into their smaller form. With `full` one is dropped
+ * and remembered if none was idle. */
 PyObject *
 store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {

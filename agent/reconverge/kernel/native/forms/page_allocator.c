@@ -1,11 +1,11 @@
 /* Memory in whole pages, which goes back to the system when it is freed, so that growing leaves no holes behind.
  *
  * Places lie in slabs of 2 MB, for which huge pages would be best: with a million keys, finding small pages costs a
- * tenth of a decision. But a huge page that is asked for when a slab is made has to be cleared, and perhaps found,
- * when the first place of it is touched. That takes 0.1 ms at best, and up to 6 ms on a virtual machine whose host has
- * to find the memory; every 43,690th new key would wait for it. So a slab grows by small pages, and a huge one is
- * advised when it is full: then the system's own thread makes it one, in its own time. The longest call while two
- * million keys come is 0.3 ms so, where it was 6 to 7.5 ms. Until the system gets to it, a decision about one of a
+ * tenth of a decision. But a huge page that is requested when a slab is made has to be cleared, and perhaps found,
+ * when its first place is touched. That takes 0.1 ms at best, and up to 6 ms on a virtual machine whose host has to
+ * find the memory; every 43,690th new key would wait for it. So a slab grows by small pages, and the system is advised
+ * to make a huge page of it when it is full: its own thread does so later. With that, the longest call while two
+ * million keys come takes 0.3 ms, where it took 6 to 7.5 ms. Until the system has done it, a decision about one of a
  * million keys costs 0.5 of the increment in a dictionary instead of 0.45.
  */
 #include "native.h"
@@ -62,9 +62,9 @@ slab_new(void)
     return memory + before;
 }
 
-/* A slab that is full had better be one huge page: among a million keys, finding the page costs a tenth of a decision.
- * The system makes it one by and by. Had it to make one at once, the decision that touches it first would wait for that, up to
- * six milliseconds on a virtual machine. It is advice: no error is of interest. */
+/* A full slab should be one huge page: among a million keys, finding the page costs a tenth of a decision. The system
+ * makes it one later. If it did so at once, the decision that touches the slab first would wait for that, up to six
+ * milliseconds on a virtual machine. This is only advice, so errors are ignored. */
 void
 slab_is_full(void *slab)
 {

@@ -141,7 +141,7 @@ class ClaimNode:
                 await self._exchanges(syncer)
                 if syncer.left:
                     break
-            assert syncer.left, "a node could not say its last words"
+            assert syncer.left, "a node could not send its last report"
 
     async def _exchanges(self, syncer: Syncer) -> None:
         sent_ns = self._clock.monotonic_ns()
