@@ -29,7 +29,7 @@ LATE: Final = "late"
 SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
 MORE: Final = (SECOND_KEY, DRIFTING)
-"""What a case may have beside one key and clocks that run alike; each multiplies the states."""
+"""All that a case may have beside one key and clocks that run alike; each multiplies the states."""
 
 
 class Event(NamedTuple):
@@ -296,7 +296,7 @@ class Exploration(NamedTuple):
     nodes: int = 2
     window_s: float = 2.0
     more: tuple[str, ...] = ()
-    """What of MORE the case has."""
+    """Some of MORE."""
 
     def limit(self) -> Limit:
         """Returns the limit."""

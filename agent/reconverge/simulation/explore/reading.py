@@ -118,10 +118,12 @@ class ReadingPlan:
         return cast("Iterable[Any]", self._get(attributes))
 
 
-class _Plans(dict[type, ReadingPlan]):
+class PlansByClass(dict[type, ReadingPlan]):
+    """The plans of all classes that were met; that of a new one is made when it is first asked for."""
+
     def __missing__(self, kind: type) -> ReadingPlan:
         return self.setdefault(kind, ReadingPlan(kind))
 
 
-plan_of: Final = _Plans().__getitem__
+plan_of: Final = PlansByClass().__getitem__
 """Returns how the walk reads the objects of a class."""

@@ -73,7 +73,7 @@ class NotingPlan:
         self.weak = issubclass(kind, WeakValueDictionary)
         self.slots = slots_of(kind)
         names = [slot.__name__ for slot in self.slots]
-        self.read = _reader_of(names)
+        self.read = _reader_of(names) if names else None
         self.write = _writer_of(names)
         parameters = getattr(kind, "__dataclass_params__", None)
         self.frozen = parameters is not None and parameters.frozen
@@ -82,13 +82,14 @@ class NotingPlan:
 
 def _reader_of(names: list[str]) -> Callable[[object], Sequence[object] | None]:
     """Returns a function that gets all these attributes of an object; None if one is not set."""
-    get: Callable[[object], Any] = attrgetter(*names, *names[:1]) if names else tuple
+    get = attrgetter(*names, *names[:1])  # the first one twice, as one alone would not come as a tuple
 
     def read(one: object) -> Sequence[object] | None:
         try:
-            return get(one)[: len(names)]
+            values: tuple[object, ...] = get(one)
         except AttributeError:
             return None
+        return values[:-1]
 
     return read
 
@@ -183,16 +184,15 @@ class Snapshot:
         elif plan.weak:
             waiting.append(vars(one)["data"])
             return
-        if plan.slots:
-            self._note_slots(one, plan, waiting)
+        if plan.read is not None:
+            self._note_slots(one, plan, plan.read(one), waiting)
         if plan.attributes:
             attributes = one.__dict__
             if not plan.frozen:
                 self._attributes.append((attributes, dict(attributes)))
             waiting += attributes.values()
 
-    def _note_slots(self, one: Any, plan: NotingPlan, waiting: list[object]) -> None:
-        values = plan.read(one)
+    def _note_slots(self, one: Any, plan: NotingPlan, values: Sequence[object] | None, waiting: list[object]) -> None:
         if values is not None:
             waiting += values
             if not plan.frozen:
