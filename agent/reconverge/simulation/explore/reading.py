@@ -32,7 +32,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     # What a class has of its base, and does not use.
     "SlotTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
     "FirstHitTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
-    # Settings that no event changes, and to whom an object belongs.
+    # Settings that no event changes, and the owner of an object.
     "TrueUse": "limit _clock",
     "BucketTruth": "limit _clock _filled_ns",
     "AskBudget": "per_second _most",
