@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.engine import COMPILED
 from reconverge.limit.limit import PACED
-from reconverge.simulation.explore.canonical import EPOCH_NS, LEFT_OUT, digest, parts_of
+from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
 from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, POLICIES, Exploration, happen, named
 from reconverge.simulation.explore.minimal import replay
+from reconverge.simulation.explore.reading import LEFT_OUT
 from reconverge.simulation.explore.rewind import Snapshot
 from tests.support.effort import tried
 
@@ -51,6 +52,30 @@ def test_no_short_sequence_of_events_breaks_a_promise(grain: str, policy: str) -
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"\n{len(KINDS)} cases" in ran.stdout
+
+
+ABOUT_TO_SHARE = [f"--start={name}" for name in ("hits 0", "exchanges 0", "drifts ahead")]
+"""Events after which the hub is the first to think that a lease has ended, if leases allow for no drift."""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--nodes", "3", "--grain", COARSE],
+        ["--more", "second key", "--grain", COARSE],
+        ["--more", "drifting clocks", "--grain", FINE, *ABOUT_TO_SHARE],
+    ],
+)
+def test_nor_does_one_of_more_nodes_or_keys_or_with_drifting_clocks(more: list[str]) -> None:
+    """Of some kinds, as there are more events."""
+    kinds = [argument for kind in ("fixed", "tokens", "slots") for argument in ("--kind", kind)]
+    arguments = ["--depth", str(tried(2, long=3)), "--policy", "strict", "--asking", "yes"]
+    explored = [sys.executable, "-m", "reconverge.simulation.explore", *arguments, *kinds, *more, "--processes", "1"]
+
+    ran = subprocess.run(explored, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "\n3 cases" in ran.stdout
 
 
 @pytest.mark.slow
@@ -182,10 +207,13 @@ def test_an_event_without_time_changes_no_other_node(kind: str, data: st.DataObj
 @in_python
 def test_what_a_digest_leaves_out_is_there() -> None:
     """So that a class or an attribute with a new name is not read by mistake."""
-    world = case_of("fixed", grain=FINE).world(EPOCH_NS)
-    for name in ("hits 0", "exchanges 0"):
-        happen(world, named(case_of("fixed", grain=FINE).events())[name])
-    met = {type(one).__name__: one for one in Snapshot(world).objects()}
+    met: dict[str, object] = {}
+    for kind in KINDS:
+        case = case_of(kind, grain=FINE)
+        world, events = case.world(EPOCH_NS), named(case.events())
+        for name in ("hits 0", "exchanges 0"):
+            happen(world, events[name])
+        met = {type(one).__name__: one for one in Snapshot(world).objects()} | met
 
     for kind, names in LEFT_OUT.items():
         assert [] == [name for name in names.split() if not hasattr(met[kind], name)]

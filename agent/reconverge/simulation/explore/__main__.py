@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconverge.simulation.explore.events import GRAINS, KINDS, POLICIES
+from reconverge.simulation.explore.events import GRAINS, KINDS, MORE, POLICIES
 from reconverge.simulation.explore.runs import ASKING, RunTable, Task, cases_of, explored
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--window", type=float, default=2.0, help="in seconds (default: %(default)s)")
+    parser.add_argument("--more", choices=MORE, action="append", default=[], help="what each case has beside the usual")
     parser.add_argument("--start", action="append", default=[], help="an event with which every path begins")
     parser.add_argument("--depth", type=int, default=4, help="the most events of a path (default: %(default)s)")
     parser.add_argument(
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.quota,
         options.nodes,
         options.window,
+        options.more,
     )
     tasks = [Task(case, options.depth, options.states, options.faults, tuple(options.start)) for case in cases]
     table = RunTable(options.table)

@@ -4,14 +4,14 @@
 #
 # Two worlds are equal if the same follows from the same events. What differs without a difference is taken out:
 #
-# - *Moments* count from now. A number is taken for a moment by its size: the clocks of a small world begin so late
-#   (`EPOCH_NS`) that nothing else is as large, and the units (nanoseconds of either clock, microseconds, numbers of
-#   windows and of slices) lie far from each other.
+# - *Moments* count from now, by the clock of the nodes or the hub's; so does what lies between these. A number is taken
+#   for a moment by its size: the clocks of a small world begin so late (`EPOCH_NS`) that nothing else is as large, and
+#   the units (nanoseconds of either clock, microseconds, numbers of windows and of slices) lie far from each other.
 # - *Names*, and generations of the hub's data, are numbered in the order in which the walk meets them; those of nodes
 #   that have gone by what the hub knows of them.
 # - *Nodes* are walked in the order of their own parts, so that it does not matter which of them is the first.
 # - *Numbers of batches* count from the latest of their node.
-# - *What nothing reads* is left out: LEFT_OUT lists it, with the reason.
+# - *What nothing reads* is left out: LEFT_OUT lists it, with the reason (`reading.py`).
 #
 # A digest that forgot something would have the search pass by a part of what can happen. So the search tries it: of
 # some states that it meets again, it compares all that follows within an event with what followed the first time
@@ -20,27 +20,20 @@
 from __future__ import annotations
 
 import marshal
-import types
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from enum import Enum
-from functools import cache
 from hashlib import blake2b
 from itertools import permutations
 from math import inf
 from operator import attrgetter
-from random import Random
-from typing import Any, Final, NamedTuple, cast
-from weakref import WeakValueDictionary
+from typing import Any, Final, NamedTuple
 
-from reconverge.clock import MICROSECOND_NS, SECOND_NS, ManualClock
+from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.hub.report import Batch
-from reconverge.kernel.lock import Lock
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.explore.node import MARK, SmallNode
-from reconverge.simulation.explore.rewind import slots_of
+from reconverge.simulation.explore.reading import ReadingPlan, plan_of
 from reconverge.simulation.explore.world import GENERATION, SmallWorld
 from reconverge.simulation.judging.first_hits import OpenedWindow
 
@@ -56,77 +49,8 @@ _MICROSECONDS: Final = 10**15
 _WINDOWS: Final = 10**4
 """Within so many windows or slices of now a number of that size is one of theirs."""
 _NAMES: Final = (MARK, GENERATION)
-LEFT_OUT: Final[dict[str, str]] = {
-    # Statistics, which only people read.
-    "Syncer": "_exchanges _early _cells _rebirths _lapses _failures _random _sequence _kernel",
-    "Store": "admitted refused overflowed left_early",
-    "ShardState": "not_taken",
-    # Sums over a life, which only the comparison with the books reads, after each event.
-    "Tally": "charged refunded _confirmed _reported",
-    "Account": "limits",
-    "LedgerShard": "_totals lending",
-    # The numbers of which names are made.
-    "SmallNode": "number name _names charged refunded clock syncers",
-    # Parts of a kernel or a hub that a world of one limit does not use, and what follows from the limit and the policy.
-    "Kernel": (
-        "clock composites dropped _reported namespace hash_key after_answers room intervals_ns soonest_ns key_bytes_max"
-        " alone region_ppm interval_ns interval_min_ns lease_ns slot_lease_ns"
-    ),
-    "Table": (
-        "clock kernel peers name reported_as tiers overflow_key waiter held pool listeners evicted window_s calendar"
-        " meter dated pacer lock unit window_ns stepwise smooth paced additive costs need_max soft interval_ns"
-        " interval_min_ns lease_ns"
-    ),
-    "NodeRecord": "sequence",
-}
-"""The attributes that the walk leaves out, by the class that they belong to."""
-_SKIPPED: Final = (
-    type,
-    types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    Random,
-    Lock,
-    ManualClock,
-    WeakValueDictionary,
-)
-
-
-class ReadingPlan:
-    """How the walk reads the objects of one class."""
-
-    def __init__(self, kind: type) -> None:
-        self.name = kind.__name__
-        self.left_out = frozenset(LEFT_OUT.get(self.name, "").split())
-        slots = [slot.__name__ for slot in slots_of(kind) if slot.__name__ not in self.left_out]
-        self.slots = tuple(slots)
-        self.read = attrgetter(*slots) if len(slots) > 1 else None
-        self.attributes = kind.__dictoffset__ != 0
-        self.skipped = issubclass(kind, _SKIPPED)
-        self.constant = issubclass(kind, Limit | Policy | bytes | Enum)
-        self.sequence = issubclass(kind, list | tuple | deque)
-        self.mapping = issubclass(kind, dict)
-        self.set = issubclass(kind, set | frozenset)
-        self.special = _SPECIAL.get(self.name)
-
-    def values(self, one: object) -> tuple[object, ...] | list[object]:
-        """Returns the values of the slots of an object, None where one is not set."""
-        if self.read is not None:
-            with suppress(AttributeError):
-                return cast("tuple[object, ...]", self.read(one))
-        return [getattr(one, name, None) for name in self.slots]
-
-
-_plans: dict[type, ReadingPlan] = {}
-
-
-def plan_of(kind: type) -> ReadingPlan:
-    """Returns how the walk reads the objects of a class."""
-    plan = _plans.get(kind)
-    if plan is None:
-        plan = _plans[kind] = ReadingPlan(kind)
-    return plan
+_NAMED: Final = (str, OpenedWindow)
+"""Types of keys that may hold a name."""
 
 
 class Walk:
@@ -139,8 +63,9 @@ class Walk:
         self.names = names
         self.seen = seen
         self._latest = latest
-        wall_ns, window_ns = world.clock.wall_ns(), world.limit.window_ns
+        wall_ns, window_ns = world.hub_clock.wall_ns(), world.limit.window_ns
         self._now_ns = world.clock.monotonic_ns()
+        self._apart_ns = wall_ns - self._now_ns
         self._wall_ns = wall_ns
         self._wall_us = wall_ns // MICROSECOND_NS
         self._window = wall_ns // window_ns
@@ -148,6 +73,9 @@ class Walk:
 
     def large(self, one: float) -> None:
         """Writes down a large number; a moment as its distance from now, also if its sign has a meaning of its own."""
+        if one in (NEVER_NS, -NEVER_NS):  # as many are
+            self.found.append(one)
+            return
         if one < 0:
             self.found.append("-")
             one = -one
@@ -157,6 +85,9 @@ class Walk:
                 return
             if -_NEAR_NS < one - self._wall_ns < _NEAR_NS:
                 self.found += ("w", one - self._wall_ns)
+                return
+            if -_NEAR_NS < one - self._apart_ns < _NEAR_NS:
+                self.found += ("o", one - self._apart_ns)
                 return
         elif one >= _MICROSECONDS:
             self.found += ("u", one - self._wall_us)
@@ -181,9 +112,19 @@ class Walk:
         self.name(one.node)
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
-        self.found += (one.leaving, repr([limit._replace(charged=0, refunded=0) for limit in one.limits]))
+        self.found.append(one.leaving)
+        for limit in one.limits:
+            self.meet(limit._replace(charged=0, refunded=0))
         for report in one.cells:
             self.meet(report)
+
+    def limit(self, one: Limit) -> None:
+        """Writes down what an event may change of a limit."""
+        self.found += (one.quota, one.burst)
+
+    def policy(self, one: Policy) -> None:
+        """Writes down which one of a world's policies it is."""
+        self.found += (one.name, one.scarce)
 
     def opened(self, one: OpenedWindow) -> None:
         """Writes down when a node's window began."""
@@ -193,13 +134,13 @@ class Walk:
         """Writes down a sample of a clock; its rank follows from the rest, and holds a part of a moment."""
         self.meet(one[1:])
 
-    def meet(self, values: Iterable[Any]) -> None:
+    def meet(self, values: Iterable[Any]) -> None:  # noqa: PLR0912 - in one place, as calls would double the time
         """Writes down values and all that they hold."""
-        write = self.found.append
+        write, seen, least, most = self.found.append, self.seen, -_SMALL, _SMALL
         for one in values:
             kind = type(one)
             if kind is int or kind is float:
-                if -_SMALL < one < _SMALL:
+                if least < one < most:
                     write(one)
                 else:
                     self.large(one)
@@ -208,46 +149,45 @@ class Walk:
             elif kind is str:
                 self.name(one)
             else:
-                plan = _plans.get(kind) or plan_of(kind)
-                if plan.skipped:
-                    continue
-                if plan.constant:
-                    write(_written(one))
-                elif id(one) in self.seen:
-                    self.found += ("@", self.seen[id(one)])
-                else:
-                    self.seen[id(one)] = len(self.seen)
+                plan = plan_of(kind)
+                if plan.only_items and not one:
                     write(plan.name)
-                    self._meet_object(one, plan)
+                elif plan.skipped:
+                    continue
+                elif plan.constant:
+                    write(str(one))
+                elif id(one) in seen:
+                    self.found += ("@", seen[id(one)])
+                else:
+                    seen[id(one)] = len(seen)
+                    write(plan.name)
+                    if plan.only_slots:
+                        self.meet(plan.values(one))
+                    elif plan.only_attributes:
+                        self.meet(plan.attributes_of(one))
+                    else:
+                        self._meet_object(one, plan)
 
     def _meet_object(self, one: Any, plan: ReadingPlan) -> None:
-        if plan.special is not None:
-            plan.special(self, one)
+        if plan.special:
+            _SPECIAL[plan.name](self, one)
             return
         if plan.sequence:
             self.found.append(len(one))
-            if one:
-                self.meet(one)
+            self.meet(one)
         elif plan.mapping:
             self.found.append(len(one))
-            if one:
-                self._meet_mapping(one)
+            self._meet_mapping(one)
         elif plan.set:
             self.found.append(len(one))
             self.meet(sorted(one, key=self._rank))
         if plan.slots:
             self.meet(plan.values(one))
         if plan.attributes:
-            attributes = one.__dict__
-            left_out = plan.left_out
-            self.meet(
-                [value for name, value in attributes.items() if name not in left_out]
-                if left_out
-                else attributes.values()
-            )
+            self.meet(plan.attributes_of(one))
 
     def _meet_mapping(self, one: dict[Any, Any]) -> None:
-        if len(one) > 1 and any(isinstance(key, str | OpenedWindow) for key in one):
+        if len(one) > 1 and any(isinstance(key, _NAMED) for key in one):
             one = {key: one[key] for key in sorted(one, key=self._rank)}
             self.made.append(one)
         self.meet(one)
@@ -265,22 +205,19 @@ class Walk:
 
 _SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
     "Batch": Walk.batch,
+    "Limit": Walk.limit,
+    "Policy": Walk.policy,
     "OpenedWindow": Walk.opened,
     "_ClockSample": Walk.sample,
 }
 """How objects are written down of which not all counts, by class."""
 
 
-@cache
-def _written(one: object) -> str:
-    return str(one)
-
-
 class NodePart(NamedTuple):
     """One node's part of a world."""
 
     written: bytes
-    """The values in it."""
+    """A digest of the values in it."""
     names: dict[str, int]
     seen: dict[int, int]
 
@@ -299,15 +236,19 @@ def parts_of(world: SmallWorld, known: list[NodePart] | None = None, touched: in
 
 def digest(world: SmallWorld, parts: list[NodePart] | None = None) -> bytes:
     """Returns the digest of a world, of 12 bytes; `parts` are those of its nodes, if they are known."""
-    parts = sorted(parts or parts_of(world), key=lambda part: part.written)
+    parts = sorted(parts or parts_of(world), key=attrgetter("written"))
+    if len({part.written for part in parts}) == len(parts):
+        return _digest_of_all(world, parts)
     # Equal nodes may stand in either order; what the hub knows of them may differ.
-    orders = [
-        list(order)
+    return min(
+        _digest_of_all(world, list(order))
         for order in permutations(parts)
         if all(one.written == other.written for one, other in zip(order, parts, strict=True))
-    ]
-    whole = min(_written_whole(world, order) for order in orders)
-    return blake2b(whole, digest_size=12).digest()
+    )
+
+
+def _digest_of(values: list[Any]) -> bytes:
+    return blake2b(marshal.dumps(values, 2), digest_size=12).digest()
 
 
 def _shard(world: SmallWorld) -> Any:
@@ -323,10 +264,10 @@ def _latest(world: SmallWorld) -> dict[str, int]:
 def _part(world: SmallWorld, node: SmallNode, latest: dict[str, int]) -> NodePart:
     walk = Walk(world, {}, {}, latest)
     walk.meet((node.syncer.node, node.name, node))
-    return NodePart(marshal.dumps(walk.found, 2), walk.names, walk.seen)
+    return NodePart(_digest_of(walk.found), walk.names, walk.seen)
 
 
-def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
+def _digest_of_all(world: SmallWorld, parts: list[NodePart]) -> bytes:
     shard, latest = _shard(world), _latest(world)
     names: dict[str, int] = {}
     seen: dict[int, int] = {}
@@ -334,24 +275,23 @@ def _written_whole(world: SmallWorld, parts: list[NodePart]) -> bytes:
         for name in part.names:
             names.setdefault(name, len(names))
         first = len(seen)
-        for one, place in part.seen.items():
-            seen.setdefault(one, first + place)
+        seen.update({one: first + place for one, place in part.seen.items()})
     _number_departed(world, shard, names, latest)
     walk = Walk(world, names, seen, latest)
     walk.found += [shard.nodes[name].sequence - latest[name] for name in sorted(shard.nodes, key=names.__getitem__)]
     walk.meet((shard,))
     for batch in world.late:
         walk.batch(batch)
-    walk.meet((world.truth,))
+    walk.meet(world.truths.values())
     walk.found += (
-        world.clock.wall_ns() % world.limit.window_ns,
+        world.hub_clock.wall_ns() % world.limit.window_ns,
         max(0, world.remembered_until_ns - world.clock.monotonic_ns()),
         world.witness_needed,
         world.uncounted,
         world.overcounted,
         world.started if world.policy.max_overshoot > 0 else 0,
     )
-    return marshal.dumps([[part.written for part in parts], walk.found], 2)
+    return _digest_of([*(part.written for part in parts), *walk.found])
 
 
 def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.clock import DRIFT
 from reconverge.limit import (
     FIRST_HIT,
     FIXED_WINDOW,
@@ -22,9 +23,13 @@ from reconverge.limit import (
 from reconverge.limit.limit import CONCURRENCY, PACED
 from reconverge.policies import NODES, STRICT, Policy, choose
 from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
-from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SmallWorld
+from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SECOND, SmallWorld
 
 LATE: Final = "late"
+SECOND_KEY: Final = "second key"
+DRIFTING: Final = "drifting clocks"
+MORE: Final = (SECOND_KEY, DRIFTING)
+"""All that a case may have beside one key and clocks that run alike; each multiplies the states."""
 
 
 class Event(NamedTuple):
@@ -93,8 +98,21 @@ def _messages(i: int) -> Iterator[Event]:
     )
 
 
-def _nodes(i: int, policy: Policy) -> Iterator[Event]:
-    """Yields what happens to whole nodes, their settings and the hub, and what takes long."""
+def _rests(i: int, step: int, back: str) -> Iterator[Event]:
+    yield Event(f"rests {back}{i}", lambda world: world.rests(0.5, i, step), _always)
+    yield Event(f"rests long {back}{i}", lambda world: world.rests(2.1, i, step), _always)
+
+
+def _data_loss(i: int, step: int, back: str) -> Event:
+    return Event(f"loses data {back}{i}", lambda world: world.hub_loses_data(i, step), _always, fault=True)
+
+
+def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
+    """Yields what happens to whole nodes, their settings and the hub, and what takes long.
+
+    Where nodes take turns, they do in every order: otherwise two worlds whose nodes are swapped would not be one.
+    """
+    turns = ((1, ""), (-1, "back "))[: 2 if nodes > 2 else 1]
 
     def lowered(world: SmallWorld) -> bool:
         return world.table(i).limit != world.limit
@@ -102,14 +120,15 @@ def _nodes(i: int, policy: Policy) -> Iterator[Event]:
     def knows(world: SmallWorld) -> bool:
         return world.table(i).cells.get(KEY) is not None
 
-    yield Event(f"rests {i}", lambda world: world.rests(0.5, i), _always)
-    yield Event(f"rests long {i}", lambda world: world.rests(2.1, i), _always)
+    for step, back in turns:
+        yield from _rests(i, step, back)
     yield Event(f"leaves {i}", lambda world: world.leaves(i), lambda world: world.may_speak(i), fault=True)
     yield Event(f"dies {i}", lambda world: world.dies(i), _always, fault=True)
     yield Event(f"is restored {i}", lambda world: world.is_restored(i), _always, fault=True)
     yield Event(f"lowers {i}", lambda world: world.lowers(i), lambda world: not lowered(world), fault=True)
     yield Event(f"raises {i}", lambda world: world.raises(i), lowered)
-    yield Event(f"loses data {i}", lambda world: world.hub_loses_data(i), _always, fault=True)
+    for step, back in turns:
+        yield _data_loss(i, step, back)
     yield Event(f"evicts {i}", lambda world: world.evicts(i), knows, fault=True)
     if policy.max_overshoot > 0:
         yield Event(
@@ -143,13 +162,36 @@ def _times(limit: Limit) -> Iterator[Event]:
         yield Event("after the edge", lambda world: world.passes(2), _always)
 
 
+def _second_key(i: int, limit: Limit) -> Iterator[Event]:
+    many = limit.capacity // limit.unit + 1
+    yield Event(f"hits second {i}", lambda world: world.hits(i, key=SECOND), _always)
+    yield Event(f"hits all second {i}", lambda world: world.hits(i, many, key=SECOND), _always)
+    if limit.algorithm not in PACED:
+        yield Event(
+            f"asks second {i}",
+            lambda world: world.asks(i, 1, key=SECOND),
+            lambda world: len(world.nodes[i].asked) <= many,
+            asking=True,
+        )
+
+
+def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
+    """Yields the events of what a case has beside one key and clocks that run alike."""
+    if SECOND_KEY in more:
+        for i in range(nodes):
+            yield from _second_key(i, limit)
+    if DRIFTING in more:
+        yield Event("drifts ahead", lambda world: world.drifts(DRIFT), _always, fault=True)
+        yield Event("drifts behind", lambda world: world.drifts(-DRIFT), _always, fault=True)
+
+
 def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
     """Returns all events, each step of a message by itself."""
     return [
         *(event for i in range(nodes) for event in _requests(i, limit)),
         *(event for i in range(nodes) for event in _messages(i)),
         *_times(limit),
-        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        *(event for i in range(nodes) for event in _nodes(i, policy, nodes)),
         *(_late(place) for place in range(LATE_MAX)),
     ]
 
@@ -187,7 +229,7 @@ def coarse_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
     return [
         *(event for i in range(nodes) for event in _whole_exchanges(i, limit)),
         *(event for event in _times(limit) if event.name not in ("interval", "silence")),
-        *(event for i in range(nodes) for event in _nodes(i, policy)),
+        *(event for i in range(nodes) for event in _nodes(i, policy, nodes)),
         _late(0),
     ]
 
@@ -253,6 +295,8 @@ class Exploration(NamedTuple):
     grain: str = FINE
     nodes: int = 2
     window_s: float = 2.0
+    more: tuple[str, ...] = ()
+    """Some of MORE."""
 
     def limit(self) -> Limit:
         """Returns the limit."""
@@ -262,15 +306,18 @@ class Exploration(NamedTuple):
         """Returns the events that can happen."""
         list_all = fine_events if self.grain == FINE else coarse_events
         found = list_all(self.limit(), POLICIES[self.policy], self.nodes)
+        found += further_events(self.limit(), self.nodes, self.more)
         return [event for event in found if self.asking or not event.asking]
 
     def world(self, start_ns: int = 0) -> SmallWorld:
         """Returns the world before anything has happened."""
-        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns)
+        keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
+        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns, keys=keys)
 
     def __str__(self) -> str:
         asking = "asking" if self.asking else "not asking"
-        return f"{self.kind} of {self.quota}, {self.policy}, {asking}, {self.grain}, {self.nodes} nodes"
+        name = f"{self.kind} of {self.quota}, {self.policy}, {asking}, {self.grain}, {self.nodes} nodes"
+        return ", ".join((name, *self.more))
 
 
 def happen(world: SmallWorld, event: Event) -> None:

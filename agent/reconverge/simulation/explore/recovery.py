@@ -52,6 +52,5 @@ def got_in_the_end(world: SmallWorld, index: int) -> int:
 def _look_at_all_charges(world: SmallWorld) -> None:
     """When all nodes have reported, the hub counts every charge, unless a process or the hub may have lost some."""
     counted = world.hub.sums().get("limit", Totals(0, 0)).charged
-    admitted = world.truth.charged + world.elsewhere
-    if not world.uncounted and counted != admitted:
-        world.problems.append(f"the hub counts {counted} of {admitted} charges")
+    if not world.uncounted and counted != world.charged:
+        world.problems.append(f"the hub counts {counted} of {world.charged} charges")

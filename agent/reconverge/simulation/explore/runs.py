@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Sequence
 from itertools import product
@@ -13,6 +14,8 @@ from reconverge.simulation.explore.events import Exploration
 from reconverge.simulation.explore.minimal import cut_down, program_of
 from reconverge.simulation.explore.search import Found, Search
 
+COLLECTED_AFTER: Final = 50_000
+"""So many objects may wait for the garbage collector: it walks the whole world, and only ended nodes are cycles."""
 ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
@@ -43,10 +46,11 @@ def cases_of(
     quota: int,
     nodes: int,
     window_s: float = 2.0,
+    more: Sequence[str] = (),
 ) -> list[Exploration]:
     """Returns all cases of these; a paced limit has no requests that ask."""
     cases = [
-        Exploration(kind, quota, policy, asks, grain, nodes, window_s)
+        Exploration(kind, quota, policy, asks, grain, nodes, window_s, tuple(more))
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
     ]
     cases = [case._replace(asking=case.asking and case.limit().algorithm not in PACED) for case in cases]
@@ -56,6 +60,8 @@ def cases_of(
 def explored(task: Task) -> Done:
     """Searches a case: whole depths, until that depth or so many states are reached, or something is broken."""
     began = os.times()
+    gc.freeze()  # so that the collector does not walk all modules again and again
+    gc.set_threshold(COLLECTED_AFTER)
     search = Search(task.case, faults_max=task.faults, start=task.start)
     while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
         pass

@@ -18,27 +18,32 @@ from fractions import Fraction
 from math import inf
 from typing import Final
 
-from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.clock import MICROSECOND_NS, SECOND_NS, ManualClock
 from reconverge.hub.merge_rule import open_merge_rule
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import Table, Verdict
 from reconverge.kernel.cell import lease_until_ns
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import FIRST_HIT, Limit
+from reconverge.limit.limit import CONCURRENCY
 from reconverge.policies import Policy
-from reconverge.simulation.explore.node import INTERVAL_NS, START_S, Serial, SmallNode
+from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, Serial, SmallNode
 from reconverge.simulation.explore.observer import (
     BucketTruth,
     FirstHitTruth,
     Held,
     SlotTruth,
+    TrueUse,
     WatchedHub,
+    sum_of_shares,
     truth_of,
     usable,
 )
 from reconverge.simulation.truth import declared_bound
 
 KEY: Final = "ada"
+SECOND: Final = "bea"
+"""A second key, of worlds with two."""
 OTHERS: Final = ("bob", "cyd")
 """Keys that come only to drive the key out of a node's memory."""
 DEAR: Final = 3
@@ -53,20 +58,27 @@ LATE_MAX: Final = 2
 class SmallWorld:
     """A few nodes of one limit, the observer of everything, and the events that can happen to them."""
 
-    def __init__(self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0) -> None:
-        self.clock = ManualClock(START_S)
-        self.clock.advance_ns(start_ns)
+    def __init__(
+        self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0, keys: tuple[str, ...] = (KEY,)
+    ) -> None:
+        self.clock, self.hub_clock = ManualClock(START_S), ManualClock(START_S)
+        self.passes(start_ns)
         self.limit = limit
         self.policy = policy
         self.numbers = Serial()
-        self.truth = truth_of(limit, self.clock)
+        # Windows go by the hub's clock; when a lease ends, by its node's.
+        clock = self.clock if limit.algorithm == CONCURRENCY else self.hub_clock
+        self.truths: dict[str, TrueUse] = {key: truth_of(limit, clock) for key in keys}
+        self.truth = self.truths[KEY]
         generations = Serial()
-        rule = open_merge_rule(clock=self.clock, new_name=lambda: f"{GENERATION}{generations.next()}")
-        self.hub = WatchedHub(rule, {KEY: self.truth})
+        rule = open_merge_rule(clock=self.hub_clock, new_name=lambda: f"{GENERATION}{generations.next()}")
+        self.hub = WatchedHub(rule, self.truths)
         self.idle_ns = 0
         """For so long after its last charge a cell counts something."""
         self.started = 0
         """How many nodes were ever started."""
+        self.bound = 0.0
+        """By how much cost the limit may be exceeded, as declared for so many nodes."""
         self.late: list[Batch] = []
         """Batches that were given up and may still arrive, the latest last."""
         self.gone = 0
@@ -87,6 +99,7 @@ class SmallWorld:
         node = SmallNode(self.clock, keys_max=len(OTHERS), numbers=self.numbers)
         table = node.limit(self.limit, self.policy)
         self.started += 1
+        self.bound = declared_bound(self.limit, self.policy, self.started, DEAR, waits=False) + ROUNDING
         self.idle_ns = table.meter.idle_ns
         return node
 
@@ -96,19 +109,15 @@ class SmallWorld:
 
     # ------------------------------------------------------------ judging
 
-    @property
-    def bound(self) -> float:
-        """Returns by how much cost the limit may be exceeded, as declared for all nodes that were ever started."""
-        return declared_bound(self.limit, self.policy, self.started, DEAR, waits=False) + ROUNDING
-
     def look(self) -> None:
         """Compares the world with the books, and notes each problem."""
-        excess = self.truth.excess()
+        excess = max(truth.excess() for truth in self.truths.values())
         if excess > self.bound:
             self.problems.append(f"{excess:.3f} beyond the limit")
         if self.policy.max_overshoot < inf and self.hub.too_free > self.bound:
             self.problems.append(f"{self.hub.too_free:.3f} too much is called free")
-        self._look_at_allowances()
+        for key in self.truths:
+            self._look_at_allowances(key)
         self._look_at_sums()
         departures = self.started + sum(node.syncer._lapses for node in self.nodes)
         departures += sum(self.table(index).left_early for index in range(len(self.nodes)))
@@ -116,60 +125,66 @@ class SmallWorld:
             self.gone = departures
             self.remembered_until_ns = self.clock.monotonic_ns() + 2 * self.idle_ns
 
-    def _look_at_allowances(self) -> None:
+    def _look_at_allowances(self, key: str) -> None:
         """The allowances of all nodes together stay within the capacity, in each window; and so do their bases."""
         now_ns = self.clock.monotonic_ns()
-        cells = [self.table(index).cells.get(KEY) for index in range(len(self.nodes))]
-        live = [cell for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
-        for window in {cell.epoch for cell in live}:
-            held = sum(Fraction(usable(cell, window), cell.table.capacity) for cell in live)
-            if held > 1:
-                self.problems.append(f"{float(held):.3f} of the capacity lies in allowances")
-        if sum(Fraction(cell.base, cell.table.capacity) for cell in live) > 1:
+        cells = [self.table(index).cells.get(key) for index in range(len(self.nodes))]
+        live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
+        for window in {cell.epoch for cell, _ in live}:
+            held, whole = sum_of_shares([(usable(cell, window), capacity) for cell, capacity in live])
+            if held > whole:
+                self.problems.append(f"{held / whole:.3f} of the capacity lies in allowances")
+        bases, whole = sum_of_shares([(cell.base, capacity) for cell, capacity in live])
+        if bases > whole:
             self.problems.append("bases sum to more than the capacity")
-        overdrafts = sum(Fraction(cell.overdraft, cell.table.capacity) for cell in live)
-        if overdrafts > Fraction(str(self.policy.max_overshoot)):
-            self.problems.append(f"{float(overdrafts):.3f} of the capacity lies in overdrafts")
+        overdrafts, whole = sum_of_shares([(cell.overdraft, capacity) for cell, capacity in live])
+        if overdrafts and overdrafts > whole * Fraction(str(self.policy.max_overshoot)):
+            self.problems.append(f"{overdrafts / whole:.3f} of the capacity lies in overdrafts")
 
     def _look_at_sums(self) -> None:
         """No charge and no refund is counted twice at the hub."""
         if self.overcounted:
             return
         sums = self.hub.sums().get("limit", Totals(0, 0))
-        if sums.charged > self.truth.charged + self.elsewhere:
+        if sums.charged > self.charged:
             self.problems.append(f"the hub counts {sums.charged}, more than was ever admitted")
-        if sums.refunded > self.truth.refunded + self.elsewhere:
+        if sums.refunded > sum(truth.refunded for truth in self.truths.values()) + self.elsewhere:
             self.problems.append(f"the hub counts {sums.refunded} given back, more than ever was")
+
+    @property
+    def charged(self) -> int:
+        """Returns the cost of all requests that were ever admitted."""
+        return sum(truth.charged for truth in self.truths.values()) + self.elsewhere
 
     # ------------------------------------------------------------ requests
 
-    def hits(self, index: int, times: int = 1, cost: int = 1) -> int:
+    def hits(self, index: int, times: int = 1, cost: int = 1, key: str = KEY) -> int:
         """Decides requests from a node's memory. Returns the cost that is admitted."""
         node, admitted = self.nodes[index], 0
         table = self.table(index)
         if cost > table.limit.cost_max:
             return 0
-        self._exists()
+        self._exists(key)
         for _ in range(times):
-            verdict = table.decide(KEY, cost, self.clock.monotonic_ns())
+            verdict = table.decide(key, cost, self.clock.monotonic_ns())
             if not verdict.allowed:
                 break
-            self._admit(node, cost, verdict)
+            self._admit(node, cost, verdict, key)
             admitted += cost
         return admitted
 
-    def asks(self, index: int, times: int, cost: int = 1) -> None:
+    def asks(self, index: int, times: int, cost: int = 1, key: str = KEY) -> None:
         """Has requests wait for the hub's answer."""
         if cost <= self.table(index).limit.cost_max:
-            self._exists()
+            self._exists(key)
             for _ in range(times):
-                self.nodes[index].asks(self.table(index), KEY, cost)
+                self.nodes[index].asks(self.table(index), key, cost)
 
     def stops_asking(self, index: int) -> int:
         """Ends the waiting of a node's requests. Returns the cost of those that are admitted."""
         node, admitted = self.nodes[index], 0
-        for _, cost in node.stops_asking(self.table(index)):
-            self._admit(node, cost, self.table(index).observe(KEY, self.clock.monotonic_ns()))
+        for key, cost in node.stops_asking(self.table(index)):
+            self._admit(node, cost, self.table(index).observe(key, self.clock.monotonic_ns()), key)
             admitted += cost
         return admitted
 
@@ -194,31 +209,33 @@ class SmallWorld:
             return
         if table.limit.cost_max < 2:
             return
-        self._exists()
+        self._exists(KEY)
         verdict = table.decide(KEY, 2, self.clock.monotonic_ns())
         if verdict.allowed:
-            self._admit(node, 2, verdict)
+            self._admit(node, 2, verdict, KEY)
             table.correct(KEY, verdict.epoch, -2)
             if isinstance(self.truth, FirstHitTruth):
                 self.truth.gave_back_by(node.number, 2, verdict.epoch)
             else:
                 self.truth.gave_back(2, verdict.epoch, verdict.slice_number)
 
-    def _exists(self) -> None:
-        if isinstance(self.truth, BucketTruth):
-            self.truth.asked()
+    def _exists(self, key: str) -> None:
+        truth = self.truths[key]
+        if isinstance(truth, BucketTruth):
+            truth.asked()
 
-    def _admit(self, node: SmallNode, cost: int, verdict: Verdict) -> None:
-        if node.kernel.tables["limit"].cells.get(KEY) is None:
+    def _admit(self, node: SmallNode, cost: int, verdict: Verdict, key: str) -> None:
+        truth = self.truths[key]
+        if node.kernel.tables["limit"].cells.get(key) is None:
             # There was no room for the key: it went by the count that all such keys share.
             self.elsewhere += cost
             return
-        if isinstance(self.truth, FirstHitTruth):
-            self.truth.admitted_by(node.number, cost, verdict.epoch)
-        elif isinstance(self.truth, SlotTruth):
-            self.truth.begins(node, KEY, cost)
+        if isinstance(truth, FirstHitTruth):
+            truth.admitted_by(node.number, cost, verdict.epoch)
+        elif isinstance(truth, SlotTruth):
+            truth.begins(node, key, cost)
         else:
-            self.truth.admitted(cost, verdict.epoch, verdict.slice_number)
+            truth.admitted(cost, verdict.epoch, verdict.slice_number)
 
     # ------------------------------------------------------------ messages
 
@@ -275,23 +292,29 @@ class SmallWorld:
     def passes(self, nanoseconds: int) -> None:
         """Time passes, and nothing else happens."""
         self.clock.advance_ns(nanoseconds)
+        self.hub_clock.advance_ns(nanoseconds)
+
+    def drifts(self, share: float) -> None:
+        """A lease passes by the hub's clock, which is that much too fast, or too slow, for those of the nodes."""
+        self.hub_clock.advance_ns(LEASE_NS + 2 * MICROSECOND_NS)  # the hub counts whole ones
+        self.clock.advance_ns(round((LEASE_NS + 2 * MICROSECOND_NS) / (1 + share)))
 
     def comes_to_the_edge(self) -> None:
         """The present window ends in a nanosecond."""
-        self.passes(self.limit.window_ns - self.clock.wall_ns() % self.limit.window_ns - 1)
+        self.passes(self.limit.window_ns - self.hub_clock.wall_ns() % self.limit.window_ns - 1)
 
-    def rests(self, windows: float, first: int) -> None:
+    def rests(self, windows: float, first: int, step: int = 1) -> None:
         """No request comes for a part of a window; the nodes exchange, always in the same order."""
         step_ns = max(1, int(windows * self.limit.window_ns) // 2)
         for _ in range(2):
             self.passes(step_ns)
-            for index in self.in_order(first):
+            for index in self.in_order(first, step):
                 self.exchanges(index)
 
-    def in_order(self, first: int) -> list[int]:
+    def in_order(self, first: int, step: int = 1) -> list[int]:
         """Returns all nodes from `first` on, but those that know the hub's data before those that do not."""
         nodes = len(self.nodes)
-        order = [(first + place) % nodes for place in range(nodes)]
+        order = [(first + step * place) % nodes for place in range(nodes)]
         return sorted(order, key=lambda index: not self.nodes[index].syncer._generation)
 
     # ------------------------------------------------------------ nodes, hub and settings
@@ -315,8 +338,9 @@ class SmallWorld:
         self._replace(index)
 
     def _replace(self, index: int) -> None:
-        if isinstance(self.truth, SlotTruth):
-            self.truth.vanishes(self.nodes[index])
+        for truth in self.truths.values():
+            if isinstance(truth, SlotTruth):
+                truth.vanishes(self.nodes[index])
         self.nodes[index] = self._start()
 
     def is_restored(self, index: int) -> None:
@@ -327,7 +351,7 @@ class SmallWorld:
         self.uncounted = self.overcounted = True
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
 
-    def hub_loses_data(self, first: int) -> None:
+    def hub_loses_data(self, first: int, step: int = 1) -> None:
         """The hub comes back empty; not while it alone remembers, which no promise covers.
 
         Of a policy with an overdraft, the nodes that know its data exchange before anything else, `first` before the
@@ -337,7 +361,7 @@ class SmallWorld:
             return
         self.hub.lose_data()
         self.uncounted = True
-        witnesses = [index for index in self.in_order(first) if self.nodes[index].syncer._generation]
+        witnesses = [index for index in self.in_order(first, step) if self.nodes[index].syncer._generation]
         self.witness_needed = bool(witnesses)
         if self.policy.max_overshoot > 0:
             for index in witnesses:

@@ -135,8 +135,8 @@ class BoundSmallWorld(SmallWorld):
         self.watching.note("starts", node.syncer)
         return node
 
-    def _admit(self, node: SmallNode, cost: int, verdict: Verdict) -> None:
-        super()._admit(node, cost, verdict)
+    def _admit(self, node: SmallNode, cost: int, verdict: Verdict, key: str) -> None:
+        super()._admit(node, cost, verdict, key)
         self.watching.note("passes", self.clock.monotonic_ns())
         self.watching.note("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
 

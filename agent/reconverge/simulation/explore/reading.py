@@ -1,0 +1,129 @@
+"""Knows what a digest of a world reads of the objects of each class, and what it leaves out."""
+
+# Theory of operation.
+#
+# Two states that differ only in what nothing reads are one state, and every value that is not walked is time gained. So
+# LEFT_OUT names the attributes that decide nothing in a world of one limit. How a class is read is found out once.
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+from operator import attrgetter, itemgetter
+from random import Random
+from typing import Any, Final, cast
+from weakref import WeakValueDictionary
+
+from reconverge.clock import ManualClock
+from reconverge.kernel.lock import Lock
+from reconverge.simulation.explore.rewind import slots_of
+
+LEFT_OUT: Final[dict[str, str]] = {
+    # Statistics, which only people read.
+    "Syncer": "_exchanges _early _cells _rebirths _lapses _failures _random _sequence _kernel _shard _new_name",
+    "Store": "admitted refused overflowed left_early",
+    "ShardState": "not_taken index",
+    # Sums over a life, which only the comparison with the books reads, after each event.
+    "Tally": "charged refunded _confirmed _reported",
+    "Account": "limits",
+    "LedgerShard": "lending cells_max grace_us",
+    # What a class has of its base, and does not use.
+    "SlotTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
+    "FirstHitTruth": "_by_epoch _by_slice _log _fill _filled_ns limit _clock",
+    # Settings that no event changes, and the owner of an object.
+    "TrueUse": "limit _clock",
+    "BucketTruth": "limit _clock _filled_ns",
+    "AskBudget": "per_second _most",
+    "Newcomers": "per_second _kernel",
+    "Cell": "table shard",
+    "Edges": "_table",
+    "FirstHitEdges": "_table",
+    "SlotEdges": "_table",
+    # The numbers of which names are made.
+    "SmallNode": "number name _names charged refunded clock syncers",
+    # Parts of a kernel or a hub that a world of one limit does not use, and what follows from the limit and the policy.
+    "Kernel": (
+        "clock composites dropped _reported namespace hash_key after_answers room intervals_ns soonest_ns key_bytes_max"
+        " alone region_ppm interval_ns interval_min_ns lease_ns slot_lease_ns keys_max on_reentry wake take_in_again"
+        " _lease_fixed _lease_min_ns"
+    ),
+    "Table": (
+        "clock kernel peers name reported_as tiers overflow_key waiter held pool listeners evicted window_s calendar"
+        " meter dated pacer lock unit window_ns stepwise smooth paced additive costs need_max soft interval_ns"
+        " interval_min_ns lease_ns"
+    ),
+    "NodeRecord": "sequence",
+}
+"""The attributes that the walk leaves out, by the class that they belong to."""
+SPECIAL: Final = ("Batch", "Limit", "Policy", "OpenedWindow", "_ClockSample")
+"""The classes of which not all counts."""
+_SKIPPED: Final = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    Random,
+    Lock,
+    ManualClock,
+    WeakValueDictionary,
+)
+
+
+class ReadingPlan:
+    """How the walk reads the objects of one class."""
+
+    def __init__(self, kind: type) -> None:
+        self.name = kind.__name__
+        self.left_out = frozenset(LEFT_OUT.get(self.name, "").split())
+        slots = [slot.__name__ for slot in slots_of(kind) if slot.__name__ not in self.left_out]
+        self.slots = tuple(slots)
+        self._read = attrgetter(*slots) if len(slots) > 1 else None
+        self.attributes = kind.__dictoffset__ != 0
+        self.skipped = issubclass(kind, _SKIPPED)
+        self.constant = issubclass(kind, bytes | Enum)
+        self.sequence = issubclass(kind, list | tuple | deque)
+        self.mapping = issubclass(kind, dict)
+        self.set = issubclass(kind, set | frozenset)
+        self.special = self.name in SPECIAL
+        """Whether the walk has a method of its own for it."""
+        holds_items = self.sequence or self.mapping or self.set
+        self.only_items = holds_items and not slots and not self.attributes
+        """Whether an empty one is as any other."""
+        self.only_slots = bool(slots) and not (holds_items or self.attributes or self.special)
+        self.only_attributes = self.attributes and not (holds_items or slots or self.special)
+        self._names: Any = ()
+        self._get: Callable[[dict[str, object]], Any] = tuple
+
+    def values(self, one: object) -> Iterable[Any]:
+        """Returns the values of the slots of an object, None where one is not set."""
+        if self._read is not None:
+            try:
+                return cast("tuple[object, ...]", self._read(one))
+            except AttributeError:
+                pass
+        return [getattr(one, name, None) for name in self.slots]
+
+    def attributes_of(self, one: Any) -> Iterable[Any]:
+        """Returns the values of the other attributes of an object; which those are is found out anew if they change."""
+        attributes: dict[str, object] = one.__dict__
+        if not self.left_out:
+            return attributes.values()
+        if attributes.keys() != self._names:
+            self._names = dict.fromkeys(attributes).keys()
+            read = [name for name in attributes if name not in self.left_out]
+            self._get = itemgetter(*read) if len(read) > 1 else lambda held: [held[name] for name in read]
+        return cast("Iterable[Any]", self._get(attributes))
+
+
+class PlansByClass(dict[type, ReadingPlan]):
+    """The plans of all classes that were met; that of a new one is made when it is first asked for."""
+
+    def __missing__(self, kind: type) -> ReadingPlan:
+        return self.setdefault(kind, ReadingPlan(kind))
+
+
+plan_of: Final = PlansByClass().__getitem__
+"""Returns how the walk reads the objects of a class."""
