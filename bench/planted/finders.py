@@ -8,13 +8,16 @@ from random import SystemRandom
 from typing import Final, NamedTuple
 
 from bench.planted.fault import PlantedFault
+from reconverge.simulation.model.bound.runs import WALK
+from reconverge.simulation.model.bound.small_cases import SMALL
 
 EXPLORATION: Final = "exploration"
 FUZZ: Final = "fuzz"
 MACHINES: Final = "state machines"
 MODEL: Final = "model"
+BINDING: Final = "binding"
 CHAOS: Final = "chaos"
-FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, CHAOS)
+FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, BINDING, CHAOS)
 """In the order of the table's columns."""
 
 MACHINES_FILES: Final = ("tests/protocol/test_protocol.py", "tests/protocol/test_slots.py")
@@ -53,6 +56,10 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
     if finder == MODEL and fault.guard is not None:
         words = (*python, "reconverge.simulation.model", "--guard", fault.guard.name)
         return FinderCommand(words, re.compile(r"^ +\S.+, and then not: .+", re.MULTILINE))
+    if finder == BINDING:
+        words = (*python, "reconverge.simulation.model", "--bind", "--mode", WALK, "--mode", SMALL)
+        words += ("--runs", str(SEEDS), "--start", str(SystemRandom().randrange(10**9)), "--processes", "1")
+        return FinderCommand(words, re.compile(r"^[^|$\n]+: (it needs what|it leaves|no action does).+", re.MULTILINE))
     if finder == CHAOS and fault.chaos:
         words = (*python, "chaos", "run", fault.chaos)
         return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)

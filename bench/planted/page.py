@@ -52,8 +52,8 @@ def _lines(found: Kept) -> Iterator[str]:
     yield "# Planted faults"
     yield ""
     yield "Each fault is planted alone. Seconds of processor time until a finder found it, the kernel in Python; of"
-    yield "chaos, of the clock. The model has no code: there the guard is taken out of the proof. An arrow: exploration"
-    yield "began with some events. `python -m bench.planted` measures this."
+    yield "chaos, of the clock. The model has no code: there the guard is taken out of the proof; the binding rejects"
+    yield "steps of the code. An arrow: exploration began with some events. `python -m bench.planted` measures this."
     yield ""
     yield f"| fault | guard | {' | '.join(FINDERS)} |"
     yield "|---|---|" + "---|" * len(FINDERS)

@@ -68,6 +68,7 @@ def test_its_refusals_are_certain_without_an_end_and_counted() -> None:
 
 
 def test_a_wrong_argument_is_an_error_as_ever() -> None:
+    """An empty key is reported, though everything is refused."""
     with pytest.raises(InvalidKey):
         agent_of().limit("login", "0/minute").allow("")
 
@@ -180,6 +181,7 @@ def test_a_contract_blocks_a_customer(customer: str, by: str) -> None:
 
 
 def test_a_contract_that_opens_again_has_forgotten_no_use() -> None:
+    """What was used before the quota fell to 0 counts when it rises again."""
     contracts = Contracts(agent_of(), CONTRACTS)
     seen = [bool(contracts.hit("ada")) for _ in range(2)]
     for plan in ("blocked", "free"):
@@ -198,5 +200,6 @@ MISTAKES: dict[str, Callable[[Agent], object]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_where_0_has_no_meaning_it_is_an_error(mistake: Callable[[Agent], object]) -> None:
+    """A cap, a parent or a count of refusals of 0 is refused where it is written."""
     with pytest.raises((InvalidLimit, InvalidSetting)):
         mistake(agent_of())

@@ -20,6 +20,7 @@ from reconverge.kernel.reporting import cell_reports
 from reconverge.policies import BALANCED, STRICT
 from reconverge.simulation.explore.events import FINE, Exploration, limit_of
 from reconverge.simulation.model.bound.runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
+from reconverge.simulation.model.bound.small_cases import SMALL
 from reconverge.simulation.model.bound.watching_hub import class_of, is_bound
 from reconverge.simulation.model.bound.worlds import BoundRun, bound_path
 from reconverge.simulation.model.proving import actions_of, laws
@@ -32,8 +33,14 @@ FIXED = Exploration("fixed", 4, "strict", asking=False, grain=FINE)
 OVERDRAWN = FIXED._replace(policy="balanced", quota=6)
 SHORT = ("hits all 0", "exchanges 0", "exchanges 1", "loses data 0", "interval", "after the edge")
 DEPTH = 3
-WALKS, FUZZED = 12, 4
-NEVER = ("a node hears a stray answer", "a name comes back")
+WALKS, FUZZED, SMALLS = 12, 4, 40
+NEVER = {"a node hears a stray answer", "a name comes back"}
+"""Actions that only the model without a guard has."""
+
+
+def actions() -> set[str]:
+    """Returns the names of all actions of the model that may happen."""
+    return {action for law in laws() for action in actions_of(law)} - NEVER
 
 
 def test_walks_and_fuzz_runs_are_bound_by_a_command() -> None:
@@ -67,6 +74,15 @@ def test_fuzz_runs_are_steps_of_the_model(mode: str, seed: int) -> None:
 
 
 @in_python
+def test_small_cases_of_the_fuzz_are_steps_of_the_model_and_take_all_its_actions() -> None:
+    """Each is of a limit that the model has, and together they miss no action."""
+    runs = [tried(BoundTask(seed, SMALL))[1] for seed in range(SMALLS)]
+
+    assert [] == [run.rejected for run in runs if run.rejected or not run.covered]
+    assert actions() == {action for run in runs for action in run.accepted}
+
+
+@in_python
 @pytest.mark.parametrize("policy", ["strict", "balanced"])
 def test_all_short_paths_are_steps_of_the_model(policy: str) -> None:
     """So is every order of a few events."""
@@ -80,11 +96,10 @@ def test_walks_go_through_all_classes_and_nearly_all_actions() -> None:
     """So it is not nothing that is accepted: together the walks take most actions, each class among them."""
     cases = [exploration_of(seed) for seed in range(WALKS)]
     accepted = {action for seed in range(WALKS) for action in tried(BoundTask(seed, WALK))[1].accepted}
-    actions = {action for law in laws() for action in actions_of(law)} - set(NEVER)
 
     assert {case.kind for case in cases} == set(KINDS)
-    assert len(accepted) > len(actions) // 2
-    assert accepted <= actions
+    assert len(accepted) > len(actions()) // 2
+    assert accepted <= actions()
 
 
 @pytest.mark.parametrize("kind", ["sliding", "tokens", "first hit", "gcra"])

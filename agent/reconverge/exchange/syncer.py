@@ -415,7 +415,9 @@ class Syncer:
         else:
             self._kernel.give_up_lapsed_allowances(shard.index, now_ns=now_ns)
             not_taken = shard.not_taken
-            self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
+            self._kernel.install(
+                shard.index, self._without_late_grants(answer), heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns
+            )
             self._beginnings = self._beginnings if reborn else 0
             if shard.not_taken > not_taken:
                 self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
@@ -440,6 +442,12 @@ class Syncer:
         if self.renounced:
             self._void_allowances(now_ns)
         shard.wake_askers()
+
+    def _without_late_grants(self, answer: Answer) -> Answer:
+        """Returns the answer; for a node that leaves, without grants, which its last report would keep."""
+        if not self._leaving:
+            return answer
+        return answer._replace(cells=tuple(cell._replace(allowance=0, base=0, overdraft=0) for cell in answer.cells))
 
     def _say_all_at(self, now_ns: int) -> None:
         """Begins a round that reports all limits, at once or after the round in progress."""

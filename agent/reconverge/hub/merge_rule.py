@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 from reconverge.clock import Clock
@@ -52,6 +53,12 @@ def open_merge_rule(
     sure of that, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use
     it.
     """
-    (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
-    make: Callable[..., MergeRule] = entry.load()
+    make: Callable[..., MergeRule] = _entry_point(kind).load()
     return make(clock=clock, new_name=new_name, **settings)
+
+
+@cache
+def _entry_point(kind: str) -> importlib.metadata.EntryPoint:
+    """Finds a rule among all that is installed, of which each has a file to be read."""
+    (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
+    return entry

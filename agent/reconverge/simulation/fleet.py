@@ -82,6 +82,8 @@ class Fleet:
     """Another limit that each request is charged to at the same moment, by another key. Only with a single quota."""
     changes: tuple[QuotaChange, ...] = ()
     """Changes of the limit's first quota, in order of time."""
+    keys_max: int = 1_000_000
+    """So many keys are counted on a node; a case in which there are more than that evicts some."""
 
     @property
     def shortest_interval_ns(self) -> int:

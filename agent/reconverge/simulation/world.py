@@ -243,7 +243,7 @@ class World:
             namespace="simulation",
             interval_ns=fleet.sync_interval_ns,
             interval_min_ns=fleet.shortest_interval_ns,
-            keys_max=1_000_000,
+            keys_max=fleet.keys_max,
             key_bytes_max=KEY_BYTES_MAX,
             lease_ns=fleet.lease_ns,
             lease_min_ns=LEASE_INTERVALS_MIN * fleet.sync_interval_ns,

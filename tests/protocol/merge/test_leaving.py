@@ -43,6 +43,20 @@ def test_a_node_that_leaves_gives_back_what_it_holds_and_tells_what_it_used() ->
     assert (13, 13) == (pair.counted(), pair.totals().charged)
 
 
+def test_a_node_that_leaves_gives_back_what_an_answer_on_its_way_brings() -> None:
+    """An answer to a batch from before it began to leave grants as usual."""
+    pair = Pair()
+    pair.node.admitted_of(3)
+    pair.node.says()
+    pair.node.reaches(pair.hub)
+    pair.node.syncer.leave(pair.clock.monotonic_ns())
+    pair.node.hears()
+
+    word = pair.node.says()
+
+    assert (True, 13, 0) == (word.leaving, reported(word).current, reported(word).allowance)
+
+
 def test_a_node_with_much_to_say_leaves_with_the_last_of_it() -> None:
     """Only the last batch says that it is the last, so that no other comes too late."""
     pair = Pair()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.simulation.model.bound.runs import BOUND_MODES, bind
 from reconverge.simulation.model.guards import NOT_ALONE, Law, ProofGuard
 from reconverge.simulation.model.lemmas import lemmas
 from reconverge.simulation.model.terms import Number
+from reconverge.simulation.studies.experiment import PROCESSES
 
 try:
     from reconverge.simulation.model import proving
@@ -101,12 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=100, help="of each mode, with --bind (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first seed of these")
     parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="with --bind")
+    parser.add_argument("--page", type=Path, help="with --bind, a file for what was accepted")
     parser.add_argument(
         "--guard", choices=[guard.name for guard in ProofGuard], metavar="NAME", help="only take this guard out"
     )
     options = parser.parse_args(arguments)
     if options.bind:
-        return 1 if bind(start=options.start, runs=options.runs, modes=tuple(options.mode or BOUND_MODES)) else 0
+        modes = tuple(options.mode or BOUND_MODES)
+        where = {"start": options.start, "runs": options.runs, "processes": options.processes}
+        return 1 if bind(**where, modes=modes, page=options.page) else 0
     if options.guard is not None:
         return int(_guards([ProofGuard[options.guard]], full=options.examples) > 0)
     began_ns = CLOCK.monotonic_ns()

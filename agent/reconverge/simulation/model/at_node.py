@@ -118,15 +118,19 @@ def owes(scene: ModelState, law: Law) -> Move:
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
+def _begun(scene: ModelState, window: Amount) -> Fact:
+    """Returns whether a window may have begun by the clock of a node, if it is the one that is looked at or a later."""
+    return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
+
+
 def enters(scene: ModelState, law: Law) -> Move:
     """A node enters a later window."""
     node = scene.node
     window = law.any("window", lambda after: after.node.window)
-    begun = implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
     after = node._replace(
         window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
     )
-    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, begun)))
+    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, _begun(scene, window))))
     return Move(needs, scene._replace(node=after))
 
 
@@ -191,22 +195,31 @@ def sends(scene: ModelState, law: Law) -> Move:
     return Move(needs, _under_way(scene, after, report))
 
 
-def _lets_go(scene: ModelState, law: Law, *, leaves: bool) -> Move:
-    node = scene.node
-    after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING, alive=FALSE if leaves else node.alive)
-    report = ReportState(TRUE, TRUE, TRUE, TRUE if leaves else FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
-    needs = node.alive & idle(scene, law) & may_speak(scene, law)
-    return Move(needs, _under_way(scene, after, report))
-
-
 def leaves(scene: ModelState, law: Law) -> Move:
-    """A node stops in good order, and reports for the last time."""
-    return _lets_go(scene, law, leaves=True)
+    """A node stops in good order, and reports for the last time.
+
+    If that report is given up it is made again, maybe in a later window, by a node that does nothing else any more.
+    """
+    node = scene.node
+    window = law.any("window", lambda after: after.flight.window)
+    later = ~node.alive & (window > node.window) & law.assume(Assumption.CLOCKS, _begun(scene, window))
+    move = _lets_go(scene, law, node._replace(alive=FALSE))
+    flight = move.after.flight._replace(
+        leaves=TRUE, window=window, used=choose(equal(window, node.window), node.used, 0)
+    )
+    return Move(move.needs & (equal(window, node.window) | later), move.after._replace(flight=flight))
 
 
 def forgets(scene: ModelState, law: Law) -> Move:
     """A node reports a key for the last time, because the key leaves its memory."""
-    return _lets_go(scene, law, leaves=False)
+    move = _lets_go(scene, law, scene.node)
+    return Move(scene.node.alive & move.needs, move.after)
+
+
+def _lets_go(scene: ModelState, law: Law, node: NodeState) -> Move:
+    after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING)
+    report = ReportState(TRUE, TRUE, TRUE, FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
+    return Move(idle(scene, law) & may_speak(scene, law), _under_way(scene, after, report))
 
 
 def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
@@ -328,7 +341,7 @@ def comes_back(scene: ModelState, law: Law) -> Move:
 
 
 def lowers(scene: ModelState, law: Law) -> Move:
-    """A node lowers what it holds, though it be in use: it learns of a smaller quota, or drops the key."""
+    """A node lowers what it holds, though it be in use: it learns of a smaller quota or overdraft, or drops the key."""
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
@@ -341,15 +354,6 @@ def lowers(scene: ModelState, law: Law) -> Move:
         )
     )
     return Move(needs, scene._replace(node=node._replace(allowance=allowance, base=base, overdraft=overdraft)))
-
-
-def tightens_policy(scene: ModelState, law: Law) -> Move:
-    """A node learns of a policy with a smaller overdraft."""
-    node = scene.node
-    overdraft = law.any("overdraft", lambda after: after.node.overdraft)
-    least = smaller(node.overdraft, node.used - node.allowance)
-    needs = _between(overdraft, 0, node.overdraft) & (overdraft >= least)
-    return Move(needs, scene._replace(node=node._replace(overdraft=overdraft)))
 
 
 def node_actions(law: Law) -> Mapping[str, Action]:
@@ -370,7 +374,6 @@ def node_actions(law: Law) -> Mapping[str, Action]:
     }
     if not law.strict:
         found["a node goes beyond its allowance"] = goes_beyond
-        found["a node learns of a stricter policy"] = tightens_policy
     if law.meter is MeterClass.WINDOW:
         found["a node enters a window"] = enters
     return found

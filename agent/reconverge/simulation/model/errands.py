@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from reconverge.simulation.model.at_node import begun_in_lease, holds_nothing, idle, may_speak, until_of
 from reconverge.simulation.model.guards import Action, Assumption, Law, Move, ProofGuard
 from reconverge.simulation.model.state import ErrandState, ModelState
-from reconverge.simulation.model.terms import FALSE, TRUE, choose, equal, every, implies
+from reconverge.simulation.model.terms import FALSE, TRUE, choose, decide, equal, every, implies
 
 
 def sends_of_others(scene: ModelState, law: Law) -> Move:
     """A node sends a batch that does not report this key, maybe its last one."""
     node = scene.node
     leaves = law.either("leaves", lambda after: after.errand.leaves)
-    needs = every((node.alive, idle(scene, law), may_speak(scene, law), implies(leaves, holds_nothing(node))))
+    needs = every((decide(leaves, holds_nothing(node), node.alive), idle(scene, law), may_speak(scene, law)))
     after = scene._replace(
         node=node._replace(sent=scene.hub.now, alive=~leaves),
         errand=ErrandState(TRUE, FALSE, leaves, FALSE, FALSE),

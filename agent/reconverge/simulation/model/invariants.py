@@ -278,8 +278,8 @@ def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     mattering = ~entry.gone & ~entry.left & ~void
     fresh = late.there & late.fresh
     found = {
-        "a batch is no younger than its node": implies(flight.there, flight.window <= node.window)
-        & implies(late.there, late.window <= node.window),
+        "a batch is no younger than its node": implies(flight.there, (flight.window <= node.window) | flight.leaves)
+        & implies(late.there, (late.window <= node.window) | late.leaves),
         "an answer is of no later window than the hub": implies(scene.answer.there, scene.answer.window <= hub.window),
         "one batch is under way": every(
             (
@@ -341,7 +341,7 @@ def _of_report(scene: ModelState, report: ReportState, law: Law) -> Mapping[str,
                     equal(report.allowance, 0),
                     equal(report.base, 0),
                     equal(report.overdraft, 0),
-                    implies(report.leaves, ~node.alive & equal(report.window, node.window)),
+                    implies(report.leaves, ~node.alive & (report.window >= node.window)),
                 )
             ),
         ),

@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import NamedTuple, get_type_hints
 
 from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Known, Number, Symbol
@@ -219,6 +220,7 @@ def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
     return ModelState(**groups)  # type: ignore[arg-type]
 
 
+@cache
 def nothing() -> ModelState:
     """Returns a state of zeros in which nothing is true."""
     blank = {name: False if isinstance(kind, Flag) else 0 for name, kind in fields(symbols())}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
+from reconverge.simulation.cases import LIVENESS, SAFETY, Case, draw_case
 from reconverge.simulation.explore.events import COARSE, FINE, Exploration
-from reconverge.simulation.model.bound.worlds import BoundRun, bound_seed, bound_walk
+from reconverge.simulation.model.bound.small_cases import SMALL, draw_small_case
+from reconverge.simulation.model.bound.worlds import BoundRun, bound_case, bound_walk
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 KINDS: Final = ("fixed", "log", "slices", "slots")
@@ -18,9 +22,10 @@ POLICIES: Final = ("strict", "strict at nodes", "balanced", "balanced at nodes")
 WALK_STEPS: Final = 40
 SLOTS_WINDOW_S: Final = 3.0
 """The lease of slots is that of the nodes: the model has no limit with a lease of its own."""
+PROGRESS_RUNS: Final = 500
 WALK: Final = "walk"
 """A random walk through a small world."""
-BOUND_MODES: Final = (WALK, SAFETY, LIVENESS)
+BOUND_MODES: Final = (WALK, SMALL, SAFETY, LIVENESS)
 
 
 class BoundTask(NamedTuple):
@@ -31,6 +36,10 @@ class BoundTask(NamedTuple):
 
     def __str__(self) -> str:
         return f"--mode {self.mode} --start {self.seed} --runs 1"
+
+    def case(self) -> Case:
+        """Draws the case of a run that is no walk."""
+        return draw_small_case(self.seed) if self.mode == SMALL else draw_case(self.mode, self.seed)
 
 
 def exploration_of(seed: int) -> Exploration:
@@ -45,7 +54,7 @@ def exploration_of(seed: int) -> Exploration:
 def tried(task: BoundTask) -> tuple[BoundTask, BoundRun]:
     """Makes a run."""
     if task.mode != WALK:
-        return task, bound_seed(task.seed, task.mode)[1]
+        return task, bound_case(task.case())
     case = exploration_of(task.seed)
     names, run = bound_walk(case, task.seed, WALK_STEPS)
     if run.rejected:
@@ -53,31 +62,71 @@ def tried(task: BoundTask) -> tuple[BoundTask, BoundRun]:
     return task, run
 
 
-def bind(*, start: int, runs: int, modes: tuple[str, ...] = BOUND_MODES, processes: int = PROCESSES) -> int:
+@dataclass
+class BoundTally:
+    """The sums over all runs so far."""
+
+    runs: int = 0
+    covered: int = 0
+    rejected: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    """In how many runs each action happened."""
+    outside: Counter[str] = field(default_factory=Counter)
+
+    def add(self, run: BoundRun) -> None:
+        """Adds a run."""
+        self.runs += 1
+        self.covered += run.covered
+        self.rejected += bool(run.rejected)
+        self.steps += run.accepted
+        self.met += Counter(dict.fromkeys(run.accepted, 1))
+        self.outside[run.outside] += bool(run.outside)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.covered:,} of {self.runs:,} runs are of limits that the model has; "
+            f"{self.rejected:,} were rejected; {self.steps.total():,} steps"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Yields the sums, a table of the steps, and why runs were not followed to their ends."""
+        yield f"{self}."
+        yield ""
+        yield "| step | accepted | in runs |"
+        yield "|---|---|---|"
+        for action, times in self.steps.most_common():
+            yield f"| {action} | {times:,} | {self.met[action]:,} |"
+        yield ""
+        for assumption, times in self.outside.items():
+            if assumption:
+                yield f"{times:,} runs were followed until what the proof assumes not to happen: {assumption}."
+
+
+def bind(
+    *,
+    start: int,
+    runs: int,
+    modes: tuple[str, ...] = BOUND_MODES,
+    processes: int = PROCESSES,
+    page: Path | None = None,
+) -> int:
     """Makes so many runs of each mode, and prints what was accepted. Returns how many were rejected."""
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
-    tasks = [BoundTask(seed, mode) for mode in modes for seed in range(start, start + runs)]
-    accepted, outside, rejected, covered = Counter[str](), Counter[str](), 0, 0
-    clock = SystemClock()
+    tasks = [BoundTask(seed, mode) for seed in range(start, start + runs) for mode in modes]
+    chosen = " ".join(f"--mode {mode}" for mode in modes)
+    command = f"python -m reconverge.simulation.model --bind {chosen} --start {start} --runs {runs}"
+    tally, clock = BoundTally(), SystemClock()
     began_ns = clock.monotonic_ns()
     for task, run in mapped(tried, tasks, processes=processes, chunk=4, apart=True):
-        accepted += run.accepted
-        covered += run.covered
-        outside[run.outside] += bool(run.outside)
+        tally.add(run)
         if run.rejected:
-            rejected += 1
-            case = f"\n{draw_case(task.mode, task.seed)}" if task.mode != WALK else ""
+            case = f"\n{task.case()}" if task.mode != WALK else ""
             print(f"python -m reconverge.simulation.model --bind {task}{case}\n{run.rejected}\n", flush=True)
-    took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
-    print(f"{'accepted':>10} step")
-    for action, times in accepted.most_common():
-        print(f"{times:10,} {action}")
-    for assumption, times in outside.items():
-        if assumption:
-            print(f"{times:,} runs were followed until something that the proof assumes not to happen: {assumption}")
-    steps = accepted.total()
-    print(
-        f"{covered:,} of {len(tasks):,} runs are of limits that the model has; {rejected:,} were rejected; "
-        f"{steps:,} steps, {steps / took_s:,.0f} a second, {took_s:,.0f} s"
-    )
-    return rejected
+        if tally.runs % PROGRESS_RUNS == 0 or tally.runs == len(tasks):
+            print(f"{tally}, {(clock.monotonic_ns() - began_ns) / SECOND_NS:,.0f} s", flush=True)
+            if page is not None:
+                lines = ["# Steps bound to the model", "", f"    $ {command}", "", *tally.lines(), ""]
+                page.write_text("\n".join(lines))
+    print(*tally.lines(), sep="\n")
+    return tally.rejected

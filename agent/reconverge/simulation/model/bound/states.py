@@ -62,6 +62,8 @@ class KeyTerms:
     meter: MeterClass
     strict: bool
     window_ns: int
+    counts_ns: int
+    """How long a charge counts at the least."""
     lease_ns: int
     capacity: int
     overdrafts: int
@@ -76,6 +78,8 @@ class BoundName:
     scenes: dict[int, ModelState]
     sequence: int = 0
     """The number of the last batch that was merged."""
+    before_loss: int = 0
+    """The number of the last batch that was merged, or given up, before the hub lost its data."""
     late: dict[int, ReportState | None] = field(default_factory=dict)
     """The batches that were given up, by number; None for those that did not report the key."""
 
@@ -140,7 +144,7 @@ class BoundKey:
     def _frame(self, looked: int) -> Frame:
         terms = self.terms
         opens = looked * terms.window_ns
-        numbers = (looked, opens, terms.window_ns, terms.window_ns - 1, terms.lease_ns)
+        numbers = (looked, opens, terms.counts_ns, terms.window_ns - 1, terms.lease_ns)
         return Frame(*map(Constant, (*numbers, round(DRIFT * terms.lease_ns) + 1, terms.request)))
 
     def begin(self, title: str) -> BoundName:
@@ -258,7 +262,7 @@ class BoundKey:
             taken = NUMBERS.value(moved.others.held) - NUMBERS.value(scene.others.held)
             if taken:
                 dated = self.terms.meter is MeterClass.DATED
-                until = NUMBERS.value(scene.node.last) + self.terms.window_ns if dated else NEVER_NS
+                until = NUMBERS.value(scene.node.last) + self.terms.counts_ns if dated else NEVER_NS
                 self._taken.append((looked, taken, until))
             after[looked] = moved
         name.scenes = after
@@ -361,6 +365,8 @@ class BoundKey:
         """The hub has lost its data; `knows` holds the names that no data have ever answered."""
         self._taken_and_lost += self._taken
         self._taken = []
+        for name in self.names.values():
+            name.before_loss = max(name.sequence, *name.late, 0)
         heard = {name: {"node.knows": knows.get(name, False)} for name in self.names.values()}
         self._all_move("the hub loses its data", {}, heard)
 

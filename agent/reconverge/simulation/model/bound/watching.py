@@ -102,6 +102,8 @@ class NodeWatch:
         window = int(seen["node.window"])
         if window > value_of(name.any_scene.node.window):
             binding.reach(window)
+            if not is_known(name.any_scene.node.alive):
+                return seen  # it has left, and only makes its last report again
             binding.step(name, "a node enters a window", {"node.window": window})
         elif self._window and (cell := self._cell(syncer)) is not None and 0 <= cell.epoch < window:
             raise OutsideAssumption("a node's clock goes back by a window")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
-from reconverge.limit.limit import CONCURRENCY, DATED, FIRST_HIT, FIXED_WINDOW, Limit
+from reconverge.limit.limit import CONCURRENCY, FIRST_HIT, FIXED_WINDOW, Limit
 from reconverge.policies import Policy
 from reconverge.simulation.model.bound.states import BoundName, KeyTerms, OutsideAssumption, is_known, value_of
 from reconverge.simulation.model.bound.watching import NodeWatch, Values
@@ -21,9 +21,9 @@ def class_of(limit: Limit) -> MeterClass | None:
     """Returns the class of the model that a limit belongs to; None if it has none of these."""
     if limit.algorithm == CONCURRENCY:
         return MeterClass.SLOTS
-    if limit.algorithm in DATED:
+    if limit.dated:
         return MeterClass.DATED
-    plain = limit.algorithm == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
+    plain = limit.counts_as == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
     return MeterClass.WINDOW if plain else None
 
 
@@ -40,7 +40,21 @@ def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, reques
     strict = policy.max_overshoot == 0
     overdrafts = capacity * policy.overshoot_milli // 1000
     lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
-    return KeyTerms(meter, strict, limit.window_ns, lease_ns, capacity, overdrafts, 0 if strict else request)
+    return KeyTerms(
+        meter,
+        strict,
+        limit.window_ns,
+        _counts_ns(limit),
+        lease_ns,
+        capacity,
+        overdrafts,
+        request=0 if strict else request,
+    )
+
+
+def _counts_ns(limit: Limit) -> int:
+    """Returns how long a charge counts at the least: of slices, one that was made at the end of its slice."""
+    return limit.window_ns - limit.window_ns // limit.slices if limit.dated and limit.slices else limit.window_ns
 
 
 class LedgerEntry(NamedTuple):
@@ -86,6 +100,8 @@ class Watch(NodeWatch):
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
+        if batch.sequence <= name.before_loss:
+            raise OutsideAssumption("a batch from before a loss of data arrives after it")
         late = name.late.get(batch.sequence, Ellipsis)
         report = self._report(batch)
         answered = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
@@ -163,14 +179,16 @@ class Watch(NodeWatch):
             binding.opens(after.window)
         elif after.window < value_of(binding.hub.window):
             raise OutsideAssumption("the hub's clock goes back by a window")
-        for title in before.entries if before is not None else ():
-            name = binding.names.get(title)
-            if name is None or title == merged or is_known(name.any_scene.entry.gone):
+        for title, name in list(binding.names.items()):
+            entry = name.any_scene.entry
+            if title == merged or is_known(entry.gone):
                 continue
-            if title not in after.entries:
-                self._gives_up_on(name)
-                continue
-            self._compare(name, after.entries[title])
+            there = before is not None and title in before.entries
+            if title in after.entries:
+                if there:
+                    self._compare(name, after.entries[title])
+            elif there or any(value_of(getattr(entry, of)) for of in LedgerEntry._fields):
+                self._gives_up_on(name)  # if it was not there any more, the hub has forgotten the whole cell meanwhile
         if binding.terms.meter is MeterClass.DATED:
             binding.forget_departed()
         binding.changes_capacity(after.capacity)
@@ -224,8 +242,14 @@ class Watch(NodeWatch):
         entry = name.any_scene.entry
         least = (report.allowance, report.base, report.overdraft)
         if had is not None and is_known(entry.known):
-            kept = (int(value_of(entry.allowance)), int(value_of(entry.base)), int(value_of(entry.overdraft)))
-            least = kept
+            # The report has lowered what was there, but for an allowance of another window and an overdraft in use.
+            kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
+            same = not self._window or report.epoch == after.window
+            least = (
+                min(kept.allowance, report.allowance) if same else kept.allowance,
+                min(kept.base, report.base),
+                min(kept.overdraft, max(report.overdraft, has.debt)),
+            )
         elif report.epoch < after.window and self._window:
             least = (report.base, report.base, report.overdraft)
         if has.allowance > least[0] or (self._window and has.base > least[1]) or has.overdraft > least[2]:
