@@ -181,7 +181,7 @@ def test_a_contract_blocks_a_customer(customer: str, by: str) -> None:
 
 
 def test_a_contract_that_opens_again_has_forgotten_no_use() -> None:
-    """What was used before the quota fell to 0 counts when it rises again."""
+    """The use from before the quota fell to 0 counts when it rises again."""
     contracts = Contracts(agent_of(), CONTRACTS)
     seen = [bool(contracts.hit("ada")) for _ in range(2)]
     for plan in ("blocked", "free"):
