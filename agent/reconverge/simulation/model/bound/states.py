@@ -181,7 +181,7 @@ class BoundKey:
             if (
                 is_known(entry.gone)
                 and value_of(entry.part)
-                and self.can(name, "the hub forgets what has departed", {})
+                and self.can(name, "the hub forgets what has departed", {}, {})
             ):
                 self.step(name, "the hub forgets what has departed")
         self.forget_old()
@@ -268,11 +268,13 @@ class BoundKey:
         name.scenes = after
         self.accepted[action] += 1
 
-    def can(self, name: BoundName, action: str, seen: Mapping[str, Number | bool]) -> bool:
+    def can(
+        self, name: BoundName, action: str, seen: Mapping[str, Number | bool], chosen: Mapping[str, Number]
+    ) -> bool:
         """Returns whether such a step would be accepted; it is not taken."""
         try:
             for looked in name.scenes:
-                self._moved(name, action, self.scene(name, looked), seen, {})
+                self._moved(name, action, self.scene(name, looked), seen, chosen)
         except (UnboundStep, OutsideAssumption):
             return False
         return True

@@ -132,7 +132,7 @@ class NodeWatch:
         if value_of(name.any_scene.node.window) not in name.scenes:
             raise OutsideAssumption("a node's clock is behind by two windows")
         within = self.binding.terms.strict or self.binding.can(
-            name, "a node admits a request", {"node.used": cell.used}
+            name, "a node admits a request", {"node.used": cell.used}, {}
         )
         action = "a node admits a request" if within else "a node goes beyond its allowance"
         self.binding.step(name, action, {"node.used": cell.used})

@@ -200,9 +200,13 @@ class Watch(NodeWatch):
             return
         expires = "dated use expires at the hub"
         dated = self.binding.terms.meter is MeterClass.DATED
-        if dated and value_of(entry.debt) and self.binding.can(name, expires, {"entry.debt": 0}):
+        if dated and value_of(entry.debt) and self.binding.can(name, expires, {"entry.debt": 0}, {}):
             self.binding.step(name, expires, {"entry.debt": 0})
-        self.binding.step(name, "the hub gives up on a name", None, {"departed": self._departed(name)})
+        gives_up, chosen = "the hub gives up on a name", {"departed": self._departed(name)}
+        holds_nothing = not any(value_of(getattr(entry, of)) for of in LedgerEntry._fields)
+        if holds_nothing and not self.binding.can(name, gives_up, {}, chosen):
+            return  # the hub drops an entry without anything in it at any time; the model keeps it, empty
+        self.binding.step(name, gives_up, None, chosen)
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
         """Compares the entry of a name of which nothing was merged."""
