@@ -107,8 +107,8 @@ IN_DECISIONS: Final = (
         (
             Patch(
                 WINDOWS,
-                "        if cell.at_hub:\n            cell.allowance = (\n",
-                "        if cell.at_hub and steps != 1:\n            cell.allowance = (\n",
+                "        if cell.at_hub:\n            cell.allowance = 0  ",
+                "        if cell.at_hub and steps != 1:\n            cell.allowance = 0  ",
             ),
         ),
         ExploredCase("sliding", asking=True, quota=4),

@@ -112,7 +112,7 @@ IN_GRANTING: Final = (
                 RULE,
                 "                if left and entry.allowance == 0 and entry.overdraft <= entry.debt:\n"
                 "                    entry.overdraft = 0  "
-                "# what a node has used of it and left behind is a part of its debt\n",
+                "# the overdraft that a departed node has used is a part of its debt\n",
                 "",
             ),
         ),
@@ -124,8 +124,8 @@ IN_GRANTING: Final = (
         (
             Patch(
                 RULE,
-                "        forgotten = report.forgotten\n        # A node that leaves",
-                "        forgotten, had = report.forgotten, entry.allowance\n        # A node that leaves",
+                "        forgotten = report.forgotten\n        # A grant to a node that leaves",
+                "        forgotten, had = report.forgotten, entry.allowance\n        # A grant to a node that leaves",
             ),
             Patch(
                 RULE,

@@ -76,8 +76,8 @@ IN_REPORTS: Final = (
         (
             Patch(
                 SYNCER,
-                "counted under the old one\n        self._name_number += 1\n",
-                "counted under the old one\n",
+                "under the new one\n        self._name_number += 1\n",
+                "under the new one\n",
             ),
         ),
         ExploredCase("fixed", faults=1, start=("hits 0", "exchanges 0", "lease", "exchanges 0")),

@@ -120,7 +120,6 @@ FITTING: Final[dict[str, str]] = {
 }
 """The fields, and which of the values above they can have."""
 RANGES: Final[list[tuple[str, Any]]] = [
-    ("plans.free.limits.api", "0/s"),
     ("plans.free.limits.api", f"{10**12 + 1}/s"),
     ("plans.free.limits.api", "1/0s"),
     ("plans.free.limits.api", "1/3661 days"),

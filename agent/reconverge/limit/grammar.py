@@ -44,7 +44,7 @@ _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z
 the whole number as it should be written."""
 _THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
 """The groups of digits after the first, in a number that is written like 10,000."""
-_DECIMAL_COMMA: Final = re.compile(r",([0-9]{1,2})(?=\s*(?:/|per))", re.IGNORECASE)
+_DECIMAL_COMMA: Final = re.compile(r",([0-9]{1,2})(\s*(?:/|per))", re.IGNORECASE)
 """The rest of a number that is written like 1,5, up to its window."""
 _BOUNDLESS: Final = frozenset({"unlimited", "none", "inf", "infinite", "infinity", "off"})
 """Words that people write for no limit."""
@@ -234,7 +234,7 @@ class _TextReader:
         multiple = _multiple(token.text) if token.kind == "word" else None
         decimal = _DECIMAL_COMMA.match(self._text, token.position)
         if decimal is not None:
-            return InvalidLimit(self._text, _whole(f"{amount}.{decimal[1]}", self._text[decimal.end() :]), position)
+            return InvalidLimit(self._text, _whole(f"{amount}.{decimal[1]}", self._text[decimal.start(2) :]), position)
         if thousands is not None and not self._text[thousands.end() :][:1].isdigit():
             advice = f"write the number without a comma, as {amount}{thousands[0].replace(',', '')}"
         elif token.kind == "number":
