@@ -382,7 +382,7 @@ def problem_of(mistake: Mapping[str, Any]) -> str:
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
     advice = ""
     if mistake["type"] == "string_type" and "limits" in mistake["loc"]:
-        advice = "; write a limit string such as 100/minute"
+        advice = _WRITE_MISSING["limit"]
     elif mistake["type"] == "missing":
         advice = _WRITE_MISSING.get(str(mistake["loc"][-1]), "")
     return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])}) + advice

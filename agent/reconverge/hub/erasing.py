@@ -24,9 +24,11 @@
 # identity begins anew, as after a reset.
 #
 # An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of the
-# hub's next answer. A node that started after an order has nothing from before, and does not heed it.# Usage is erased
-# at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes back what it
-# has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that name, have used
+# hub's next answer. A node that started after an order has nothing from before, and ignores it.
+#
+# Usage is erased at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes
+# back what it has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that
+# name, have used
 # stays. Of contracts each version in the history is what it was, but for that customer, under the same number; pages
 # with the name are deleted at once; the new index is signed, so readers believe it as any other. A key with several
 # facts goes if any of them is the identity. A hub that sees hashes cannot tell facts apart: nodes name the whole keys

@@ -226,7 +226,7 @@ class Cell(Headroom):
     """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
 
     Moments are monotonic nanoseconds, rates are cost per second. The fast path of a decision only tests `used + cost <=
-    room` and `now < until_ns`. Whatever must be noticed makes this test fail, so that the slow path handles it: a
+    room` and `now < until_ns`. All that must be noticed makes this test fail, so that the slow path handles it: a
     window's end, an empty bucket, headroom running low, the first charge since the last report.
     """
 

@@ -36,7 +36,7 @@ class ShardState(ShardFields, AskState):
         """When the last batch that was answered had been sent."""
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
-        """The moment at which all leases, of whatever length, began; set earlier by the possible error of a clock."""
+        """The moment at which all leases began, long and short; set earlier by the possible error of a clock."""
         self.lost_ns = -NEVER_NS
         """When an answer last reported that the hub had lost its data."""
         self.voided: set[str] = set()

@@ -6,7 +6,7 @@
 # the region, and a need. The order is that of every node: a loan grows after the wide hub has granted it, and the
 # bridge reports a lower allowance to the wide hub when the region's hub has confirmed that no node there holds more. A
 # loan ends by itself, some time after the wide hub's last answer; and the wide hub keeps a silent region's allowance
-# for so long that whatever was used of it has ceased to count.
+# for so long that all use of it has ceased to count.
 #
 # `Bridge` is driven by `regions/driver.py`, which can wait, and by the simulation.
 

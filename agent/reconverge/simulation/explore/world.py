@@ -296,8 +296,9 @@ class SmallWorld:
 
     def drifts(self, share: float) -> None:
         """A lease passes by the hub's clock, which is that much too fast, or too slow, for those of the nodes."""
-        self.hub_clock.advance_ns(LEASE_NS + 2 * MICROSECOND_NS)  # the hub counts whole ones
-        self.clock.advance_ns(round((LEASE_NS + 2 * MICROSECOND_NS) / (1 + share)))
+        lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
+        self.hub_clock.advance_ns(lease_ns)
+        self.clock.advance_ns(round(lease_ns / (1 + share)))
 
     def comes_to_the_edge(self) -> None:
         """The present window ends in a nanosecond."""

@@ -14,7 +14,7 @@ from reconverge.kernel import Verdict
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.asked import LIMIT_NAME, Judged
-from reconverge.simulation.cases import ARRIVALS_MAX, SAFETY, Case, draw_case
+from reconverge.simulation.cases import ARRIVALS_MAX, Case
 from reconverge.simulation.explore.events import POLICIES, Exploration
 from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
@@ -227,11 +227,6 @@ def bound_case(case: Case) -> BoundRun:
     world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
     world.pass_until(max(world.now_ns, world.faults_end_ns()))
     return world.watching.run
-
-
-def bound_seed(seed: int, mode: str = SAFETY) -> tuple[int, BoundRun]:
-    """Runs the case of a seed, bound to the model."""
-    return seed, bound_case(draw_case(mode, seed))
 
 
 def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
