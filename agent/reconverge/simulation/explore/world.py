@@ -111,8 +111,7 @@ class SmallWorld:
 
     def look(self) -> None:
         """Compares the world with the books, and notes each problem."""
-        excess = max(truth.excess() for truth in self.truths.values())
-        if excess > self.bound:
+        if (excess := max(truth.excess() for truth in self.truths.values())) > self.bound:
             self.problems.append(f"{excess:.3f} beyond the limit")
         if self.policy.max_overshoot < inf and self.hub.too_free > self.bound:
             self.problems.append(f"{self.hub.too_free:.3f} too much is called free")
