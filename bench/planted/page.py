@@ -51,18 +51,17 @@ def page(found: Kept) -> str:
 def _lines(found: Kept) -> Iterator[str]:
     yield "# Planted faults"
     yield ""
-    yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of real"
-    yield "time) until a finder found the fault, with the kernel in Python; an empty cell was not tried. The model has no"
-    yield "code: there the guard is taken out of the proof. The binding rejects steps of the code. An arrow: exploration"
-    yield "began with some events."
+    yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of"
+    yield "real time) until a finder found the fault, with the kernel in Python; an empty cell was not tried. The model"
+    yield "has no code: there the guard is taken out of the proof. The binding rejects steps of the code. An arrow:"
+    yield "exploration began with some events."
     yield ""
-    yield f"| fault | guard | {' | '.join(FINDERS)} |"
-    yield "|---|---|" + "---|" * len(FINDERS)
+    yield f"| fault | {' | '.join(FINDERS)} |"
+    yield "|---|" + "---|" * len(FINDERS)
     for fault in FAULTS:
         outcomes = found.get(fault.name, {})
         cells = " | ".join(_cell(finder, fault, outcomes) for finder in FINDERS)
-        guard = "" if fault.guard is None else fault.guard.name.lower().replace("_", " ")
-        yield f"| {fault.name}: {fault.effect} | {guard} | {cells} |"
+        yield f"| {fault.name}: {fault.effect} | {cells} |"
     yield ""
     yield from _sums(found)
     remarks = [fault for fault in FAULTS if fault.remark]
