@@ -285,7 +285,9 @@ class _Listening:
                 loop.run_until_complete(self._task)
             loop.run_until_complete(loop.shutdown_asyncgens())
         except Exception:
-            logger.exception("reconverge: listening for hints failed; this node looks for changes once in an interval")
+            logger.exception(
+                "reconverge: listening for hints of changed contracts failed; this node looks once in an interval"
+            )
         finally:
             loop.close()
             self._ended.set()

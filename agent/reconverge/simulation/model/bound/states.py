@@ -88,7 +88,7 @@ class BoundName:
 
     @property
     def any_scene(self) -> ModelState:
-        """Returns the state in one of the windows; but for the ghosts it is the same in each."""
+        """Returns the state in any one window; only the ghosts differ from window to window."""
         return next(iter(self.scenes.values()))
 
 
