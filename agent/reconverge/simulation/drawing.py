@@ -166,6 +166,6 @@ def choose_faults(
     if loses_data_by_w is None:
         return tuple(drawn[name] for name in random.sample(sorted(drawn), random.randint(*numbers)))
     beside = sorted(drawn.keys() - {"crash", "stop"})
-    # Outside strict, a node that stays away when data are lost is not waited for.
+    # Except in strict, a hub that has lost its data waits for no absent node: so no fault keeps a node away.
     chosen = random.sample(beside, random.randint(*numbers)) if policy is STRICT else []
     return (*(drawn[name] for name in chosen), f"lose-data@{random.uniform(0, loses_data_by_w):.3f}w")

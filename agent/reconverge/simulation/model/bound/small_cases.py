@@ -1,9 +1,9 @@
-"""Draws short cases of the fuzz, of limits that the model has: fewer requests than usual, and no fewer faults."""
+"""Draws short cases of the fuzz, of limits that the model covers: fewer requests than usual, and no fewer faults."""
 
 # Theory of operation.
 #
-# One case of the fuzz in thirteen is of a limit that the model has, and takes half a minute to bind, nearly all of it
-# for steps that went well before. A step is about one node, the hub and one name, so a few nodes and a few dozen
+# One case of the fuzz in thirteen is of a limit that the model covers, and takes half a minute to bind, nearly all for
+# steps like those before. A step is about one node, the hub and one name, so a few nodes and a few dozen
 # requests meet all actions as well, if faults are as many. These cases take the same parts as all others
 # (`simulation/drawing.py`); only sizes differ, and limits are drawn again until the model has one.
 
