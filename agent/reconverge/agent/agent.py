@@ -952,7 +952,7 @@ class Agent:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "an Agent cannot be pickled, because it has connections and threads of its process; make one in each process,"
+            "an Agent cannot be pickled, because it has connections and threads; make one in each process,"
             " and pickle its limiters"
         )
 
