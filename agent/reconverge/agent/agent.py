@@ -501,7 +501,7 @@ class Agent:
                 raise InvalidSetting(
                     "names",
                     name,
-                    "is no tier of contracts; leave it out, as a limit that `limit` declared stays with its agent",
+                    "is a limit that `limit` declared, which cannot be dropped; leave it out",
                 )
         self._past_tiers.add(named)
 

@@ -263,7 +263,7 @@ class Enforcement:
 
     @property
     def deciding(self) -> On | Closed:
-        """Returns what decides while the limit is on, and in shadow is only noted."""
+        """Returns the object that decides; while the limit is in shadow, its refusals are only counted."""
         return self._closed if self.refuses_all else self.on
 
     def turn(self, state: Switch) -> None:

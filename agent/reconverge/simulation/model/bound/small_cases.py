@@ -1,9 +1,9 @@
-"""Draws short cases of the fuzz, of limits that the model has: fewer requests than usual, and no fewer faults."""
+"""Draws short cases of the fuzz, of limits that the model covers: fewer requests than usual, and no fewer faults."""
 
 # Theory of operation.
 #
-# One case of the fuzz in thirteen is of a limit that the model has, and takes half a minute to bind, nearly all of it
-# for steps that went well before. A step is about one node, the hub and one name, so a few nodes and a few dozen
+# One case of the fuzz in thirteen is of a limit that the model covers, and takes half a minute to bind, nearly all for
+# steps like those before. A step is about one node, the hub and one name, so a few nodes and a few dozen
 # requests meet all actions as well, if faults are as many. These cases take the same parts as all others
 # (`simulation/drawing.py`); only sizes differ, and limits are drawn again until the model has one.
 
@@ -49,7 +49,7 @@ def draw_small_case(seed: int) -> Case:
     lease_ns = 6 * interval_ns * random.choice([1, 1, 2])
     drawn = draw_faults(random, nodes, 0.0, windows)
     if lose_data:
-        # As in other cases with a loss: a node whose lease has ended is remembered by the hub alone.
+        # As in other cases with a loss, no lease ends: the hub alone would remember its node.
         lease_ns = outlasting(windows, limit.window_ns)
         del drawn["crash"], drawn["stop"]
     fleet = draw_fleet(random, nodes, limit, interval_ns, lease_ns)
