@@ -23,7 +23,7 @@ from fastapi import Depends, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
-from reconverge.integrations import by_header, by_ip, by_user
+from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
@@ -40,6 +40,7 @@ FASTAPI: Any = FastapiLimits
 FLASK: Any = FlaskLimits
 AIOHTTP: Any = AiohttpLimits
 DJANGO: Any = django_limit
+RULE: Any = Rule
 ASGI: Any = AsgiMiddleware
 WSGI: Any = WsgiMiddleware
 SESAME = "sesame"
@@ -179,6 +180,12 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "fastapi algorithm": (
         lambda: FASTAPI("memory://")("5/minute", algorithm="gcra"),
         ("algorithm='gcra'", "Limit.parse('5/minute', algorithm='gcra')"),
+    ),
+    "fastapi burst": (lambda: FASTAPI("memory://")("5/minute", burst=9), ("burst=9", "'5/minute burst 9'")),
+    "fastapi window": (lambda: FASTAPI("memory://")("5/minute", window=60), ("window=60", "as in '5/minute'")),
+    "rule algorithm": (
+        lambda: RULE(limits="5/minute", algorithm="gcra"),
+        ("'gcra'", "Limit.parse('5/minute', algorithm=...)"),
     ),
     "fastapi times": (lambda: FASTAPI("memory://")(times=5, seconds=60), ("limits", "'5/minute'")),
     "fastapi seconds": (lambda: FASTAPI("memory://")("5/minute", seconds=60), ("seconds=60", "'5/minute'")),

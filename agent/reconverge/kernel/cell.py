@@ -103,6 +103,10 @@ class ReportedMeter(Protocol):
         """Returns the use of all nodes, as far as this one knows."""
         ...
 
+    def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        ...
+
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
         """Returns how long until `cost` fits below `allowance`, if nothing is charged meanwhile."""
         ...

@@ -130,6 +130,10 @@ class CellMeter(ABC):
         """Returns the use of all nodes, as far as this one knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
+    def fleet_shown(self, cell: Cell, now_ns: int) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        return self.fleet_used(cell, now_ns)
+
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepares a new cell."""
         cell.marked_ns = 0

@@ -107,7 +107,7 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
 
 
 def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    total = table.meter.fleet_used(cell, now_ns)
+    total = table.meter.fleet_shown(cell, now_ns)
     own = table.meter.used(cell, now_ns)
     if table.meter.bucket and cell.at_hub:  # reported charges drain at the hub, for all nodes together
         own = max(own, min(total, cell.charged + cell.used - cell.counted))
