@@ -15,8 +15,8 @@
 #
 # A quota with nothing left pauses the calls of all nodes until it is renewed. A quota that fills up gradually does not,
 # because some of it is back long before all of it is: it is charged as empty, and a limiter with a bucket of the same
-# rate fills up alike. In a refusal it is not charged either, because the refusal names the time at which a part is back,
-# and a limiter with a window would refuse until all of it is.
+# rate fills up alike. In a refusal it is not charged, because the refusal names the time at which a part is back, and a
+# limiter with a window would refuse until all of it is.
 
 from __future__ import annotations
 
