@@ -105,9 +105,7 @@ def test_what_was_used_stays_while_the_quota_is_0(settings: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 @pytest.mark.parametrize("limit", ["9/minute", "9/minute; 99/hour"])
-def test_it_closes_the_limit_of_other_agents_of_the_same_memory(
-    limit: str, ask: Callable[[RateLimiter], bool]
-) -> None:
+def test_it_closes_the_limit_of_other_agents_of_the_same_memory(limit: str, ask: Callable[[RateLimiter], bool]) -> None:
     """They count by the same tables, so they close and open with them."""
     hub = f"memory://{token_hex(4)}"
     one, other = (Agent(hub).limit("login", limit) for _ in range(2))

@@ -47,7 +47,7 @@ OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
 
-class QuotaDecisions(NamedTuple):
+class QuotaDecision(NamedTuple):
     """A limit's decision, and the limit's quotas by name."""
 
     decision: Decision
@@ -70,7 +70,7 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 
 
 def fields_of(
-    decided_on: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
+    decided_on: Sequence[QuotaDecision], dialects: Sequence[str], *, wall_s: float, refused: bool = False
 ) -> Fields:
     """Returns the response fields for decisions, in all given dialects; empty without a decision.
 
@@ -156,8 +156,10 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
     decided = sorted(decided, key=_binding_first)
     for _, decision in decided:
         refused = refused or not decision.allowed
-    services = [service_11(each.name, decision, refused=refused, slots=each.slots) for each, decision in decided]
-    return _of_all(*[binding for binding, _ in decided]), ", ".join(services)
+    services = {}
+    for each, decision in decided:  # two limits may show the same rate: the client needs the one that binds
+        services.setdefault(each.name, service_11(each.name, decision, refused=refused, slots=each.slots))
+    return _of_all(*[binding for binding, _ in decided]), ", ".join(services.values())
 
 
 @lru_cache(maxsize=1024)
@@ -205,7 +207,7 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
     return f"{name};r={remaining};t={ceil(after_s) if after_s > least_s else least_s}"
 
 
-def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
+def _draft_06(decided_on: Sequence[QuotaDecision]) -> Fields:
     policies = {name: limit for _, quotas in decided_on for name, limit in quotas.items()}
     policy = ", ".join(_policy_numbers(limit) for limit in policies.values())
     return [*_numbers("RateLimit", decided_on[0].decision, since_s=0), (POLICY, policy)]

@@ -227,6 +227,7 @@ class CompiledRule:
         "missed",
         "plain",
         "settled",
+        "shown",
         "stores",
         "table",
         "tables",
@@ -251,7 +252,11 @@ class CompiledRule:
     def _take(self) -> None:
         """Computes all values that depend on the quotas, such as the texts for responses."""
         limits = {table.name: table.limit for table in self.tables}
-        self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
+        names = self.declared.shown_names(self.limiter, limits)
+        self.bindings = {name: binding_of(names[name], (names[name], limit)) for name, limit in limits.items()}
+        """The texts for responses, by the quota's name at the hub."""
+        self.shown = names[self.table.name]
+        """The first quota's name for clients."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
@@ -347,7 +352,8 @@ class Pipeline:
         self.guard = guard
         self._rules = rules
         first = self._first = rules[0]
-        self.is_prepared = guard.dialects == (IETF_11,)
+        self.is_prepared = guard.dialects == (IETF_11,) and all(len(rule.tables) == 1 for rule in rules)
+        """Whether the fields are made here; the guard makes those of limits with several quotas, one by one."""
         self._alone = first if self.is_prepared and len(rules) == 1 else None
         """The only rule, if the response fields are those of `ietf-11`; else None."""
         self._says = first.declared.rule.error_message is not None
@@ -453,7 +459,7 @@ class Pipeline:
         wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else retry_after_of(decision)
         answer = self._refusals.get((wait_s, binding, decision.certain))
         if answer is None:
-            answer = usual_answer(self._status, *_grounds(decision))
+            answer = usual_answer(self._status, *self._grounds(decision))
             if len(self._refusals) >= REFUSALS_MAX:
                 self._refusals.clear()
             self._refusals[wait_s, binding, decision.certain] = answer
@@ -466,7 +472,7 @@ class Pipeline:
         if self._says or not self.is_prepared:
             return None
         fields = self.fields((decision,))
-        return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
+        return None if fields is None else usual_refusal(self._status, *self._grounds(decision), fields)
 
     def fields(self, decisions: Sequence[Decision], *, refused: bool = False) -> Fields | None:
         """Returns the response fields for decisions; None if the guard must write them.
@@ -535,11 +541,11 @@ class Pipeline:
             bound.append((binding, decision))
         return bound
 
-
-def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
-    """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
-    names = (decision.binding,)
-    return names, names if decision.certain else (), retry_after_of(decision)
+    def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
+        """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
+        first = self._first
+        names = (first.shown if decision.binding == first.table.name else decision.binding,)
+        return names, names if decision.certain else (), retry_after_of(decision)
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
