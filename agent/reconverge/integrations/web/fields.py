@@ -156,7 +156,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
     decided = sorted(decided, key=_binding_first)
     for _, decision in decided:
         refused = refused or not decision.allowed
-    services = {}
+    services: dict[str, str] = {}
     for each, decision in decided:  # two limits may show the same rate: the client needs the one that binds
         services.setdefault(each.name, service_11(each.name, decision, refused=refused, slots=each.slots))
     return _of_all(*[binding for binding, _ in decided]), ", ".join(services.values())

@@ -203,7 +203,7 @@ class Guard:
         if chosen is None:
             wanted = name or (DEFAULT_NAME if owner is None else name_of(owner))
             chosen = self._new_name(wanted, room)
-        given = rule.name or chosen
+        given: str | None = rule.name or chosen
         if not (shown if shown is not None else rule.name or owner is None):
             given = None
         settings: dict[str, Any] = self._defaults
