@@ -17,6 +17,7 @@ from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
 from reconverge.integrations.web.request.keys import (
@@ -43,7 +44,6 @@ from reconverge.integrations.web.request.keys import (
 from reconverge.integrations.web.request.paths import Places
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
-from reconverge.integrations.web.shown_names import shown_name
 from reconverge.limit.limit import Limit
 from reconverge.limiter.asking import within_s
 from reconverge.limiter.faces.limiter import Limiter
@@ -566,7 +566,7 @@ class Declared:
         return self.agent.declare(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
     def shown_names(self, limiter: Limiter, quotas: Mapping[str, Limit]) -> dict[str, str]:
-        """Returns the names for clients of a limit's quotas, by their names at the hub; see `shown_names.py`."""
+        """Returns the names for clients of a limit's quotas, by their names at the hub; see `shown_name`."""
         name = limiter.name
         if name not in self._shown:  # the application has declared this limit
             return {each: each for each in quotas}

@@ -11,6 +11,9 @@ number. `x-ratelimit` is an old custom of many services, with the time of the re
 # limit admits. So in a refusal only quotas that have refused have a `t`, and Retry-After is the longest of these.
 # Windows and waits are rounded up to whole seconds, so that a client that heeds them is not refused. For a window of
 # less than a second, the fields therefore state a lower rate than the limit has.
+#
+# A limit without a name of its own still needs one at the hub, the same in every process, so that is made of a module, a
+# function or a hash. Clients must not see such a name, which tells about the inside: they see each quota's rate.
 
 from __future__ import annotations
 
@@ -45,6 +48,8 @@ LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
 """Fields with lists, to which the limits add items. Of any other field, the application's own value is kept."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
+
+_UNITS: Final = {"1s": "second", "60s": "minute", "3600s": "hour", "86400s": "day"}
 
 
 class QuotaDecision(NamedTuple):
@@ -264,3 +269,26 @@ def _whole(seconds: float) -> int:
 
 def _integer(number: int) -> int:
     return min(max(0, number), INTEGER_MAX)
+
+
+def shown_name(name: str, limit_name: str, quotas: Mapping[str, Limit], given: str | None) -> str:
+    """Returns the name for clients of the quota `name`, which belongs to the limit `limit_name`.
+
+    `given` is the name that the application has given to the limit, if any; it replaces the limit's name. A name
+    outside of `quotas` is that of the limit's ban.
+    """
+    rest = name.removeprefix(limit_name)
+    if given is not None:
+        return f"{given}{rest}"
+    limit = quotas.get(name)
+    if limit is None:
+        return f"{rate_of(next(iter(quotas.values())))}{rest}"
+    return limit.name or rate_of(limit)
+
+
+def rate_of(limit: Limit) -> str:
+    """Returns a quota as a short text, such as `5/minute` or `20 in flight`."""
+    if limit.slots:
+        return f"{limit.quota} in flight"
+    quota, _, window = str(limit).partition(" ")[0].partition("/")
+    return f"{quota}/{_UNITS.get(window, window)}"
