@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -109,6 +110,8 @@ def test_each_try_of_urllib3_is_charged(server: Metered, limiter: RateLimiter, k
 
     assert (3, 3) == (server.calls, limiter.usage(server.origin).own)
     assert isinstance(adapter.max_retries, kind)
+    state = pickle.dumps(adapter.__getstate__()["max_retries"])
+    assert kind is type(pickle.loads(state))  # noqa: S301  # our own
 
 
 def test_a_call_without_a_limit_is_retried_as_ever(server: Metered, limiter: RateLimiter) -> None:

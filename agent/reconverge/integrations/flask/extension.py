@@ -453,7 +453,7 @@ class Limits(LimitsOfApp):
             outcome, headers = outcomes[-1], response.headers
             if type(outcome) is not Admitted or len(outcomes) > 1 or says_when_to_retry(headers):
                 return after(response, environment, outcomes)
-            fields = outcome.pipeline.fields(outcome.decisions)
+            fields = outcome.pipeline.fields(outcome.decisions, outcome.keys)
             if fields is None:
                 return after(response, environment, outcomes)
             for name, value in fields:  # these fields are lists, so repeating a name is correct
