@@ -1,4 +1,4 @@
-"""Simulates a fleet under virtual time: the production code runs in a world that is drawn from a seed."""
+"""Simulates a fleet of nodes under virtual time: production code runs in a world that is drawn from a seed."""
 
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.fleet import COMPARED, AskSettings, Fleet

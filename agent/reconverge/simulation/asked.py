@@ -1,4 +1,4 @@
-"""A limit on one simulated node: with several quotas, shares or plans, alone or together with another limit."""
+"""The limit of a simulated fleet on one node: with several quotas, shares or plans, alone or beside another limit."""
 
 # Theory of operation.
 #
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.waiting.queue import Waker
 
 Judged: TypeAlias = Sequence[tuple[str, Verdict]]
-"""For each quota that is judged: the key by which it counts the request, and the verdict."""
+"""For each quota by which a run is judged: the key under which the quota counted the request, and its verdict."""
 
 LIMIT_NAME: Final = "simulated"
 SHARED_KEY: Final = "shared"
@@ -50,20 +50,20 @@ SHARED_KEY: Final = "shared"
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """A smaller quota that each key has at times. Nodes learn of these changes one after the other."""
+    """A second, smaller quota, which each key has in some periods; nodes learn of a key's change one by one."""
 
     smaller: Limit
     period_ns: int
-    """The time after which a key may change plans."""
+    """The time, in nanoseconds, after which a key may change between the two quotas."""
     spread_ns: int
-    """How much later than the first node the last one learns of a change; less than a period."""
+    """How much later than the first node the last one learns of a change, in nanoseconds; less than `period_ns`."""
 
     def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
-        """Whether a node believes that the key has the smaller quota; `lag` is its delay in parts of `spread_ns`."""
+        """Whether a node takes `key` to have the smaller quota; `lag` (0 to 1) is its delay in parts of `spread_ns`."""
         return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
 
     def known_since(self, key: str, now_ns: int) -> int | None:
-        """Returns the period since which all nodes know the key's present plan; None while some do not."""
+        """Returns the number of the period in which `key` last changed quotas; None until all nodes know that."""
         number = now_ns // self.period_ns
         plan = self.drawn(key, number)
         while number >= 0 and self.drawn(key, number - 1) == plan:
@@ -72,19 +72,19 @@ class Plans:
 
     @staticmethod
     def drawn(key: str, number: int) -> bool:
-        """Whether the key has the smaller quota in the period of that number."""
+        """Whether `key` has the smaller quota in period `number`; drawn by chance, with the arguments as a seed."""
         return bool(Random(f"{key} {number}").getrandbits(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Another limit, to which each request is charged as well; it counts by groups of keys."""
+    """A second limit, to which each request is charged as well; all keys of one of its `groups` share a quota."""
 
     limit: Limit
     groups: int
 
     def key_of(self, key: str) -> str:
-        """Returns the group of a key."""
+        """Returns the key by which the second limit counts requests for `key`: the name of its group."""
         number = int("".join(filter(str.isdigit, key)) or 0)
         return f"group-{number % self.groups}"
 
@@ -104,26 +104,26 @@ class SimulatedLimit:
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
     def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
-        """Lets keys change between the limit's quota and a smaller one.
+        """Lets each key change between the limit's quota and a smaller one, which `smaller` counts.
 
-        `lag` is the delay with which this node learns of a change, as a fraction of the plans' `spread_ns`.
+        `lag` is the delay with which this node learns of a change, as a fraction of `plans.spread_ns`.
         """
         self._plans, self._lag = plans, lag
         self._smaller_asking = Asking(smaller)
         self.tables = (*self.tables, smaller)
 
     def have_beside(self, table: Table, beside: Beside) -> None:
-        """Makes each request also charge another limit at the same moment."""
+        """Makes each request also charge a second limit, which `table` counts, at the same moment."""
         self._beside, self._beside_asking = beside, Asking(table)
         self.tables = (*self.tables, table)
 
     def change(self, limit: Limit) -> None:
-        """Replaces the first quota."""
+        """Replaces the first quota of the limit on this node by that of `limit`."""
         self.tables[0].change(limit)
         self._limit.take_note()
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
-        """Decides about a request. Returns the key that was asked and a verdict, for each quota that is judged."""
+        """Decides about a request from memory. Returns a key and a verdict for each quota that judges the run."""
         asking, key = self._of(key)
         limit = asking.limit
         if self._beside is not None:
@@ -134,9 +134,10 @@ class SimulatedLimit:
         return [(key, verdict) for verdict in (verdicts[-1:] if limit.is_share else verdicts)]
 
     def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
-        """Decides about a request that asks in doubt, as `RateLimiter.ask` does.
+        """Decides about a request that asks the hub in doubt, as `RateLimiter.ask` does.
 
-        Yields how long to sleep, in nanoseconds.
+        Yields how long the request is to sleep, in nanoseconds. Returns a key and a verdict for each quota that judges
+        the run.
         """
         asking, key = self._of(key)
         if self._beside is not None:
@@ -152,7 +153,7 @@ class SimulatedLimit:
         return [(key, _seen(table, key, allowed=decision.allowed)) for table in places]
 
     def _of(self, key: str) -> tuple[Asking, str]:
-        """Returns the limit that a request about a key asks, and the key by which that limit counts."""
+        """Returns what decides about `key` (the limit, its plan or a share), and the key by which that counts."""
         if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
             return self._smaller_asking, key
         if not self._shares:
@@ -161,7 +162,7 @@ class SimulatedLimit:
         return self._asking[number], SHARED_KEY
 
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
-        """Decides as a guard does: charges both limits at once if both admit; otherwise decides each exactly."""
+        """Decides as a guard does: charges both limits at once if both surely admit, else decides each exactly."""
         other, group = self._beside_asking.limit, beside.key_of(key)
         decided = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if decided is None:
@@ -205,5 +206,5 @@ class _LimitMember:
 
 
 def _seen(table: Table, key: str, *, allowed: bool) -> Verdict:
-    """Returns the verdict on a request that was charged at this very moment."""
+    """Returns the verdict on a request that `table` has just charged or refused, with the use at this moment."""
     return table.observe(key, table.now_ns())._replace(allowed=allowed)

@@ -20,7 +20,7 @@ CANCELLED_ROUND_TRIPS: Final = 2
 
 
 class Stage(Protocol):
-    """The interface of the simulated world to a request that asks."""
+    """The part of the simulated world that a request which asks the hub needs: events to come, and a record."""
 
     now_ns: int
     begin_ns: int
@@ -30,16 +30,16 @@ class Stage(Protocol):
     askers: dict[SimulatedAsk, None]
 
     def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
-        """Plans an event at which `asker` checks whether it is answered."""
+        """Plans an event at `moment_ns`, at which `asker` checks whether the hub has answered it."""
         ...
 
     def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
-        """Records the decision that was just made about a request."""
+        """Records the decision just made about request `number`; `asked` if the request asked the hub."""
         ...
 
 
 class SimulatedAsk:
-    """One request that may ask the hub in doubt; the production code wakes it."""
+    """One simulated request that may ask the hub in doubt; the limiter wakes it as it would wake a real thread."""
 
     gone = False
 
@@ -47,7 +47,7 @@ class SimulatedAsk:
         asks = world.fleet.asks
         assert asks is not None
         self.due_ns = NEVER_NS
-        """The simulated moment, in nanoseconds, at which the request goes on even without an answer."""
+        """The simulated time, in nanoseconds, at which the request goes on even if the hub has not answered."""
         self.node = node
         self._world = world
         self._process = node.asked
@@ -78,7 +78,7 @@ class SimulatedAsk:
             self._world.call_at(self._world.now_ns, self)
 
     def look(self) -> None:
-        """Continues the request if its sleep is over or an answer has come.
+        """Continues the request if its sleep is over or the hub has answered it.
 
         If the request was cancelled or its process has died, ends it undecided.
         """
@@ -108,14 +108,15 @@ class SimulatedAsk:
 
 
 def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
-    """Draws whether requests of a fuzz case ask the hub. Returns how they ask, or in half of the cases None."""
+    """Draws whether requests of a fuzz case ask the hub. Returns their settings, or None in cases where none asks."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 
 def draw_asks(random: Random, fleet: Fleet) -> AskSettings:
-    """Draws which requests of a fuzz case ask: on all nodes or some, all requests or some; a few are cancelled.
+    """Draws which requests of a fuzz case ask the hub: on all nodes or some, all requests or some; a few are cancelled.
 
-    They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
+    Requests wait for the answer for about as long as a round trip takes, so that some answers come too late, or for
+    much longer.
     """
     return AskSettings(
         within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),

@@ -54,22 +54,22 @@ PLANS_SHARE: Final = 0.3
 """The fraction of cases with a single quota in which keys change between two quotas."""
 JOINT_SHARE: Final = 0.05
 JOINT_WITH_PLANS_SHARE: Final = 0.4
-"""The fractions of cases with a single quota, without plans and with plans, in which requests charge another limit,
-too."""
+"""The fraction of cases with a single quota and plans in which requests also charge a second limit; the constant before
+it is for cases without plans."""
 WINDOWS_MAX: Final = 12
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
 SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
-"""The number of windows of a case whose network splits. A leader that is cut off can do harm only after two windows,
+"""The number of windows in a case whose network splits: a leader that is cut off can do harm only after two windows,
 when the other members stop waiting for it."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
 REGION_QUOTA_MAX: Final = 120
-"""The largest quota of a case with regions, which has many windows: a dead bridge's loans do harm only after some
-windows."""
+"""The largest quota of a case with regions. Such a case has many windows, as a dead bridge's loans do harm only after
+some; a small quota keeps it short."""
 REGION_LAPSE_SHARE: Final = 0.6
 SKEWED_SHARE: Final = 0.3
 STEADY_SHARE: Final = 0.4
@@ -77,18 +77,19 @@ SUFFERING_SHARE: Final = 0.5
 SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 """The largest difference between the clocks of two regions, for windows that begin by the clock."""
 SCARCE_SHARE: Final = 0.4
-"""The fraction of *safety* cases, and of *elected* cases with a whole network, with a limit that is small for its
-nodes and requests that ask."""
+"""The fraction of *safety* cases, and of *elected* cases without a split network, whose limit is small for its number
+of nodes and whose requests ask the hub."""
 SCARCE_NODES_MAX: Final = 8
 SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
 SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash", "stop")
 CHANGED_SHARE: Final = 0.3
 PACED_CHANGED_SHARE: Final = 0.6
-"""The fraction of the *safety* and *elected* cases with a paced limit in which the limit changes; large, as such cases
-are rare."""
+"""The fraction of the *safety* and *elected* cases with a paced limit in which the limit changes; large, as cases with
+a paced limit are rare."""
 CREDIT_SHARE: Final = 0.3
-"""The fraction of the *safety* and *elected* cases with a smooth limit in which a request may cost several quotas."""
+"""The fraction of the *safety* and *elected* cases with a smooth limit in which one request may cost a multiple of the
+quota."""
 CREDIT_WINDOWS: Final = 3
 SETTLED_TENURES: Final = 8
 """The number of tenures (a leader's terms) after the last fault within which a leader surely answers again."""
@@ -96,19 +97,19 @@ SETTLED_TENURES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run of the simulation, as it was drawn from a seed."""
+    """The settings of one run of the simulation, all drawn from a seed."""
 
     mode: str
     seed: int
     policy: Policy
     experiment: Experiment
     make_rule: Callable[..., MergeRule] | None = None
-    """Makes the hub of the run; None for the merge rule alone."""
+    """Makes the hub of the run; None for a hub that is one merge rule."""
     settled_ns: int = 0
-    """The simulated moment from which the hub answers again after the last fault, in nanoseconds."""
+    """The simulated time, in nanoseconds, from which the hub answers again after the last fault."""
 
     def command(self) -> str:
-        """Returns the command that runs this case again."""
+        """Returns the shell command that runs this case again."""
         return f"python -m reconverge.simulation.fuzz --mode {self.mode} --start {self.seed} --seeds 1"
 
     def __str__(self) -> str:
@@ -128,7 +129,7 @@ class Case:
 
 
 def draw_case(mode: str, seed: int) -> Case:
-    """Draws the case of a mode and a seed."""
+    """Draws the case of `seed` in `mode`, one of the fuzz's modes such as "safety"."""
     case = _unchanging_case(mode, seed)
     if mode not in (SAFETY, ELECTED):
         return case
@@ -163,7 +164,7 @@ def _usual_case(mode: str, seed: int) -> Case:
 
 
 def _with_own_pace(random: Random, case: Case) -> Case:
-    """Now and then gives the limit a sync interval of its own, shorter or longer, as far as the lease allows."""
+    """In some cases gives the limit a sync interval other than the fleet's, shorter, or longer within the lease."""
     fleet = case.experiment.fleet
     own_ns = int(fleet.sync_interval_ns * 10 ** random.uniform(-1, 1))
     own_ns = min(max(own_ns, 5 * MILLISECOND_NS), (fleet.lease_ns or own_ns) // LEASE_INTERVALS_MIN)
@@ -173,7 +174,7 @@ def _with_own_pace(random: Random, case: Case) -> Case:
 
 
 def _perhaps_with_plans(random: Random, case: Case) -> Case:
-    """Now and then lets keys change between two quotas; nodes learn of each change one after the other."""
+    """In some cases lets keys change between two quotas; nodes learn of each change one after the other."""
     fleet = case.experiment.fleet
     limit = fleet.limit
     further = fleet.further or fleet.shares or fleet.changes
@@ -194,7 +195,7 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
 
 
 def _perhaps_jointly(random: Random, case: Case) -> Case:
-    """Now and then charges requests to another limit at the same moment, by another key; often together with plans."""
+    """In some cases charges each request to a second limit too, by another key; more often in cases with plans."""
     fleet = case.experiment.fleet
     share = JOINT_SHARE if fleet.plans is None else JOINT_WITH_PLANS_SHARE
     if random.random() >= share or fleet.further or fleet.shares or fleet.changes:
@@ -204,10 +205,10 @@ def _perhaps_jointly(random: Random, case: Case) -> Case:
 
 
 def _with_changes(random: Random, case: Case) -> Case:
-    """Now and then changes the limit, and lets requests of a smooth limit cost more than a window's worth.
+    """In some cases changes the limit's quota, and lets one request of a smooth limit cost more than the quota.
 
-    A key that begins without a part of its capacity would have to be judged by the size of that part when it was first
-    asked about, so such limits do not change.
+    Limits whose keys begin with a part of their capacity withheld do not change: a key would have to be judged by the
+    part that was withheld when a request first asked about it.
     """
     experiment, fleet = case.experiment, case.experiment.fleet
     traffic, limit = experiment.traffic, fleet.limit
@@ -222,7 +223,7 @@ def _with_changes(random: Random, case: Case) -> Case:
 
 
 def _safety_case(random: Random, seed: int) -> Case:
-    """Draws a fleet with any settings, any traffic and any faults."""
+    """Draws a case of *safety*: a fleet with any settings, any traffic and any faults."""
     nodes = random.randint(1, 16)
     policy = draw_policy(random)
     limit = draw_limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
@@ -266,9 +267,9 @@ def _lapse_case(random: Random, seed: int) -> Case:
 
 
 def _scarce_case(random: Random, seed: int) -> Case:
-    """Draws a case, of many windows, of requests that ask about a limit that is small for its number of nodes.
+    """Draws a case of *safety* with many windows, whose limit is small for its nodes and whose requests ask the hub.
 
-    A grant is for one window, so most faults show at the end of a window.
+    A grant is for one window, so most faults of the code show at the end of a window.
     """
     nodes = random.randint(2, SCARCE_NODES_MAX)
     policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
@@ -291,8 +292,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     """Draws a case in which the nodes keep the ledger among themselves, and the leader is cut off, killed or stalled.
 
-    If the network stays whole, the requests and faults are those of the `scarce` case, if one is given. Except in
-    strict, a new leader waits for no absent node, like a hub that has lost its data: so no node is absent.
+    If the network stays whole, the requests and faults are those of `scarce`, unless that is None. Under policies other
+    than strict, a new leader waits for no absent node, like a hub that has lost its data: so no node is absent.
     """
     split = random.random() < SPLIT_SHARE
     if split:
@@ -338,7 +339,7 @@ def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
 
 
 def _regions_case(random: Random, seed: int) -> Case:
-    """Draws a case with several regions, a bridge from each to one wide hub, and faults of nodes, bridges and hubs."""
+    """Draws a case with regions, a bridge from each to one wide hub, and faults of nodes, bridges and hubs."""
     draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
     case = draw(random, seed)
     while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:
@@ -382,7 +383,7 @@ def _arrivals_per_window(case: Case) -> float:
 
 
 def _liveness_case(random: Random, seed: int) -> Case:
-    """Draws a case of one long window: traffic in its first third, and faults that end before the window does."""
+    """Draws a case of one long window: requests in its first third, and faults that end before the window does."""
     nodes = random.randint(2, 16)
     limit = replace(draw_limit(random, 300.0, (FIXED_WINDOW, SLIDING_WINDOW, *DATED)), count_refused=False)
     interval_ns = int(SECOND_NS * 10 ** random.uniform(-1.5, 0.3))

@@ -35,9 +35,11 @@ from reconverge.simulation.truth import DecidedRequest
 
 CHANGES_MAX: Final = 6
 QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
-"""The ranges of change as powers of ten: a quota or burst falls to a tenth or rises threefold; or it falls steeply."""
+"""Two ranges of the power of ten by which a change multiplies a quota or burst: from a tenth to threefold, or a steep
+fall."""
 SPREADS: Final = (0.0, 0.0, 0.1, 1.0)
-"""The longest times, in windows, until the last node has a change."""
+"""The longest times, in windows, between the first node's change of the quota and the last node's, of which one is
+drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,10 @@ class QuotaChange:
     limit: Limit
     moment_ns: int
     spread_ns: int
-    """How long after the first node the last one has the new quota."""
+    """How much later than the first node the last node takes the new quota over, in nanoseconds."""
 
     def reaches_ns(self, node: int) -> int:
-        """Returns when a node takes the new quota over."""
+        """Returns the simulated time, in nanoseconds, at which `node` takes the new quota over."""
         return self.moment_ns + int(self.spread_ns * Random(f"change {self.moment_ns} {node}").random())
 
     def __str__(self) -> str:
@@ -58,25 +60,25 @@ class QuotaChange:
 
 
 class Stretch(NamedTuple):
-    """A part of a run, by the simulated time, and the limit that all admissions in it must keep to."""
+    """A part of a run, between two simulated times, and the limit that the admissions in this part may not exceed."""
 
     limit: Limit
     after_ns: int
     until_ns: int
 
     def includes(self, moment_ns: int) -> bool:
-        """Whether a moment lies in this part of the run."""
+        """Whether `moment_ns` lies in this part of the run."""
         return self.after_ns < moment_ns < self.until_ns
 
 
 def limit_at(changes: Sequence[QuotaChange], node: int, now_ns: int) -> Limit | None:
-    """Returns the limit that a node has taken over last; None if it still has the declared limit."""
+    """Returns the limit that `node` has at `now_ns` by its last change; None if no change has reached the node."""
     taken = [change.limit for change in changes if change.reaches_ns(node) <= now_ns]
     return taken[-1] if taken else None
 
 
 def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
-    """Returns the parts of a run by which it is judged: the whole run, and each part between two changes."""
+    """Returns the parts of a run that are judged: all of it by the largest quota, and each part between two changes."""
     whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
     if not changes or limit.align == FIRST_HIT:
         return [whole]  # only all requests together show where a window from the first hit begins
@@ -88,7 +90,7 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
 def on_one_plan(
     limit: Limit, plans: Plans | None, decided: Sequence[DecidedRequest], begin_ns: int
 ) -> list[tuple[Limit, list[DecidedRequest]]]:
-    """Returns the decisions that were made while all nodes knew one plan of a key, with the quota of that plan."""
+    """Returns quotas with the decisions on one key that were made while all nodes knew the key to have that quota."""
     if plans is None or limit.align == FIRST_HIT:
         return []  # for the reason in `stretches`
     found: defaultdict[tuple[str, int], list[DecidedRequest]] = defaultdict(list)
@@ -100,16 +102,16 @@ def on_one_plan(
 
 
 def largest_of(limits: Sequence[Limit]) -> Limit:
-    """Returns a limit with the largest quota of all, and the largest burst."""
+    """Returns `limits[0]` with the largest quota, and the largest burst, of all `limits`."""
     first = limits[0]
     burst = None if first.burst is None else max(limit.nominal for limit in limits)
     return replace(first, quota=max(limit.quota for limit in limits), burst=burst)
 
 
 def draw_changes(random: Random, limit: Limit, windows: int, cost_max: int) -> tuple[QuotaChange, ...]:
-    """Draws some changes of a limit; each is over before the next begins.
+    """Draws some changes of a limit's quota; each has reached all nodes before the next begins.
 
-    The limit never admits less than `cost_max` at once.
+    Every changed limit admits at least `cost_max` at once.
     """
     moments = sorted(random.uniform(0, windows) for _ in range(random.randint(1, CHANGES_MAX)))
     changes = []

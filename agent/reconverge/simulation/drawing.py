@@ -32,17 +32,18 @@ from reconverge.simulation.pattern import PATTERNS, Traffic
 
 LEASE_TIMEOUTS_MIN: Final = 3
 LEASE_MAX_NS: Final = 50 * 86_400 * SECOND_NS
-"""The longest lease of a case: hubs refuse leases of more than sixty days, which no agent can have."""
+"""The longest lease of a case, in nanoseconds: hubs refuse leases of more than sixty days, which no agent can have."""
 CALENDAR_SHARE: Final = 0.2
 FIRST_HIT_SHARE: Final = 0.4
 CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
-"""The longest window that may be replaced by a day: a case is measured in windows, so it takes as many steps."""
+"""The longest window, in nanoseconds, that a case may replace by a day: a case lasts for a number of windows, so it
+takes as many steps with longer ones."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
 
 
 def draw_policy(random: Random) -> Policy:
-    """Draws one of the policies that an agent has by name, now and then with a bound of its own."""
+    """Draws one of the policies that an agent has by name; in some cases with another bound than the policy's own."""
     policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
     if policy is BALANCED and random.random() < 0.5:
         policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
@@ -50,7 +51,7 @@ def draw_policy(random: Random) -> Policy:
 
 
 def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limit:
-    """Draws a limit with this window and one of these algorithms."""
+    """Draws a limit with a window of `window` seconds and one of `algorithms`."""
     algorithm = random.choice(algorithms)
     quota = ceil(10 ** random.uniform(0, 2.7))
     burst = None
@@ -74,7 +75,7 @@ def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limi
 
 
 def _twisted(random: Random, limit: Limit) -> Limit:
-    """Changes a limit now and then: where its windows begin, or how its bucket starts and refills."""
+    """Returns the limit, in some cases with other beginnings of windows, or another start or refill of its bucket."""
     twist, share = random.random(), random.random()
     if limit.algorithm == FIXED_WINDOW:
         if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
@@ -89,7 +90,7 @@ def _twisted(random: Random, limit: Limit) -> Limit:
 
 
 def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
-    """Draws, now and then, one or two more quotas for a limit; each of them is exceeded at times."""
+    """Draws one or two more quotas for a limit, in some cases none; at times each of them refuses requests."""
     further: list[Limit] = []
     if limit.align != CLOCK:
         return ()
@@ -102,7 +103,7 @@ def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
 
 
 def draw_beside(random: Random, limit: Limit) -> Beside:
-    """Draws a second limit for groups of keys, which refuses at times; a group may be one key alone, or all keys."""
+    """Draws a second limit that refuses at times, and counts by groups of keys: one key in each, or all keys in one."""
     groups = random.choice([1, 1, 2, 3])
     times = random.choice([0.1, 0.5, 1, 1, 3])
     quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.5)))
@@ -111,15 +112,15 @@ def draw_beside(random: Random, limit: Limit) -> Beside:
 
 
 def draw_traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
-    """Draws a pattern of requests whose demand is `demand` times the limit."""
+    """Draws a pattern of requests whose cost in a window is `demand` times the limit."""
     cost_max = random.choice([1, 1, 1, min(5, limit.capacity)])
     return Traffic(random.choice(list(PATTERNS)), demand, random.choice([1, 1, 1, 3]), cost_max)
 
 
 def outlasting(windows: int, window_ns: int) -> int:
-    """Returns a lease in nanoseconds that is longer than the case.
+    """Returns a lease, in nanoseconds, that is longer than a case of this many windows.
 
-    A case with a loss of data has it, as a node whose lease has ended is remembered by the hub alone.
+    Cases in which the hub loses its data have this lease, as the hub alone remembers a node whose lease has ended.
     """
     return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
@@ -132,7 +133,7 @@ def draw_fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease
 
 
 def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
-    """Draws one fault of every kind between two moments, in the form of the command line."""
+    """Draws one fault of every kind between two times in windows. Returns the texts for `Fault.parse`, by kind."""
 
     def when() -> float:
         return random.uniform(begin_w, end_w)
@@ -159,9 +160,10 @@ def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dic
 def choose_faults(
     random: Random, drawn: dict[str, str], numbers: tuple[int, int], policy: Policy, loses_data_by_w: float | None
 ) -> tuple[str, ...]:
-    """Chooses some of the drawn faults: so many at the least and at the most.
+    """Chooses some of the faults in `drawn`, at least `numbers[0]` and at most `numbers[1]` of them.
 
-    If the hub loses its data before that moment, only those that the promises allow beside it, and the loss.
+    `loses_data_by_w`, if not None, is the time, in windows, before which the hub loses its data. Then it returns that
+    loss, and only faults that the promises allow beside it.
     """
     if loses_data_by_w is None:
         return tuple(drawn[name] for name in random.sample(sorted(drawn), random.randint(*numbers)))

@@ -1,4 +1,4 @@
-"""The faults of a simulated run, and their times: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
+"""The faults of a simulated run, and the texts that describe them: `cut:half@2w+5w`, `loss:30%@0w+9w`, ..."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class FaultKind(Enum):
     """A kind of fault."""
 
     CUT = "cut"
-    """Nothing passes between these nodes and the hub; or only requests, or only replies, are lost."""
+    """No message passes between the fault's nodes and the hub; or only the requests, or only the replies, are lost."""
     DOWN = "down"
     """The hub refuses connections; its data are kept."""
     SLOW = "slow"
-    """Messages take longer by this factor."""
+    """Messages take longer, by the factor in `amount`."""
     LOSS = "loss"
-    """Every message is lost with this probability."""
+    """Each message is lost with the probability in `amount`."""
     REPEAT = "repeat"
-    """Every request arrives again, up to seconds later, with this probability."""
+    """Each request to the hub arrives once more, up to seconds later, with the probability in `amount`."""
     LOSE_DATA = "lose-data"
-    """The hub forgets everything at that moment."""
+    """The hub loses all its data when the fault begins."""
     CRASH = "crash"
-    """These nodes are killed, and restarted after a while."""
+    """The fault's nodes are killed, and started again when the fault ends."""
     STOP = "stop"
-    """These nodes stop in good order, as in a deploy, and are started again after a while."""
+    """The fault's nodes stop in good order, as in a deploy, and are started again when the fault ends."""
     OFFSET = "offset"
-    """The wall clocks of these nodes are wrong by this many seconds from the start."""
+    """From the start, the wall clocks of the fault's nodes are wrong by `amount` seconds."""
     JUMP = "jump"
-    """The wall clocks of these nodes jump by this many seconds at that moment."""
+    """The wall clocks of the fault's nodes jump by `amount` seconds when the fault begins."""
 
 
 class Direction(Enum):
-    """The messages that a cut stops: requests, replies, or both."""
+    """The messages that a cut of the network stops: requests to the hub, replies from it, or both."""
 
     BOTH = "both"
     REQUESTS = "requests"
@@ -67,23 +67,23 @@ _OF_NODES: Final = (FaultKind.CUT, FaultKind.CRASH, FaultKind.STOP, FaultKind.OF
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: its kind, its times, and the nodes that it is about."""
+    """One fault of a run: its kind, its beginning and end, and the nodes that it concerns."""
 
     kind: FaultKind
     start_ns: int
     end_ns: int
     nodes: frozenset[int] = frozenset()
     amount: float = 0.0
-    """A factor, a probability, or seconds."""
+    """By kind: a factor, a probability from 0 to 1, or seconds."""
     direction: Direction = Direction.BOTH
 
     def active(self, now_ns: int) -> bool:
-        """Whether the fault is in effect at a moment."""
+        """Whether the fault is in effect at `now_ns`."""
         return self.start_ns <= now_ns < self.end_ns
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
-        """Returns the fault in a text; the nodes that it is about are drawn. Raises InvalidSetting."""
+        """Returns the fault that `text` describes; draws the nodes that it concerns. Raises InvalidSetting."""
         what, _, when = text.partition("@")
         name, *words = what.split(":")
         try:
@@ -126,17 +126,17 @@ ENDS: Final = (FaultKind.CRASH, FaultKind.STOP)
 
 
 def restarts(faults: Iterable[Fault]) -> int:
-    """Returns how many processes are started in place of others that were killed or stopped."""
+    """Returns how many processes the faults start in place of those that they killed or stopped."""
     return sum(len(fault.nodes) for fault in faults if fault.kind in ENDS)
 
 
 def kept_down(faults: Iterable[Fault], node: int, now_ns: int) -> bool:
-    """Whether a fault keeps a node down at this moment, so that it is not started yet."""
+    """Whether a fault has ended `node` and does not yet let it start again at `now_ns`."""
     return any(fault.kind in ENDS and fault.active(now_ns) and node in fault.nodes for fault in faults)
 
 
 def offset_ns(faults: Iterable[Fault], node: int) -> int:
-    """Returns how far a node's wall clock is ahead from the start."""
+    """Returns by how many nanoseconds a node's wall clock is ahead of the true time; negative if it is behind."""
     offsets_s = [fault.amount for fault in faults if fault.kind is FaultKind.OFFSET and node in fault.nodes]
     return sum(round(offset_s * SECOND_NS) for offset_s in offsets_s)
 

@@ -22,30 +22,30 @@ from reconverge.simulation.judging.accounts import AccountedKernel
 
 LARGER: Final = "simulated@larger"
 SMALLER: Final = "simulated@smaller"
-"""The name of the quota of the second plan."""
+"""The name of the quota that keys on the smaller plan have."""
 BESIDE: Final = "beside"
-"""The name of a second limit that requests charge as well."""
+"""The name of the second limit to which requests are charged as well."""
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
-"""The hub's time at the start, about: the first window begins at the next multiple of its length."""
+"""The hub's time at the start of a run, in nanoseconds, before it is rounded up to the beginning of a window."""
 CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
-"""The hub's time at the start for calendar windows: a few days before clocks are set back in Europe, and then in
-America."""
+"""The hub's time at the start of a run with calendar windows: a few days before clocks are set back in Europe, and then
+in America."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskSettings:
-    """Which requests ask the hub in doubt, and for how long they wait for its answer."""
+    """The settings of requests that ask the hub in doubt: which of them ask, and how long they wait for its answer."""
 
     within_ns: int
     nodes: int | None = None
     """The number of nodes on which requests ask; None for all."""
     share: float = 1.0
-    """The fraction of these nodes' requests that ask."""
+    """The fraction of the requests on these nodes that ask."""
     cancelled: float = 0.0
     """The fraction of the waiting requests that are cancelled before they are answered."""
 
     def includes(self, node: int, random: Random) -> bool:
-        """Draws whether the next request of a node asks in doubt."""
+        """Draws whether the next request on `node` asks the hub in doubt."""
         if self.nodes is not None and node >= self.nodes:
             return False
         return self.share == 1.0 or random.random() < self.share
@@ -53,7 +53,7 @@ class AskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The settings of a simulated fleet: those of an agent, and the network's round trip."""
+    """The settings of a simulated fleet: the settings of its agents, and the network's round trip."""
 
     nodes: int
     limit: Limit
@@ -61,48 +61,49 @@ class Fleet:
     round_trip_ns: int = 2 * MILLISECOND_NS
     lease_ns: int | None = None
     limit_lease_ns: int | None = None
-    """The lease on allowances of the limit's first quota, if that is shorter than the lease on a node's name."""
+    """The lease on allowances of the limit's first quota; None if it is the lease on a node's name, which is longer."""
     timeout_ns: int = SECOND_NS
-    """After how long a node gives up an exchange."""
+    """How long a node waits for the hub's answer before it gives up the exchange, in nanoseconds."""
     further: tuple[Limit, ...] = ()
-    """More quotas of the same limit."""
+    """The limit's quotas after the first."""
     shares: tuple[Limit, ...] = ()
-    """Guaranteed shares of the limit; a fleet has either these or `further`."""
+    """The guaranteed shares of the limit; a fleet has `shares` or `further`, never both."""
     own_interval_ns: int | None = None
-    """The sync interval of the limit's first quota, if it has one of its own."""
+    """The sync interval of the limit's first quota; None if it is the fleet's."""
     regions: int = 1
-    """The number of regions, each with a hub of its own; the nodes belong to the regions in turn."""
+    """The number of regions, each with a hub of its own; node i belongs to region i modulo this number."""
     region_ppm: int = MILLION
-    """The part of every capacity that each region has by itself, in millionths."""
+    """The part of every capacity that each region has without borrowing, in millionths."""
     asks: AskSettings | None = None
-    """The settings of requests that ask; None if memory decides in doubt."""
+    """The settings of requests that ask the hub in doubt; None if nodes decide all requests from memory."""
     plans: Plans | None = None
-    """The plans between which keys change; None if all keys always have the limit's quota."""
+    """The two quotas between which keys change; None if all keys always have the limit's quota."""
     beside: Beside | None = None
-    """Another limit that each request is charged to at the same moment, by another key. Only with a single quota."""
+    """A second limit, to which each request is charged at the same moment, by another key; None for no such limit. Only
+    with a single quota."""
     changes: tuple[QuotaChange, ...] = ()
     """Changes of the limit's first quota, in order of time."""
     keys_max: int = 1_000_000
-    """So many keys are counted on a node; a case in which there are more than that evicts some."""
+    """The number of keys for which a node has room; in a case with more keys, nodes evict some."""
 
     @property
     def shortest_interval_ns(self) -> int:
-        """Returns the shortest time between an exchange and one ahead of time: an agent's default."""
+        """Returns the shortest time from one exchange of a node to one ahead of time: an agent's default."""
         return _shortest_ns(self.sync_interval_ns)
 
     @property
     def longest_interval_ns(self) -> int:
-        """Returns the time after which all counts have been reported, if there are no faults."""
+        """Returns the time within which a node reports all its counts, if there are no faults."""
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
     def heard_within_ns(self) -> int:
-        """Returns how long it takes, without faults, until the hub has answered a node about a new key."""
+        """Returns how long it takes, without faults, until a node has the hub's first answer about a new key."""
         return self.longest_interval_ns + self.timeout_ns + 5 * self.round_trip_ns
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """Returns all quotas that a request has to keep to, by name."""
+        """Returns all quotas by which each request is decided, by name."""
         beside = {} if self.beside is None else {BESIDE: self.beside.limit}
         return quotas_of(LIMIT_NAME, (self.limit, *self.further)) | beside
 
@@ -113,9 +114,9 @@ class Fleet:
 
     @property
     def begin_ns(self) -> int:
-        """Returns the hub's time at the beginning of a run.
+        """Returns the hub's time at the beginning of a run, in nanoseconds.
 
-        A window of every quota begins then, if longer ones are multiples.
+        A window of every quota begins then, if the longer windows are multiples of the shorter ones.
         """
         calendar = self.limit.calendar
         if calendar is not None:
@@ -123,7 +124,7 @@ class Fleet:
         return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
     def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> SimulatedLimit:
-        """Declares the limit on the node of that number. Returns it."""
+        """Declares the limit in the kernel of node `index`, and returns it."""
         composites = kernel.composites
         if not self.shares:
             if self.plans is None:
@@ -154,10 +155,10 @@ def _shortest_ns(interval_ns: int) -> int:
 
 
 def predictive(view: View) -> int:
-    """Returns the rest that the other nodes are expected to leave, at the rate at which they were last seen to use it.
+    """Returns the cost left to this node if the others go on to use the limit at the rate at which it last saw them.
 
-    As in token buckets that predict their peers. Over-admits when traffic changes faster than exchanges; in a partition
-    the expectation becomes outdated. For comparison only.
+    Like token buckets that predict their peers. It over-admits when traffic changes faster than nodes exchange; in a
+    partition its prediction becomes outdated. For comparison only.
     """
     if view.aligned:
         seen_ns = view.passed_ns - view.staleness_ns
@@ -176,21 +177,21 @@ COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}
 
 
 class Moment(Protocol):
-    """The time of the simulation: nanoseconds since its beginning, and the wall time of the beginning."""
+    """A simulation's time: nanoseconds since its beginning, and the hub's wall time at the beginning."""
 
     @property
     def now_ns(self) -> int:
-        """Returns the nanoseconds since the beginning."""
+        """Returns the nanoseconds since the simulation's beginning."""
         ...
 
     @property
     def begin_ns(self) -> int:
-        """Returns the wall time of the beginning."""
+        """Returns the hub's wall time at the simulation's beginning, in nanoseconds since the epoch."""
         ...
 
 
 class NodeClock:
-    """One node's clocks: the simulation's time, and a wall clock of its own that may be wrong."""
+    """One node's clocks: a monotonic clock that keeps the simulation's time, and a wall clock that may be wrong."""
 
     __slots__ = ("ahead_ns", "world")
 
@@ -206,7 +207,7 @@ class NodeClock:
 
 
 class FleetMember:
-    """One node, and its exchange that is under way."""
+    """One node of a simulated fleet, and its exchange with the hub that is under way."""
 
     __slots__ = (
         "alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "stopping", "syncer", "woken",
@@ -221,7 +222,7 @@ class FleetMember:
         self.clock = clock
         self.alive = False
         self.stopping = False
-        """Whether the node is sending its last report; requests do not come to it any more."""
+        """Whether the node is sending its last report; the world gives it no more requests."""
         self.batch: Batch | None = None
         self.sent_ns = 0
         self.due_ns = 0
@@ -229,10 +230,10 @@ class FleetMember:
 
     @property
     def serves(self) -> bool:
-        """Whether requests come to this node."""
+        """Whether the node gets requests: it runs, and is not stopping."""
         return self.alive and not self.stopping
 
     @property
     def table(self) -> Table:
-        """Returns the table of the first quota."""
+        """Returns the table of the limit's first quota on this node."""
         return self.asked.tables[0]

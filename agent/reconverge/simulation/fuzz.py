@@ -62,7 +62,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
-    """Whether the charges alone suffice to check the free cost in each answer of the hub."""
+    """Whether the admitted charges alone show how much cost was free at each of the hub's answers."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
     lost = any(fault.kind is FaultKind.LOSE_DATA for fault in faults)
@@ -70,7 +70,7 @@ def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
 
 
 def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> list[str]:
-    """Describes the windows in which more was admitted than declared. `nodes` counts a restarted node twice."""
+    """Describes the windows that exceeded the declared bound; in the number `nodes`, a restarted node counts twice."""
     fleet, policy, problems = case.experiment.fleet, case.policy, []
     for number, limit, decided in _judged(case, begin_ns, history):
         hub_windows = history.hub_windows if number == 0 else None
@@ -92,9 +92,9 @@ def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> 
 
 
 def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[int, Limit, list[DecidedRequest]]]:
-    """Yields the number of each quota, a limit that judges it, and the decisions that this limit judges.
+    """Yields the number of a quota, a limit, and the decisions that this limit judges, for each part of the run.
 
-    A quota that changes is judged several times, by each part of the run.
+    A quota that changes is judged once for each part of the run between two changes.
     """
     fleet = case.experiment.fleet
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
@@ -103,10 +103,10 @@ def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[in
 
 
 def let_leases_end(world: World) -> None:
-    """Waits until the hub has given up the names that no process uses any more, if enough of the window is left.
+    """Runs the world until the hub has given up the names that no process uses any more, if the window lasts that long.
 
-    All that may have been used under such a name begins to count then, which changes the nodes' view; see
-    `judging/leases.py`. A lease that leaves no time to agree ends after the judgement, in every fleet that is drawn.
+    From then on the hub counts all that may have been used under these names, which changes the nodes' view; see
+    `judging/leases.py`. In every fleet that is drawn, a lease that leaves no time to agree ends after the judgement.
     """
     end_ns = world.given_up_ns()
     judging_ns = world.fleet.heard_within_ns + agreement_ns(world.fleet)
@@ -115,7 +115,7 @@ def let_leases_end(world: World) -> None:
 
 
 def agreement_ns(fleet: Fleet) -> int:
-    """Returns how long it may take until all nodes agree, once there are no more faults and a request asks each node.
+    """Returns the nanoseconds within which all nodes agree once faults have ended and a request asks each node.
 
     The time covers two intervals, a back-off and a timeout; and the round trips of a greeting under a new name and of
     two exchanges.
@@ -142,7 +142,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tries many seeds, and prints those that fail. Returns the exit status."""
+    """Tries the cases of many seeds, and prints those that break a promise. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="the number of seeds to try (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")

@@ -1,4 +1,4 @@
-"""Compares the policies with their goals. Run as `python -m reconverge.simulation.goals`.
+"""Compares the figures of policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
 Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and all policies. The
 seeds are not those with which any constant was tuned.
@@ -25,13 +25,13 @@ WINDOW_S: Final = 10.0
 DAY_S: Final = 86_400
 STANDARD: Final = ("uniform", "zipf", "single", "rotating", "onoff", "flash")
 PERIODIC_PER_WINDOW: Final = 10.0
-"""The exchanges per window of a node that never exchanges ahead of time, at a sync interval of a tenth of the
+"""How many exchanges in a window a node makes that never exchanges ahead of time, at a sync interval of a tenth of the
 window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
 CUT: Final = "cut:half@3.3w+3w"
 WITHIN_NS: Final = 25 * MILLISECOND_NS
 NEAR_NS: Final = 2 * MILLISECOND_NS
-"""A round trip for which requests can wait."""
+"""A round trip to the hub, in nanoseconds, that is short enough for requests to wait for."""
 
 
 HARDLY_REFUSED: Final = Goal("strict", "falsely_refused_pct", 0.3)
@@ -55,7 +55,7 @@ def chapters() -> list[Chapter]:
 def _fleet(
     nodes: int = 8, quota: int = 1000, algorithm: str = FIXED_WINDOW, share: float = 0.1, burst: int | None = None
 ) -> Fleet:
-    """Returns a fleet whose sync interval is `share` of the window, with a round trip of 0.002 windows."""
+    """Returns a fleet whose sync interval is `share` of the limit's window, with a round trip of 0.002 windows."""
     limit = Limit(quota, WINDOW_S, algorithm=algorithm, burst=burst)
     return Fleet(nodes, limit, int(share * WINDOW_S * SECOND_NS), 20 * MILLISECOND_NS)
 
@@ -149,7 +149,7 @@ def _other_algorithms() -> list[Chapter]:
 
 
 def _other_beginnings() -> list[Chapter]:
-    """Returns the chapters about other beginnings of windows, and about buckets that are refilled then."""
+    """Returns the chapters about windows that begin otherwise than by default, and buckets refilled at intervals."""
     windows = _fleet()
     first_hit = replace(windows, limit=replace(windows.limit, align=FIRST_HIT))
     day = Limit(1000, DAY_S, algorithm=FIXED_WINDOW, align=CALENDAR, timezone="Europe/Berlin")
@@ -178,7 +178,7 @@ def _other_beginnings() -> list[Chapter]:
 
 
 def _on_top() -> list[Chapter]:
-    """Returns the chapters about options beside the algorithm: several quotas, soft quotas and shares."""
+    """Returns the chapters about options that any algorithm can have: several quotas, soft quotas and shares."""
     plain = _fleet()
     # The second quota admits two windows' worth in three windows, so that each quota refuses at times.
     several = replace(plain, further=(replace(plain.limit, quota=2000, window=3 * WINDOW_S),))
@@ -211,20 +211,20 @@ def _on_top() -> list[Chapter]:
 
 
 def _few(fleet: Fleet, demand: float) -> dict[str, Experiment]:
-    """Returns a few experiments: calm, moving and sudden traffic, and half of the nodes cut off for a while."""
+    """Returns experiments by name: calm, moving and sudden traffic, and half of the nodes cut off for a while."""
     calm = {pattern: Experiment(fleet, Traffic(pattern, demand), 10) for pattern in ("uniform", "rotating", "flash")}
     cut = Experiment(fleet, Traffic("uniform", demand), 10, faults=(CUT,))
     return {f"{name}, {demand:g} L": tried for name, tried in {**calm, "uniform, half cut off": cut}.items()}
 
 
 def _shared(*parts: int) -> Fleet:
-    """Returns a fleet with a guaranteed share of 1/part of the limit for each part, and a pool of the rest."""
+    """Returns a fleet with a guaranteed share of 1/n of the limit for each n in `parts`, and a pool of the rest."""
     fleet = _fleet()
     return replace(fleet, shares=tuple(replace(fleet.limit, quota=fleet.limit.quota // part) for part in parts))
 
 
 def _weak_spots() -> Chapter:
-    """Returns a chapter of the known cases in which every policy that decides without a round trip does badly."""
+    """Returns the chapter of known situations in which every policy that decides without a round trip does badly."""
     return Chapter(
         "Known weak spots",
         {
@@ -244,7 +244,7 @@ def _weak_spots() -> Chapter:
 
 
 def _small_limits() -> list[Chapter]:
-    """Returns the chapters about asking in doubt: its use, and its cost when nearly all requests are refused."""
+    """Returns the chapters about requests that ask in doubt: the gain, and the cost when nearly all are refused."""
     fleets = {
         f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
         for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
@@ -276,7 +276,7 @@ def _figures_of(what: tuple[Experiment, int]) -> dict[str, Figures]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the page. Returns status 1 if a goal was not met or a bound was broken."""
+    """Prints the page of figures. Returns the exit status: 1 if a goal was not met or a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.goals", description=__doc__)
     parser.add_argument("--only", default="", help="only chapters whose name contains this, in detail")
     parser.add_argument("--processes", type=int, default=PROCESSES)

@@ -1,1 +1,1 @@
-"""Explores small worlds of real nodes: every order of a few events, judged by an observer of everything."""
+"""Explores small worlds of real nodes: tries every order of a few events, and checks the promises after each."""

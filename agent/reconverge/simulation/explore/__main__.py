@@ -1,8 +1,9 @@
 """Explores small worlds: every order of events up to a depth, on the production code, judged after each event.
 
 Each case is a kind of limit, a policy, whether requests ask the hub, and a grain: whether each step of a message is an
-event, or a whole exchange. Prints for each case how deep it came, the states that it met and the seconds of one
-processor, and each counterexample as a short program. With `--table` a run that was stopped goes on where it was.
+event, or a whole exchange. Prints for each case the depth that the search reached, the number of different states and
+the processor seconds, and each counterexample as a short program. With `--table FILE` the searches that stand in the
+file are not made again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Explores the cases that are asked for. Returns the exit status: 1 if something is broken."""
+    """Explores the cases that the command line names. Returns the exit status: 1 if a promise is broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.explore", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="a kind of limit; by default all")
     parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all with a bound")

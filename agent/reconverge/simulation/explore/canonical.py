@@ -1,4 +1,4 @@
-"""Computes a digest of a small world, which worlds share that differ only in moments, names and order of nodes."""
+"""Computes a digest of a small world; worlds that differ only in moments, names and the order of nodes share it."""
 
 # Theory of operation.
 #
@@ -38,28 +38,30 @@ from reconverge.simulation.explore.world import GENERATION, SmallWorld
 from reconverge.simulation.judging.first_hits import OpenedWindow
 
 EPOCH_NS: Final = 500_000_000 * SECOND_NS
-"""The monotonic clock of an explored world at its beginning."""
+"""The monotonic clock of an explored world at its beginning, in nanoseconds."""
 _NEAR_NS: Final = 10_000 * SECOND_NS
-"""A large number that is this close to now is a moment."""
+"""A number of at least `_NANOSECONDS` that is this close to the present time is a moment."""
 _SMALL: Final = 10**9
 """Numbers below this are counts or short durations."""
 _NANOSECONDS: Final = 10**17
 _MICROSECONDS: Final = 10**15
-"""Numbers from here on are moments in nanoseconds, or microseconds, unless they are far from now."""
+"""Numbers of at least `_NANOSECONDS`, or of at least this, are moments in nanoseconds, or in microseconds, unless they
+are far from the present time."""
 _WINDOWS: Final = 10**4
-"""A number this close to the number of the present window, or slice, is the number of a window, or slice."""
+"""A number that differs by at most this from the number of the present window, or slice, is the number of a window, or
+slice."""
 _NAMES: Final = (MARK, GENERATION)
 _NAMED: Final = (str, OpenedWindow)
-"""Types of keys that may hold a name."""
+"""The types of mapping keys and set members that may hold the name of a node."""
 
 
 class Walk:
-    """One walk through a part of a world, which writes down the values that it meets."""
+    """One walk through a part of a world, which writes down the values of the objects that it meets."""
 
     def __init__(self, world: SmallWorld, names: dict[str, int], seen: dict[int, int], latest: dict[str, int]) -> None:
         self.found: list[Any] = []
         self.made: list[object] = []
-        """Objects that the walk has made, and keeps so that nothing else gets their identity."""
+        """Objects that the walk has made, kept alive so that no other object gets the same `id()`."""
         self.names = names
         self.seen = seen
         self._latest = latest
@@ -72,7 +74,7 @@ class Walk:
         self._slice = wall_ns * (world.limit.slices or 1) // window_ns
 
     def large(self, one: float) -> None:
-        """Writes down a large number; a moment as its distance from now, even if it is stored with a minus sign."""
+        """Writes down a large number; if it is a moment, or minus a moment, as its distance from the present time."""
         if one in (NEVER_NS, -NEVER_NS):  # the commonest values
             self.found.append(one)
             return
@@ -101,14 +103,14 @@ class Walk:
         self.found.append(one)
 
     def name(self, one: str) -> None:
-        """Writes down a string; a name as its number."""
+        """Writes down a string; if it is a node's name, as the number of that name."""
         if one[:1] in _NAMES:
             self.found.append(self.names.setdefault(one, len(self.names)))
         else:
             self.found.append(one)
 
     def batch(self, one: Batch) -> None:
-        """Writes down a batch without its lifetime sums, and its number as the distance from its node's latest."""
+        """Writes down a batch without its lifetime sums; its sequence number as the distance from its node's latest."""
         self.name(one.node)
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
@@ -119,23 +121,23 @@ class Walk:
             self.meet(report)
 
     def limit(self, one: Limit) -> None:
-        """Writes down what an event may change of a limit."""
+        """Writes down those settings of a limit that an event of the exploration may change."""
         self.found += (one.quota, one.burst)
 
     def policy(self, one: Policy) -> None:
-        """Writes down which one of a world's policies it is."""
+        """Writes down which of the world's policies a policy is."""
         self.found += (one.name, one.scarce)
 
     def opened(self, one: OpenedWindow) -> None:
-        """Writes down when a node's window began."""
+        """Writes down when a window began that a node has opened."""
         self.meet((f"{MARK}{one.node}", one.began_us))
 
     def sample(self, one: tuple[Any, ...]) -> None:
-        """Writes down a sample of a clock; its rank follows from the rest, and holds a part of a moment."""
+        """Writes down a sample of a clock without its rank, which follows from the rest and would contain a moment."""
         self.meet(one[1:])
 
     def meet(self, values: Iterable[Any]) -> None:  # noqa: PLR0912 - in one place, as calls would double the time
-        """Writes down values and all that they hold."""
+        """Writes down `values`, and all values that the objects among them hold."""
         write, seen, least, most = self.found.append, self.seen, -_SMALL, _SMALL
         for one in values:
             kind = type(one)
@@ -194,7 +196,7 @@ class Walk:
         self.meet(one.values())
 
     def _rank(self, one: object) -> tuple[int, int, str]:
-        """Returns the sort key of a member of a set or a mapping, by the numbers that names and objects have so far."""
+        """Returns the sort key of a member of a set or mapping: the numbers that names and objects have so far."""
         if isinstance(one, OpenedWindow):
             return self.names.get(f"{MARK}{one.node}", -1), one.began_us, ""
         if isinstance(one, str):
@@ -210,22 +212,23 @@ _SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
     "OpenedWindow": Walk.opened,
     "_ClockSample": Walk.sample,
 }
-"""The methods that write down objects of which only some fields count, by the name of the class."""
+"""By the name of a class, the method that writes down its objects, of which only some fields matter."""
 
 
 class NodePart(NamedTuple):
-    """One node's part of a world."""
+    """One node's part of a world, with the names and the objects in it."""
 
     written: bytes
-    """A digest of the values in it."""
+    """A digest of the values in this part."""
     names: dict[str, int]
     seen: dict[int, int]
 
 
 def parts_of(world: SmallWorld, known: list[NodePart] | None = None, touched: int | None = None) -> list[NodePart]:
-    """Returns each node's part, in the order of the nodes.
+    """Returns each node's part of the world, in the order of the nodes.
 
-    `known` are the parts before an event that changed no node but `touched`, and during which no time passed.
+    `known`, if given, are the parts before an event that changed no node but the one of index `touched`, and during
+    which no time passed: only that node's part is computed anew.
     """
     latest = _latest(world)
     return [
@@ -235,7 +238,7 @@ def parts_of(world: SmallWorld, known: list[NodePart] | None = None, touched: in
 
 
 def digest(world: SmallWorld, parts: list[NodePart] | None = None) -> bytes:
-    """Returns the digest of a world, of 12 bytes; `parts` are those of its nodes, if they are known."""
+    """Returns the digest of a world, of 12 bytes; `parts` are the parts of its nodes, if the caller has them."""
     parts = sorted(parts or parts_of(world), key=attrgetter("written"))
     if len({part.written for part in parts}) == len(parts):
         return _digest_of_all(world, parts)
@@ -256,7 +259,7 @@ def _shard(world: SmallWorld) -> Any:
 
 
 def _latest(world: SmallWorld) -> dict[str, int]:
-    """Returns the number of the latest batch of each name."""
+    """Returns the sequence number of the latest batch under each node's name."""
     latest = {name: record.sequence for name, record in _shard(world).nodes.items()}
     return latest | {node.syncer.node: node.syncer._sequence for node in world.nodes}
 
@@ -295,7 +298,7 @@ def _digest_of_all(world: SmallWorld, parts: list[NodePart]) -> bytes:
 
 
 def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:
-    """Numbers the names that only the hub knows, in the order of the hub's records of them.
+    """Adds to `names` a number for each name that only the hub knows, in the order of the hub's records of them.
 
     Among names with equal records, those whose process has a number already come first, by that number.
     """
@@ -321,7 +324,7 @@ def _process_of(name: str) -> str:
 
 
 def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, int]) -> bytes:
-    """Returns all that the hub knows of a departed node; the name of its account is its own up to the last dot."""
+    """Returns all that the hub knows of a departed node, as bytes; its account's name is `name` up to the last dot."""
     walk = Walk(world, {}, {}, latest)
     walk.meet((shard.nodes[name], shard.accounts.get(name.rpartition(".")[0])))
     walk.meet(cell.entries.get(name) for cell in shard.cells.values())

@@ -1,4 +1,4 @@
-"""Finds out, once for each class, which slots its objects have and how their values are read."""
+"""Finds out once for each class which slots its objects have, and how to read the values in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PlanT = TypeVar("PlanT")
 
 
 class PlansByClass(dict[type, PlanT], Generic[PlanT]):
-    """The plans of all classes that were met; that of a new one is made when it is first asked for."""
+    """A plan (how to handle the objects of a class) for each class, made when it is first looked up."""
 
     def __init__(self, make: Callable[[type], PlanT]) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def reader_of(names: Sequence[str], unset: object = None) -> Callable[[object], Sequence[Any]]:
-    """Returns a function that gets these attributes of an object, with `unset` for each that is not set."""
+    """Returns a function that reads the attributes `names` of an object; it gives `unset` for an attribute not set."""
 
     def one_by_one(one: object) -> Sequence[Any]:
         return [getattr(one, name, unset) for name in names]

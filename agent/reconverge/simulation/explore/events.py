@@ -29,24 +29,24 @@ LATE: Final = "late"
 SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
 MORE: Final = (SECOND_KEY, DRIFTING)
-"""The extras that a case may have: a second key, and clocks that drift apart. Each multiplies the states."""
+"""The extras that a case may have: a second key, and clocks that drift apart. Each multiplies the number of states."""
 
 
 class Event(NamedTuple):
-    """One thing that can happen."""
+    """One event that can happen in a small world."""
 
     name: str
     happen: Callable[[SmallWorld], object]
     can: Callable[[SmallWorld], bool]
-    """Whether it would change anything in this world."""
+    """Whether the event would change anything in the given world."""
     fault: bool = False
-    """Whether it is a fault, or a rare change, of which an exploration allows a few."""
+    """Whether the event is a fault, or a rare change; an exploration allows only a few of these."""
     asking: bool = False
-    """Whether it belongs to requests that ask the hub."""
+    """Whether the event concerns requests that ask the hub."""
 
     @property
     def node(self) -> int | None:
-        """Returns the number of the node to which it happens, at the end of its name; None if there is none."""
+        """Returns the index of the node to which the event happens, from the end of its name; None without one."""
         what, _, number = self.name.rpartition(" ")
         return int(number) if number.isdigit() and what != LATE else None
 
@@ -108,9 +108,10 @@ def _data_loss(i: int, step: int, back: str) -> Event:
 
 
 def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
-    """Yields the events of whole nodes, their settings and the hub, and the pauses without requests.
+    """Yields the events that happen to whole nodes, to their settings and to the hub, and pauses without requests.
 
-    Where all nodes exchange in turn, each order is an event: else worlds with swapped nodes would not be equal.
+    Where all nodes exchange one after the other, each order is an event: else worlds with swapped nodes would not be
+    equal.
     """
     turns = ((1, ""), (-1, "back "))[: 2 if nodes > 2 else 1]
 
@@ -176,7 +177,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events that the extras of a case add."""
+    """Yields the events that the extras in `more` add to a case."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)
@@ -186,7 +187,7 @@ def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[
 
 
 def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
-    """Returns all events of the fine grain, in which each step of a message is an event."""
+    """Returns all events of the fine grain, in which each step of a message (sent, arrived, answered) is an event."""
     return [
         *(event for i in range(nodes) for event in _requests(i, limit)),
         *(event for i in range(nodes) for event in _messages(i)),
@@ -248,11 +249,11 @@ KINDS: Final = (
     "leaky",
     "slots",
 )
-"""The kinds of limits that are explored: each algorithm, and each variant that the merge rule treats apart."""
+"""The kinds of limits that are explored: each algorithm, and each variant that the merge rule treats differently."""
 
 
 def limit_of(kind: str, quota: int, window_s: float) -> Limit:
-    """Returns a limit of one of KINDS."""
+    """Returns a limit of the given kind, one of KINDS."""
     of_kind: dict[str, Callable[[], Limit]] = {
         "fixed": lambda: Limit(quota, window_s, algorithm=FIXED_WINDOW),
         "first hit": lambda: Limit(quota, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT),
@@ -276,17 +277,18 @@ POLICIES: Final = {
     "balanced": choose(max_overshoot=0.5, cold_allowance=0.0),
     "balanced at nodes": choose(max_overshoot=0.5, cold_allowance=0.0, scarce=NODES),
 }
-"""The policies that are explored: those with a bound, each with scarce quotas kept at the hub and at the nodes."""
+"""The policies that are explored: those with a bound, each with scarce quotas kept at the hub and kept at the nodes."""
 
 
 FINE: Final = "fine"
 COARSE: Final = "coarse"
 GRAINS: Final = (FINE, COARSE)
-"""In the fine grain each step of a message is an event, in the coarse one each whole exchange."""
+"""The grains of events: in the fine grain each step of a message is an event, in the coarse grain each whole
+exchange."""
 
 
 class Exploration(NamedTuple):
-    """A limit, a policy, whether requests ask the hub, and how fine its events are."""
+    """A case to explore: a limit, a policy, whether requests ask the hub, and the grain of its events."""
 
     kind: str
     quota: int
@@ -296,21 +298,21 @@ class Exploration(NamedTuple):
     nodes: int = 2
     window_s: float = 2.0
     more: tuple[str, ...] = ()
-    """Some of MORE."""
+    """The extras of the case, some of MORE."""
 
     def limit(self) -> Limit:
-        """Returns the limit."""
+        """Returns the limit that all nodes of the case have."""
         return limit_of(self.kind, self.quota, self.window_s)
 
     def events(self) -> list[Event]:
-        """Returns the events that can happen."""
+        """Returns all events that can happen in this case."""
         list_all = fine_events if self.grain == FINE else coarse_events
         found = list_all(self.limit(), POLICIES[self.policy], self.nodes)
         found += further_events(self.limit(), self.nodes, self.more)
         return [event for event in found if self.asking or not event.asking]
 
     def world(self, start_ns: int = 0) -> SmallWorld:
-        """Returns the world before anything has happened."""
+        """Returns the case's world before any event."""
         keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
         return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns, keys=keys)
 
@@ -321,11 +323,11 @@ class Exploration(NamedTuple):
 
 
 def happen(world: SmallWorld, event: Event) -> None:
-    """Lets an event happen, and judges the world after it."""
+    """Lets `event` happen in `world`, then checks the promises."""
     event.happen(world)
     world.look()
 
 
 def named(events: list[Event]) -> dict[str, Event]:
-    """Returns the events by name."""
+    """Returns `events` by their names."""
     return {event.name: event for event in events}

@@ -1,4 +1,4 @@
-"""Cuts a counterexample down to the events without which nothing is broken, and prints it as a program."""
+"""Cuts a counterexample down to the events that it needs to break a promise, and prints it as a program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], asking: int | None = None) -> list[str]:
-    """Lets those events happen that can, in a fresh world. Returns a sentence for each broken promise.
+    """Lets those of the events `names` that can happen do so in a fresh world. Returns a sentence per broken promise.
 
-    If `asking` is the number of a node, faults then end, and it is a problem if this node cannot use the whole quota.
+    If `asking` is the index of a node, faults then end, and it is a problem if this node cannot use the whole quota.
     """
     events = {event.name: event for event in case.events()}
     for name in names:
@@ -30,14 +30,15 @@ def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], aski
 
 
 def replay(case: Exploration, *names: str, asking: int | None = None) -> list[str]:
-    """Returns a sentence for each promise that these events break; `asking` is explained at `problems_of`."""
+    """Returns a sentence for each promise that the events `names` break; `asking` is explained at `problems_of`."""
     return problems_of(case.world(EPOCH_NS), case, names, asking)
 
 
 def cut_down(found: Counterexample) -> Counterexample:
     """Returns the counterexample without the events that it does not need to break a promise.
 
-    If a replay breaks no promise, as when two paths share a digest, it is returned unchanged.
+    If replaying it breaks no promise, because two paths with different states had the same digest, it is returned
+    unchanged.
     """
     world = found.case.world(EPOCH_NS)
     begin = Snapshot(world)
@@ -59,7 +60,7 @@ def cut_down(found: Counterexample) -> Counterexample:
 
 
 def program_of(found: Counterexample) -> str:
-    """Returns a program that shows the counterexample."""
+    """Returns Python code that replays the counterexample."""
     case = found.case
     events = "".join(f"    {name!r},\n" for name in found.names)
     asking = "" if found.asking is None else f"    asking={found.asking},\n"

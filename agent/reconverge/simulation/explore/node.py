@@ -20,23 +20,23 @@ INTERVAL_NS: Final = SECOND_NS // 10
 LEASE_NS: Final = 3 * SECOND_NS
 """The lease of a node: much shorter than a real one, so that it ends within a window or two."""
 MARK: Final = "~"
-"""The first character of each name of a node, and of nothing else."""
+"""The first character of every node's name; no other text in a small world begins with it."""
 
 
 class Serial:
-    """Gives out each number once; a rewound world gives out the same numbers again."""
+    """A counter that belongs to a world: a world put back to an earlier state gives out the same numbers again."""
 
     def __init__(self) -> None:
         self.given = 0
 
     def next(self) -> int:
-        """Returns the next number."""
+        """Returns the next number of the counter."""
         self.given += 1
         return self.given
 
 
 NUMBERS: Final = Serial()
-"""The numbers of all nodes of this process, but for those of worlds with numbers of their own."""
+"""The numbers of all nodes of this process, except for nodes in worlds with a counter of their own."""
 
 
 class NoJitter(Random):
@@ -48,7 +48,7 @@ class NoJitter(Random):
 
 @dataclass
 class InFlight:
-    """A batch on its way, and the answer once the hub has merged it."""
+    """A batch on its way to the hub, and once the hub has merged it, the hub's answer."""
 
     batch: Batch
     sent_ns: int
@@ -56,7 +56,7 @@ class InFlight:
 
 
 class SmallNode:
-    """One node: the real kernel and the real syncer. The caller decides when it sends a batch, and what arrives."""
+    """One node: the real kernel and the real syncer. Its caller decides when it sends a batch and what reaches it."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class SmallNode:
         self.name = f"{MARK}{self.number}"
         self._names = Serial()
         self.charged = 0
-        """The cost that this node has admitted in its life."""
+        """The cost that this node has admitted since it was started."""
         self.refunded = 0
         self.asked: list[tuple[str, int, list[Cell]]] = []
-        """Requests that wait for the hub's answer: the key, the cost, and the cells in which they wait."""
+        """The requests that wait for the hub's answer, each with its key, its cost and the cells in which it waits."""
         self.kernel = Kernel(
             clock,
             namespace="test",
@@ -107,7 +107,7 @@ class SmallNode:
         self.asked.append((key, cost, cells))
 
     def stops_asking(self, table: Table) -> Iterator[tuple[str, int]]:
-        """Ends the waiting of all requests. Yields the key and the cost of each that is admitted by now."""
+        """Ends the waiting of all requests. Yields the key and the cost of each request that is then admitted."""
         gate, asked, self.asked = gate_of(table), self.asked, []
         for key, cost, cells in asked:
             costs = table.costs_of(cost)
@@ -116,13 +116,13 @@ class SmallNode:
             gate.step_out(cells, costs)
 
     def cancels_asks(self, table: Table) -> None:
-        """Ends the waiting of all requests; none of them is admitted."""
+        """Ends the waiting of all requests and admits none of them."""
         asked, self.asked = self.asked, []
         for _, cost, cells in asked:
             gate_of(table).step_out(cells, table.costs_of(cost))
 
     def sends(self) -> Batch | None:
-        """Puts a batch on its way and returns it; None if one is on its way, or there is nothing to report."""
+        """Puts a batch on its way and returns it; None if another is on its way, or the node has nothing to report."""
         if self.flight is not None:
             return None
         now_ns = self.clock.monotonic_ns()
@@ -144,7 +144,7 @@ class SmallNode:
             self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:
-        """Gives up waiting for the answer to the batch on its way, and returns that batch, which may still arrive."""
+        """Stops waiting for the answer to the batch on its way, and returns that batch, which may still arrive."""
         if self.flight is None:
             return None
         flight, self.flight = self.flight, None
@@ -159,7 +159,7 @@ class SmallNode:
             self.hears()
 
     def reports_everything_to(self, hub: MergeRule) -> None:
-        """Exchanges as time passes until all is reported, and for long enough to notice a loss of the hub's data."""
+        """Exchanges while time passes until all is reported, and long enough to notice a loss of the hub's data."""
         for done in range(50):
             self.exchanges_with(hub)
             self.clock.advance_ns(max(INTERVAL_NS, SILENCE_NS))

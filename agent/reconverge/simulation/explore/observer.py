@@ -1,4 +1,4 @@
-"""Counts what all nodes of a small world have admitted, with full knowledge, by code that the nodes do not use."""
+"""Counts all that the nodes of a small world have admitted, with full knowledge, by code that the nodes do not use."""
 
 # Theory of operation.
 #
@@ -25,11 +25,11 @@ from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge.simulation.truth import at_once
 
 WINDOWS_KEPT = 4
-"""The number of windows after its own for which an entry is kept."""
+"""How many windows after its own an entry of the books is kept."""
 
 
 class TrueUse:
-    """The books of one key: all admissions by all nodes."""
+    """The books of one key: all admissions by all nodes, as an observer of the whole world counts them."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         self.limit = limit
@@ -37,21 +37,21 @@ class TrueUse:
         self._by_epoch: defaultdict[int, int] = defaultdict(int)
         self._by_slice: defaultdict[int, int] = defaultdict(int)
         self._log: list[tuple[int, int]] = []
-        """Each charge since a window ago, with its moment; kept for a sliding log alone."""
+        """The time and the cost of each charge of the last window; kept for a sliding log alone."""
         self._fill = 0.0
         self._filled_ns = 0
         self.charged = 0
-        """The cost of all requests that were ever admitted."""
+        """The cost of all requests that any node has ever admitted."""
         self.refunded = 0
 
     def admitted(self, cost: int, epoch: int, slice_number: int) -> None:
-        """Enters a request that was admitted now, into that window and slice."""
+        """Enters a request that a node admits at this moment, in window `epoch` and in slice `slice_number`."""
         self._enter(cost, epoch, slice_number)
         self._fill += cost
         self.charged += cost
 
     def gave_back(self, cost: int, epoch: int, slice_number: int) -> None:
-        """Enters that a request admitted just now costs less than was charged, by `cost`."""
+        """Enters that a request admitted at this moment turns out to cost less than was charged, by `cost`."""
         self._enter(-cost, epoch, slice_number)
         self._fill = max(0.0, self._fill - cost)
         self.refunded += cost
@@ -72,7 +72,7 @@ class TrueUse:
         self._log = [*((at_ns, each) for at_ns, each in self._log if at_ns > since_ns), (now_ns, cost)]
 
     def counts_at(self, epoch: int) -> bool:
-        """Whether the hub's answer about this window can be compared with `excess`, the excess of this moment.
+        """Whether the hub's answer about window `epoch` can be compared with `excess`, the excess of this moment.
 
         That can only be done while the window lasts; not for sliding logs and slices, whose excess is that of the worst
         of several windows; and not for paced limits, whose allowances are parts of a rate.
@@ -82,7 +82,7 @@ class TrueUse:
         return self.limit.bucket or epoch == self._clock.wall_ns() // self.limit.window_ns
 
     def excess(self) -> float:
-        """Returns by how much the limit is exceeded at this moment; negative when it is not."""
+        """Returns the cost by which the limit is exceeded at this moment; negative when it is not exceeded."""
         now_ns = self._clock.wall_ns()
         epoch, passed_ns = divmod(now_ns, self.limit.window_ns)
         if self.limit.bucket:
@@ -100,7 +100,7 @@ class TrueUse:
         return used(epoch, 0) + used(epoch - 1, 0) * left - self.limit.capacity
 
     def _worst_slices(self, now_ns: int) -> int:
-        """Returns the highest cost in as many successive slices as make up a window, up to now."""
+        """Returns the highest cost in any successive slices that make up a window, up to `now_ns`."""
         slices = self.limit.slices or 1
         present = now_ns * slices // self.limit.window_ns
         return max(
@@ -116,7 +116,7 @@ class TrueUse:
 
 
 class BucketTruth(TrueUse):
-    """The books of a bucket: it begins with the first request about it, filled and refilled as the limit declares."""
+    """The books of a bucket, which exists from the first request about its key, and is filled as the limit declares."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
@@ -124,12 +124,12 @@ class BucketTruth(TrueUse):
         self._begun = False
 
     def asked(self) -> None:
-        """Enters that a request has come, admitted or not; the bucket exists from the first one on."""
+        """Enters that a request about the key has come, admitted or not."""
         if self._marked_ns < 0:
             self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
 
     def begins(self, withheld: int) -> None:
-        """Enters that the hub has the key's first report, by which a new key lacks `withheld` of the capacity.
+        """Enters that the hub has the key's first report; a new key then lacks `withheld` of the capacity.
 
         That may be less than the declared limit withholds, as the limit may have been changed meanwhile.
         """
@@ -152,18 +152,18 @@ class BucketTruth(TrueUse):
 
 
 class FirstHitTruth(TrueUse):
-    """The books of windows that begin with a hit: those in the hub's answers, and those that the hub never knew."""
+    """The books of windows that begin with a hit: windows in the hub's answers, and windows that only nodes knew."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
         self.by_window: defaultdict[OpenedWindow, int] = defaultdict(int)
         self._of_hub: set[int] = set()
         self._of_this: set[int] = set()
-        """The windows in answers given from the hub's present data; no two of them overlap."""
+        """The windows in answers that the hub gave from its present data; no two of them overlap."""
         self._generation = ""
 
     def heard(self, epoch: int, generation: str) -> None:
-        """Notes that the hub has named this window in an answer, so that it counts from now on."""
+        """Notes that the hub has named window `epoch` in an answer; the window counts from now on."""
         if generation != self._generation:
             self._generation, self._of_this = generation, set()
         if epoch >= 0:
@@ -190,7 +190,7 @@ class FirstHitTruth(TrueUse):
         self.refunded += cost
 
     def excess(self) -> float:
-        """Returns by how much the fullest window exceeds the limit; negative when none does."""
+        """Returns the cost by which the fullest window exceeds the limit; negative when none does."""
         totals: defaultdict[int, int] = defaultdict(int)
         places = fleet_windows(self.by_window, self.limit.window_ns // MICROSECOND_NS, of_hub=self._of_hub)
         for opened, cost in self.by_window.items():
@@ -200,7 +200,7 @@ class FirstHitTruth(TrueUse):
 
 @dataclass(eq=False)
 class Held:
-    """Slots in use, until their work ends."""
+    """Slots in use by one piece of work, until it ends."""
 
     node: SmallNode
     key: str
@@ -208,11 +208,12 @@ class Held:
     cell: Cell | None
     cost: int
     apart: bool = False
-    """Whether the lease of its node has ended since the work began, so that the hub may have given its slots away."""
+    """Whether the lease of the work's node has ended since the work began: then the hub may have given its slots
+    away."""
 
 
 class SlotTruth(TrueUse):
-    """The books of slots: the work in progress, without the work that counts `apart`."""
+    """The books of slots: the work in progress, except for work that is marked `apart`."""
 
     held: list[Held]
 
@@ -221,23 +222,23 @@ class SlotTruth(TrueUse):
         self.held = []
 
     def begins(self, node: SmallNode, key: str, cost: int) -> None:
-        """Enters work that a node has just begun."""
+        """Enters work of `cost` slots that a node has just begun."""
         self.held.append(Held(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
         self.charged += cost
 
     def ends(self, node: SmallNode, table: Table) -> None:
-        """Ends the oldest work of a node, if it has any."""
+        """Ends the oldest work of a node, if the node has any."""
         for one in [one for one in self.held if one.node is node][:1]:
             self.refunded += one.cost
             table.release(one)
             self.held.remove(one)
 
     def vanishes(self, node: SmallNode) -> None:
-        """Enters that a process has ended, and with it all its work."""
+        """Enters that a process has ended, and with it all work of its node."""
         self.held = [one for one in self.held if one.node is not node]
 
     def counts_at(self, epoch: int) -> bool:  # noqa: ARG002
-        """Returns True: slots have one window."""
+        """Returns True: slots have a single window, which never ends."""
         return True
 
     def excess(self) -> float:
@@ -257,22 +258,22 @@ def truth_of(limit: Limit, clock: ManualClock) -> TrueUse:
 
 
 class WatchedHub:
-    """A merge rule whose every answer is compared with the books of its keys."""
+    """A merge rule that compares each of its answers with the books of the keys in it."""
 
     def __init__(self, rule: MergeRule, truth: Mapping[str, TrueUse]) -> None:
         self.rule = rule
         self._truth = truth
         self._knows_all = True
         self.too_free = -inf
-        """The most by which an answer has called more free than one central limiter would still admit."""
+        """The most by which an answer has reported more cost free than one central limiter would still admit."""
 
     def lose_data(self) -> None:
-        """Makes the hub lose its data. It may not know the use then, so its answers are no longer compared."""
+        """Makes the hub lose its data. As it may not know the use from then on, its answers are no longer compared."""
         self.rule.lose_data()
         self._knows_all = False
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges the batch, and compares the answer with the books."""
+        """Merges the batch, compares the answer with the books, and returns it."""
         for report in batch.cells:
             truth = self._truth.get(report.key)
             if isinstance(truth, BucketTruth):
@@ -291,9 +292,10 @@ class WatchedHub:
 
 
 def usable(cell: Cell, window: int) -> int:
-    """Returns how far a node may go in a window by itself, in the cell's units.
+    """Returns the use up to which a node may admit in `window` without the hub, in the cell's units.
 
-    A node that has yet to open the window will start it with its base; one that has left it cannot use it any more.
+    A node that has not opened the window yet will start it with its base; a node that has left the window cannot use it
+    any more.
     """
     if floats(cell):
         # Only what it has beyond its present use, which fades by itself.
@@ -314,7 +316,7 @@ def usable(cell: Cell, window: int) -> int:
 
 
 def sum_of_shares(shares: list[tuple[int, int]]) -> tuple[int, int]:
-    """Returns the sum of fractions as (numerator, denominator), not reduced: ten times as fast as `Fraction`."""
+    """Returns the sum of fractions as (numerator, denominator), not reduced: faster than a sum of `Fraction`s."""
     above, below = 0, 1
     for part, whole in shares:
         above, below = above * whole + part * below, below * whole

@@ -1,4 +1,4 @@
-"""Knows what a digest of a world reads of the objects of each class, and what it leaves out."""
+"""Defines which attributes of each class the digest of a world reads, and which it leaves out."""
 
 # Theory of operation.
 #
@@ -56,9 +56,9 @@ LEFT_OUT: Final[dict[str, str]] = {
     ),
     "NodeRecord": "sequence",
 }
-"""The attributes that the walk leaves out, by the class that they belong to."""
+"""The attributes that the walk does not read, by the name of their class."""
 SPECIAL: Final = ("Batch", "Limit", "Policy", "OpenedWindow", "_ClockSample")
-"""The classes of which not all counts."""
+"""The classes for whose objects the walk has methods of its own, as only some of their fields matter."""
 _SKIPPED: Final = (
     type,
     types.ModuleType,
@@ -80,7 +80,7 @@ class ReadingPlan:
         self.left_out = frozenset(LEFT_OUT.get(self.name, "").split())
         slots = [name for name in slots_of(kind) if name not in self.left_out]
         self.slots = bool(slots)
-        """Whether there are slots to read."""
+        """Whether the objects have slots that the walk reads."""
         self.values = reader_of(slots)
         self.attributes = kind.__dictoffset__ != 0
         self.skipped = issubclass(kind, _SKIPPED)
@@ -89,17 +89,17 @@ class ReadingPlan:
         self.mapping = issubclass(kind, dict)
         self.set = issubclass(kind, set | frozenset)
         self.special = self.name in SPECIAL
-        """Whether the walk has a method of its own for it."""
+        """Whether the walk has a method of its own for this class."""
         holds_items = self.sequence or self.mapping or self.set
         self.only_items = holds_items and not slots and not self.attributes
-        """Whether an empty one is as any other."""
+        """Whether an object holds nothing but its items, so that all empty ones are equal."""
         self.only_slots = self.slots and not (holds_items or self.attributes or self.special)
         self.only_attributes = self.attributes and not (holds_items or slots or self.special)
         self._names: Any = ()
         self._get: Callable[[dict[str, object]], Any] = tuple
 
     def attributes_of(self, one: Any) -> Iterable[Any]:
-        """Returns the values of the other attributes of an object; which those are is found out anew if they change."""
+        """Returns the values in `__dict__` that the walk reads, in the order of their names in it."""
         attributes: dict[str, object] = one.__dict__
         if not self.left_out:
             return attributes.values()
@@ -111,4 +111,4 @@ class ReadingPlan:
 
 
 plan_of: Final = PlansByClass(ReadingPlan).__getitem__
-"""Returns how the walk reads the objects of a class."""
+"""Returns the plan by which the walk reads the objects of a class."""

@@ -10,7 +10,7 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def unrecovered(world: SmallWorld, asking: int) -> str:
-    """Ends all faults and all use. Returns a sentence if the node `asking` then gets less than the quota, or ""."""
+    """Ends all faults and all use. Returns a sentence if node `asking` then gets less than the quota, else ""."""
     # With `initial`, a new key begins without a part of the capacity.
     least = world.limit.capacity // world.limit.unit - world.limit.withheld
     got = got_in_the_end(world, asking)
@@ -22,7 +22,7 @@ def unrecovered(world: SmallWorld, asking: int) -> str:
 
 
 def got_in_the_end(world: SmallWorld, index: int) -> int:
-    """Ends all faults, and waits until no use counts. Returns the cost that a node gets if it then asks for all."""
+    """Ends all faults, and waits until no use counts. Returns the cost that node `index` gets if it asks for all."""
     for each in range(len(world.nodes)):
         world.gives_up(each)
         world.cancels_asks(each)
@@ -50,7 +50,7 @@ def got_in_the_end(world: SmallWorld, index: int) -> int:
 
 
 def _look_at_all_charges(world: SmallWorld) -> None:
-    """Notes a problem if the hub lacks charges after all reports, though no process and no hub can have lost any."""
+    """Notes a problem if the hub lacks charges after all nodes have reported, though nothing that was lost held any."""
     counted = world.hub.sums().get("limit", Totals(0, 0)).charged
     if not world.uncounted and counted != world.charged:
         world.problems.append(f"the hub counts {counted} of {world.charged} charges")

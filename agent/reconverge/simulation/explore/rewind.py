@@ -1,4 +1,4 @@
-"""Puts a world back to how it was: the values of all its objects are noted, and written back in place."""
+"""Puts a world back into an earlier state: notes the values of all its objects, and writes them back in place."""
 
 # Theory of operation.
 #
@@ -36,12 +36,12 @@ _PLAIN: Final = (
     types.ModuleType,
     types.BuiltinFunctionType,
 )
-"""Types whose values hold nothing that changes."""
+"""Types whose objects hold nothing that can change."""
 _UNSET: Final = object()
 
 
 class NotingPlan:
-    """How the objects of one class are noted."""
+    """How to note the objects of one class."""
 
     def __init__(self, kind: type) -> None:
         self.plain = issubclass(kind, _PLAIN)
@@ -63,7 +63,7 @@ _plans: Final = PlansByClass(NotingPlan)
 
 
 class Snapshot:
-    """The values of all objects that can be reached from one."""
+    """The values of all objects that can be reached from a `root`, at the time when the snapshot was made."""
 
     def __init__(self, root: object) -> None:
         self._mappings: list[tuple[Any, Any]] = []
@@ -82,7 +82,7 @@ class Snapshot:
                 self._note(one, plan, waiting)
 
     def restore(self) -> None:
-        """Writes all values back."""
+        """Writes all noted values back into their objects."""
         for one, held in self._mappings:
             if one or held:
                 one.clear()
@@ -107,7 +107,7 @@ class Snapshot:
         return self._seen.values()
 
     def _note(self, one: Any, plan: NotingPlan, waiting: list[object]) -> None:
-        """Notes what an object holds, which then waits to be noted itself."""
+        """Notes the values in an object, and adds them to `waiting`, the objects still to be noted."""
         if plan.sequence:
             items = list(one)
             self._sequences.append((one, items))

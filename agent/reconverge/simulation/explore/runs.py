@@ -15,23 +15,24 @@ from reconverge.simulation.explore.minimal import cut_down, program_of
 from reconverge.simulation.explore.search import Found, Search
 
 COLLECTED_AFTER: Final = 50_000
-"""New objects between garbage collections: each walks the whole world, in which only ended nodes are cycles."""
+"""How many new objects cause a garbage collection: each collection walks the whole world, in which only ended nodes are
+cycles."""
 ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
 class Task(NamedTuple):
-    """A case, and how far its search goes."""
+    """A case, and the depth and number of faults up to which it is searched."""
 
     case: Exploration
     depth: int
     states: int
     faults: int
     start: tuple[str, ...] = ()
-    """The events with which every path begins."""
+    """The names of the events with which every path begins."""
 
 
 class Done(NamedTuple):
-    """A search that has ended."""
+    """A search that has ended, with its task."""
 
     found: Found
     programs: list[str]
@@ -48,7 +49,7 @@ def cases_of(
     window_s: float = 2.0,
     more: Sequence[str] = (),
 ) -> list[Exploration]:
-    """Returns every combination of these as a case; for paced limits only cases without requests that ask."""
+    """Returns a case for every combination of the arguments; for paced limits only cases without requests that ask."""
     cases = [
         Exploration(kind, quota, policy, asks, grain, nodes, window_s, tuple(more))
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
@@ -74,7 +75,7 @@ def _seconds(times: os.times_result) -> float:
 
 
 class RunTotals(NamedTuple):
-    """The sums of a table."""
+    """The sums over all rows of a table of searches."""
 
     cases: int = 0
     states: int = 0
@@ -89,21 +90,21 @@ class RunTotals(NamedTuple):
 
 
 class RunTable:
-    """A table of searches that have ended, in a file if there is one: a search in it is not made again."""
+    """A table of searches that have ended, kept in a file if one is given: a search that it has is not made again."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._rows = [] if path is None or not path.exists() else path.read_text().splitlines()
 
     def has(self, task: Task) -> bool:
-        """Whether the table has a row of this case, with so many faults and at least this depth."""
+        """Whether the table has a row of this case with the same number of faults and at least this depth."""
         return any(
             row.startswith(f"| {task.case} | {task.faults} |") and int(row.split("|")[3]) >= task.depth
             for row in self._rows
         )
 
     def add(self, done: Done) -> str:
-        """Adds a row, and the program of each counterexample. Returns what it added."""
+        """Adds a row for a search, and the program of each counterexample. Returns the added text."""
         lines = [] if self._rows else HEADER.splitlines()
         lines += [row_of(done), *(f"\n```\n{program}```" for program in done.programs)]
         self._rows += lines
@@ -114,7 +115,7 @@ class RunTable:
         return added
 
     def totals(self) -> RunTotals:
-        """Sums up all rows."""
+        """Returns the sums over all rows."""
         rows = [[each.strip().replace(",", "") for each in row.split("|")] for row in self._rows if row.count("|") > 5]
         numbers = [row for row in rows if row[4].isdigit()]
         return RunTotals(
@@ -131,7 +132,7 @@ HEADER: Final = """\
 
 
 def row_of(done: Done) -> str:
-    """Returns a row of the table."""
+    """Returns the table's row, in Markdown, for a search."""
     found = done.found
     return (
         f"| {found.case} | {found.faults_max} | {found.depth} | {found.states:,} | {found.events:,} |"

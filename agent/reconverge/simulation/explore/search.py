@@ -1,4 +1,4 @@
-"""Searches a small world breadth first: from each state everything that can happen, until all of a depth is known."""
+"""Searches a small world breadth first: from each state every event that can happen, one depth after the other."""
 
 # Theory of operation.
 #
@@ -22,45 +22,46 @@ from reconverge.simulation.explore.recovery import unrecovered
 from reconverge.simulation.explore.rewind import Snapshot
 
 RECOVERY_SHARE: Final = 500
-"""One in this many states is tested for recovery: once all faults end, a node gets the whole quota."""
+"""One state in this many is tested for recovery: once all faults end, a node must get the whole quota."""
 EQUALITY_SHARE: Final = 200
-"""One in this many states that are met again is tested: the same must follow as the first time."""
+"""One state in this many that the search meets again is tested: each event must lead to the same state as the first
+time."""
 
 Path = bytes
-"""Events by their places in the list of all, in the order in which they happen."""
+"""Events, each a byte: its index in the list of all events; in the order in which they happen."""
 
 
 @dataclass
 class Counterexample:
-    """Events that lead to a broken promise, and what is broken."""
+    """The events that lead to a broken promise, and a sentence for each promise that they break."""
 
     case: Exploration
     names: tuple[str, ...]
     problems: list[str]
     asking: int | None = None
-    """The node that did not get what it should in the end, if that is the problem."""
+    """The index of the node that could not use the whole quota in the end; None if another promise is broken."""
 
 
 @dataclass
 class Found:
-    """How far a search has come."""
+    """The results of a search so far."""
 
     case: Exploration
     faults_max: int
     depth: int = 0
-    """The length up to which all paths have been tried, in events."""
+    """The number of events up to which all paths have been tried."""
     states: int = 1
-    """How many different states were met."""
+    """The number of different states that the search has met."""
     events: int = 0
-    """How many events were tried."""
+    """The number of events that the search has tried."""
     recoveries: int = 0
-    """How many states were tested for recovery."""
+    """The number of states that were tested for recovery."""
     equalities: int = 0
-    """How many states that were met again were tested for the equality of what follows."""
+    """The number of states that were met again and tested for equality."""
     whole: bool = False
-    """Whether the search ended because nothing new was left."""
+    """Whether the search has ended because no event led to a new state."""
     layers: list[int] = field(default_factory=list)
-    """How many new states each depth had."""
+    """For each depth, the number of states that were first met there."""
     counterexamples: list[Counterexample] = field(default_factory=list)
 
 
@@ -84,16 +85,17 @@ class Search:
         self._root = Snapshot(self._world)
         first = digest(self._world)
         self._seen: dict[bytes, int] = {first: 0}
-        """The digests of all states, each with the fewest faults on the way to it."""
+        """The digests of all states, each with the fewest faults on any path to it."""
         self._first: dict[bytes, Path] = {}
-        """The first path to some of the states, which are drawn by their digests."""
+        """The first path to a state, for those states that are tested for equality."""
         self.frontier: list[Path] = [b""]
-        """The paths to the states from which the search goes on; a caller may take some out."""
+        """The paths to the states from which the search goes on; a caller may remove some of them."""
 
     def deepen(self, until: Callable[[Found], bool] = lambda _: False) -> bool:
-        """Tries every event in every state of the present depth. Returns whether there is anything left to do.
+        """Tries every event in every state of the present depth. Returns whether there are states left to go on from.
 
-        `until` is asked before each state whether to stop early; the depth then does not count.
+        Before each state it calls `until`, and stops early if that returns true; the depth then does not count as
+        searched.
         """
         reached: list[Path] = []
         before = self.found.states
@@ -137,7 +139,10 @@ class Search:
             state.restore()
 
     def _compare(self, first: Path, again: Path) -> None:
-        """Compares what follows from two paths to one digest; the nodes may have changed their places."""
+        """Notes a problem if events lead to other states after `again` than after `first`, a path to the same digest.
+
+        The nodes may have changed their places.
+        """
         self.found.equalities += 1
         there, here = self._follow(first), self._follow(again)
         if sorted(there.values()) != sorted(here.values()):
@@ -148,7 +153,7 @@ class Search:
             self._note(again)
 
     def _follow(self, path: Path) -> dict[str, bytes]:
-        """Returns the digest after each event that can follow a path."""
+        """Returns, by the names of the events that can follow `path`, the digest of the state to which each leads."""
         self._go(path)
         state, found = Snapshot(self._world), {}
         for event in self.events:
@@ -159,11 +164,11 @@ class Search:
         return found
 
     def named(self, path: Path) -> tuple[str, ...]:
-        """Returns the names of the events of a path."""
+        """Returns the names of the events of `path`."""
         return tuple(self.events[place].name for place in path)
 
     def _go(self, path: Path) -> int:
-        """Lets the events of a path happen, from the beginning. Returns the number of faults among them."""
+        """Lets the events of `path` happen in a world at its beginning. Returns the number of faults among them."""
         self._root.restore()
         faults = 0
         for place in path:
@@ -185,5 +190,5 @@ class Search:
 
 
 def drawn(known: bytes, share: int) -> bool:
-    """Whether a digest is among those that are drawn for a test, one in `share`."""
+    """Whether the state with the digest `known` is one of those drawn for a test, one in `share`."""
     return int.from_bytes(known[:4]) % share == 0

@@ -1,4 +1,4 @@
-"""A small world: a few nodes of one limit, one key, a hub, and everything that can happen to them, judged at once."""
+"""A small world: a few nodes of one limit, one key, a hub, and all events that can happen to them, judged at once."""
 
 # Theory of operation.
 #
@@ -43,16 +43,16 @@ from reconverge.simulation.truth import declared_bound
 
 KEY: Final = "ada"
 SECOND: Final = "bea"
-"""A second key, of worlds with two."""
+"""The second key of worlds that have two."""
 OTHERS: Final = ("bob", "cyd")
-"""Keys that come only to drive the key out of a node's memory."""
+"""Keys that are asked about only to drive the first key out of a node's memory."""
 DEAR: Final = 3
-"""The cost of the dearest request."""
+"""The highest cost of a request."""
 GENERATION: Final = "^"
-"""The first character of each name of the hub's data, and of nothing else."""
+"""The first character of every name of a generation of the hub's data; no other text begins with it."""
 ROUNDING: Final = 1e-6
 LATE_MAX: Final = 2
-"""The number of batches that were given up and are kept, as they may still arrive."""
+"""The number of abandoned batches that the world keeps, as they may still arrive."""
 
 
 class SmallWorld:
@@ -74,24 +74,24 @@ class SmallWorld:
         rule = open_merge_rule(clock=self.hub_clock, new_name=lambda: f"{GENERATION}{generations.next()}")
         self.hub = WatchedHub(rule, self.truths)
         self.idle_ns = 0
-        """How long after its last charge a cell still counts some use."""
+        """How long after its last charge a cell still counts some use, in nanoseconds."""
         self.started = 0
-        """How many nodes were ever started."""
+        """The number of nodes that were ever started."""
         self.bound = 0.0
-        """The cost by which the limit may be exceeded, as declared for the nodes started so far."""
+        """The cost by which the limit may be exceeded, as the policy declares for the nodes started so far."""
         self.late: list[Batch] = []
-        """Batches that were given up and may still arrive, the latest last."""
+        """Batches that nodes have given up and that may still arrive, the latest last."""
         self.gone = 0
         self.remembered_until_ns = 0
-        """Until when the hub alone may know the use of a node that has gone."""
+        """The time until which the hub alone may know the use of a node that has gone."""
         self.witness_needed = False
-        """Whether the hub has lost its data and no node that knew them has reached it since."""
+        """Whether the hub has lost its data and no node that knew those data has reached it since."""
         self.elsewhere = 0
-        """The cost that was admitted of other keys, and of this one while a node had no room for it."""
+        """The admitted cost of other keys, and of this key while a node had no room for it."""
         self.uncounted = False
-        """Whether admissions may have been lost, with a process that was killed or with the hub's data."""
+        """Whether admissions may have been lost, with a killed process or with the hub's data."""
         self.overcounted = False
-        """Whether admissions may have been reported under two names."""
+        """Whether admissions may have been reported under two names of the same node."""
         self.problems: list[str] = []
         self.nodes = [self._start() for _ in range(nodes)]
 
@@ -110,7 +110,7 @@ class SmallWorld:
     # ------------------------------------------------------------ judging
 
     def look(self) -> None:
-        """Compares the world with the books, and notes each problem."""
+        """Compares the nodes and the hub with the books, and notes each broken promise."""
         if (excess := max(truth.excess() for truth in self.truths.values())) > self.bound:
             self.problems.append(f"{excess:.3f} beyond the limit")
         if self.policy.max_overshoot < inf and self.hub.too_free > self.bound:
@@ -125,7 +125,7 @@ class SmallWorld:
             self.remembered_until_ns = self.clock.monotonic_ns() + 2 * self.idle_ns
 
     def _look_at_allowances(self, key: str) -> None:
-        """Notes a problem if the allowances, or the bases, of all nodes exceed the capacity in a window."""
+        """Notes a problem if the allowances of all nodes, or their bases, exceed the capacity in a window."""
         now_ns = self.clock.monotonic_ns()
         cells = [self.table(index).cells.get(key) for index in range(len(self.nodes))]
         live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
@@ -141,7 +141,7 @@ class SmallWorld:
             self.problems.append(f"{overdrafts / whole:.3f} of the capacity lies in overdrafts")
 
     def _look_at_sums(self) -> None:
-        """Notes a problem if the hub counts a charge or a refund twice."""
+        """Notes a problem if the hub has counted a charge or a refund twice."""
         if self.overcounted:
             return
         sums = self.hub.sums().get("limit", Totals(0, 0))
@@ -152,13 +152,13 @@ class SmallWorld:
 
     @property
     def charged(self) -> int:
-        """Returns the cost of all requests that were ever admitted."""
+        """Returns the cost of all requests that any node has ever admitted."""
         return sum(truth.charged for truth in self.truths.values()) + self.elsewhere
 
     # ------------------------------------------------------------ requests
 
     def hits(self, index: int, times: int = 1, cost: int = 1, key: str = KEY) -> int:
-        """Decides requests from a node's memory. Returns the cost that is admitted."""
+        """Lets a node decide `times` requests from memory. Returns the cost that it admits."""
         node, admitted = self.nodes[index], 0
         table = self.table(index)
         if cost > table.limit.cost_max:
@@ -173,14 +173,14 @@ class SmallWorld:
         return admitted
 
     def asks(self, index: int, times: int, cost: int = 1, key: str = KEY) -> None:
-        """Makes requests wait for the hub's answer."""
+        """Makes `times` requests at a node wait for the hub's answer."""
         if cost <= self.table(index).limit.cost_max:
             self._exists(key)
             for _ in range(times):
                 self.nodes[index].asks(self.table(index), key, cost)
 
     def stops_asking(self, index: int) -> int:
-        """Ends the waiting of a node's requests. Returns the cost of those that are admitted."""
+        """Ends the waiting of a node's requests. Returns the cost of those that are then admitted."""
         node, admitted = self.nodes[index], 0
         for key, cost in node.stops_asking(self.table(index)):
             self._admit(node, cost, self.table(index).observe(key, self.clock.monotonic_ns()), key)
@@ -188,7 +188,7 @@ class SmallWorld:
         return admitted
 
     def asks_at_once(self, index: int, times: int) -> int:
-        """Makes requests ask the hub, and exchanges without delay. Returns the cost that is admitted."""
+        """Makes `times` requests at a node ask the hub, and exchanges without delay. Returns the admitted cost."""
         self.asks(index, times)
         self.exchanges(index)
         if self.limit.align == FIRST_HIT:
@@ -239,7 +239,7 @@ class SmallWorld:
     # ------------------------------------------------------------ messages
 
     def may_speak(self, index: int) -> bool:
-        """Whether this node may send a batch without leading to a state that no promise covers."""
+        """Whether a node may send a batch without leading to a state that no promise covers."""
         return not self.witness_needed or bool(self.nodes[index].syncer._generation)
 
     def sends(self, index: int) -> None:
@@ -259,13 +259,13 @@ class SmallWorld:
         self.nodes[index].hears()
 
     def exchanges(self, index: int) -> None:
-        """A node's batch and its answer arrive without delay; so do those that are on their way."""
+        """A node's batch, the one on its way or a new one, reaches the hub, and the answer reaches the node."""
         self.sends(index)
         self.arrives(index)
         self.hears(index)
 
     def gives_up(self, index: int) -> None:
-        """A node gives up its batch: that, or its answer, is lost, unless it arrives late."""
+        """A node gives up its batch: the batch, or the answer to it, is lost, unless the batch arrives late."""
         batch = self.nodes[index].gives_up()
         if batch is not None:
             self.late = [*self.late[1 - LATE_MAX :], batch]
@@ -282,7 +282,7 @@ class SmallWorld:
         self.gives_up(index)
 
     def late_one_arrives(self, place: int) -> None:
-        """A batch that was given up arrives, behind others or once more; `place` counts from the oldest."""
+        """A batch that was given up arrives, after later ones or once more; `place` counts from the oldest."""
         if not self.witness_needed and place < len(self.late):
             self.hub.merge(self.late[place])
 
@@ -294,7 +294,7 @@ class SmallWorld:
         self.hub_clock.advance_ns(nanoseconds)
 
     def drifts(self, share: float) -> None:
-        """The time of a lease passes at the hub, whose clock runs faster than the nodes' by this `share`."""
+        """A lease ends at the hub, whose clock runs faster than the nodes' clocks by the fraction `share`."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))
@@ -304,7 +304,7 @@ class SmallWorld:
         self.passes(self.limit.window_ns - self.hub_clock.wall_ns() % self.limit.window_ns - 1)
 
     def rests(self, windows: float, first: int, step: int = 1) -> None:
-        """No request comes for a part of a window; the nodes exchange, always in the same order."""
+        """No request comes for `windows` windows (a fraction); the nodes exchange, always in the same order."""
         step_ns = max(1, int(windows * self.limit.window_ns) // 2)
         for _ in range(2):
             self.passes(step_ns)
@@ -312,7 +312,7 @@ class SmallWorld:
                 self.exchanges(index)
 
     def in_order(self, first: int, step: int = 1) -> list[int]:
-        """Returns all nodes from `first` on, but those that know the hub's data before those that do not."""
+        """Returns all nodes' indexes from `first` on, but nodes that know the hub's data before those that do not."""
         nodes = len(self.nodes)
         order = [(first + step * place) % nodes for place in range(nodes)]
         return sorted(order, key=lambda index: not self.nodes[index].syncer._generation)
@@ -346,7 +346,8 @@ class SmallWorld:
     def is_restored(self, index: int) -> None:
         """A process notices that it may be a copy, restored from an image, and goes on under another name.
 
-        What the hub may have counted without an answer it reports anew, so that the sums over its life may be too high.
+        It reports anew the use that the hub may have counted without an answer, so the hub's sums over the node's life
+        may be too high.
         """
         self.uncounted = self.overcounted = True
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
@@ -354,8 +355,7 @@ class SmallWorld:
     def hub_loses_data(self, first: int, step: int = 1) -> None:
         """The hub loses its data, except while it alone remembers a departed node, which no promise covers.
 
-        Under a policy with overdrafts, the nodes that know its data then exchange before anything else happens, first
-        the node `first`.
+        Under a policy with overdrafts, the nodes that know the lost data then exchange before anything else happens.
         """
         if self.clock.monotonic_ns() < self.remembered_until_ns:
             return
@@ -372,13 +372,13 @@ class SmallWorld:
                     self.exchanges(index)
 
     def lowers(self, index: int) -> None:
-        """A node learns of half the quota, and of half the burst."""
+        """A node learns that the quota, and the burst, are halved."""
         burst = self.limit.burst
         half = None if burst is None else max(1, burst // 2)
         self.table(index).change(replace(self.limit, quota=max(1, self.limit.quota // 2), burst=half))
 
     def raises(self, index: int) -> None:
-        """A node learns of the whole quota again."""
+        """A node learns that the quota has its first value again."""
         self.table(index).change(self.limit)
 
     def changes_policy(self, index: int, policy: Policy) -> None:
@@ -386,7 +386,7 @@ class SmallWorld:
         self.table(index).set_policy(policy)
 
     def evicts(self, index: int) -> None:
-        """Only other keys come to a node, for so long that this one leaves its memory."""
+        """A node gets requests for other keys alone, until the world's key leaves its memory."""
         node, table = self.nodes[index], self.table(index)
         for _ in range(3):
             for key in OTHERS:
