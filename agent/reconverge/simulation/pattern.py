@@ -1,6 +1,6 @@
-"""Where and when requests arrive: patterns of traffic that are drawn from a seed, and recordings.
+"""Traffic of simulated runs: patterns of requests that are drawn from a seed, and recordings.
 
-`demand` is the requested cost as a multiple of the limit. All moments are nanoseconds after the start.
+`demand` is the requested cost as a multiple of the limit. All times are nanoseconds after the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from reconverge.errors import InvalidSetting
 
 ROTATION_WINDOWS: Final = 1.3
-"""How long `rotating` stays on one node."""
+"""The time for which the pattern `rotating` stays on one node, in windows."""
 ROTATION_SHARE: Final = 0.9
 ON_WINDOWS: Final = 0.15
 OFF_WINDOWS: Final = 0.45
@@ -23,7 +23,7 @@ FLASH_SHARE: Final = 0.8
 FLASH_WINDOWS: Final = 0.05
 SURGE_FACTOR: Final = 10.0
 INSTANT_WINDOWS: Final = 0.002
-"""The length of an instant, in windows: shorter than most round trips, so no report can arrive during it."""
+"""The length of an instant, in windows: shorter than most round trips, so that no report can arrive during it."""
 SPIKE_DEMAND: Final = 0.8
 BATCH_REQUESTS: Final = 20
 KEYS_MAX: Final = 100_000
@@ -40,15 +40,15 @@ class SimulatedArrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A pattern of traffic: the demand, and its spread over time and nodes."""
+    """A pattern of traffic: the demand, and how it is spread over time, nodes and keys."""
 
     pattern: str
     demand: float
-    """The cost requested per window, as a multiple of the quota, over all keys."""
+    """The cost requested in a window for all keys together, as a multiple of the quota."""
     keys: int = 1
-    """The number of keys among which the demand is spread, the first most often (by Zipf's law)."""
+    """The number of keys among which the requests are spread by Zipf's law, the first key most often."""
     cost_max: int = 1
-    """The highest cost of a request; costs are drawn evenly from 1 to this."""
+    """The highest cost of a request; each cost from 1 to this is equally likely."""
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
@@ -61,7 +61,7 @@ class Traffic:
             raise InvalidSetting("cost_max", self.cost_max, "must be at least 1")
 
     def arrivals(self, *, nodes: int, quota: int, window_ns: int, windows: int, seed: int) -> list[SimulatedArrival]:
-        """Returns all requests of `windows` windows, in order of time."""
+        """Returns all requests of a run of `windows` windows, in order of time."""
         # A generator of its own, so that other draws do not change the requests.
         random = Random(f"traffic {seed}")
         shape = _PatternShape(random, nodes, 2 * self.demand * quota / (self.cost_max + 1), windows)
@@ -83,25 +83,25 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _PatternShape:
-    """The parameters from which a pattern is drawn; times are in windows."""
+    """The numbers from which a pattern is drawn; times are in windows."""
 
     random: Random
     nodes: int
     per_window: float
-    """The mean number of requests."""
+    """The mean number of requests in a window."""
     windows: int
 
     def any_node(self) -> int:
         return self.random.randrange(self.nodes)
 
     def count(self, mean: float) -> int:
-        """Draws a Poisson number; for large means from a normal distribution, which is close enough."""
+        """Draws a number from the Poisson distribution; for large means from the normal one, which is close enough."""
         if mean > 500:
             return max(0, round(self.random.gauss(mean, mean**0.5)))
         return sum(1 for _ in self.moments(1.0, mean))
 
     def moments(self, end: float, rate: float, begin: float = 0.0) -> Iterator[float]:
-        """Draws the moments of a Poisson process."""
+        """Yields the times of a Poisson process from `begin` to `end`, in windows, `rate` of them in a window."""
         moment = begin
         while rate > 0 and (moment := moment + self.random.expovariate(rate)) < end:
             yield moment
@@ -111,7 +111,10 @@ _Drawn = Iterator[tuple[float, int]]
 
 
 def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], _Drawn]:
-    """Returns a pattern of steady traffic, in which each node has a part by its weight."""
+    """Returns a pattern of steady traffic in which each node has requests in proportion to its weight.
+
+    `weights` makes the weights of a number of nodes.
+    """
 
     def pattern(shape: _PatternShape) -> _Drawn:
         choose = _chooser(shape.random, weights(shape.nodes))
@@ -121,7 +124,7 @@ def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], 
 
 
 def _rotating(shape: _PatternShape) -> _Drawn:
-    """Draws traffic of which one node at a time has nearly all; the next node is drawn every 1.3 windows."""
+    """Draws traffic of which one node at a time gets nearly all; another node is drawn every ROTATION_WINDOWS."""
     hot = [shape.any_node() for _ in range(int(shape.windows / ROTATION_WINDOWS) + 2)]
     for moment in shape.moments(shape.windows, shape.per_window):
         is_hot = shape.random.random() < ROTATION_SHARE
@@ -129,7 +132,7 @@ def _rotating(shape: _PatternShape) -> _Drawn:
 
 
 def _onoff(shape: _PatternShape) -> _Drawn:
-    """Draws traffic in which every node is busy for a moment and idle for longer, independently of the others."""
+    """Draws traffic in which each node has requests for a while and none for longer, independently of other nodes."""
     rate = shape.per_window / shape.nodes * (ON_WINDOWS + OFF_WINDOWS) / ON_WINDOWS
     for node in range(shape.nodes):
         moment = -shape.random.expovariate(1 / OFF_WINDOWS)
@@ -141,7 +144,7 @@ def _onoff(shape: _PatternShape) -> _Drawn:
 
 
 def _flash(shape: _PatternShape) -> _Drawn:
-    """Draws a crowd of requests at the beginning of every window."""
+    """Draws traffic with a crowd of requests at the beginning of every window."""
     for window in range(shape.windows):
         for _ in range(shape.count(shape.per_window)):
             crowd = shape.random.random() < FLASH_SHARE
@@ -149,7 +152,7 @@ def _flash(shape: _PatternShape) -> _Drawn:
 
 
 def _surge(shape: _PatternShape) -> _Drawn:
-    """Draws calm traffic that grows tenfold in the middle of the run."""
+    """Draws traffic that is calm at first and grows tenfold in the middle of the run."""
     begin = shape.windows // 2
     for moment in shape.moments(begin, shape.per_window / SURGE_FACTOR):
         yield moment, shape.any_node()
@@ -166,12 +169,15 @@ def _instant(shape: _PatternShape, per_window: float, node_of: Callable[[], Call
 
 
 def _spray(shape: _PatternShape) -> _Drawn:
-    """Draws each window's requests at one moment on all nodes, as from an adversary that knows the round trip."""
+    """Draws traffic in which all requests of a window come at one time, on all nodes.
+
+    An adversary that knows the round trip would send such traffic.
+    """
     return _instant(shape, shape.per_window, lambda: shape.any_node)
 
 
 def _spike(shape: _PatternShape) -> _Drawn:
-    """Draws each window's requests at one moment on one node: an honest batch job."""
+    """Draws traffic in which all requests of a window come at one time, on one node, as from an honest batch job."""
 
     def node_of() -> Callable[[], int]:
         node = shape.any_node()
@@ -181,7 +187,10 @@ def _spike(shape: _PatternShape) -> _Drawn:
 
 
 def _burst(shape: _PatternShape) -> _Drawn:
-    """Draws half of the requests steadily, and half in a twentieth of the window, about its middle, on all nodes."""
+    """Draws traffic of which half is steady, and half comes within a twentieth of each window, about its middle.
+
+    Both halves go to all nodes.
+    """
     for moment in shape.moments(shape.windows, shape.per_window / 2):
         yield moment, shape.any_node()
     for window in range(shape.windows):
@@ -191,7 +200,7 @@ def _burst(shape: _PatternShape) -> _Drawn:
 
 
 def _batches(shape: _PatternShape) -> _Drawn:
-    """Draws batches of twenty requests at a time, each batch on one node."""
+    """Draws traffic in batches of twenty requests at a time, each batch on one node."""
     for moment in shape.moments(shape.windows, shape.per_window / BATCH_REQUESTS):
         node = shape.any_node()
         for _ in range(BATCH_REQUESTS):
@@ -218,7 +227,7 @@ PATTERNS: Final[dict[str, Callable[[_PatternShape], _Drawn]]] = {
 
 
 def _chooser(random: Random, weights: list[float]) -> Callable[[], int]:
-    """Returns a function that draws indexes in proportion to their weights."""
+    """Returns a function that draws an index of `weights`, each with a probability in proportion to its weight."""
     sums = list(accumulate(weights))
     last = len(weights) - 1
     return lambda: min(bisect(sums, random.random() * sums[-1]), last)

@@ -1,7 +1,7 @@
-"""Regions under virtual time: a merge rule for each, one for all of them together, and the real bridges in between.
+"""Regions under virtual time: a hub for each region, a wide hub for all, and the real bridges between them.
 
 Bridges are cut off from either hub, killed, or stopped; messages come late, twice or never, and hubs lose their data,
-all as drawn from a seed. Events between two batches are run when the next batch comes.
+all as drawn from a seed. The events between two batches are run when the second batch comes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ loses its data."""
 FAULTS: Final = (CUT, DEAF, KILL, END, LOSE)
 LATE_SHARE: Final = 0.03
 PATIENCE: Final = 3
-"""The timeout of a call, as a multiple of the longest time that it takes."""
+"""The timeout of a bridge's call, as a multiple of the longest time that a call takes."""
 LAST_ROUNDS: Final = 4
 
 Call = tuple[str, Callable[[], Any]]
@@ -35,9 +35,10 @@ Rounds = Generator[Call, Any, None]
 def wandering(
     fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None, steady: bool = False
 ) -> tuple[SimulatedArrival, ...]:
-    """Returns requests for one key that arrive in some regions and after a while in others; with `steady`, in all.
+    """Returns requests for one key that arrive in some regions, and after a while in others; if `steady`, in all.
 
-    In each of these regions, at most `hottest` at a time, the demand is `demand` times the quota in a window.
+    In each region with requests, of which there are at most `hottest` at a time, the cost in a window is `demand` times
+    the quota.
     """
     window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[SimulatedArrival]()
     per_region = demand * fleet.limit.quota
@@ -55,7 +56,7 @@ def wandering(
 
 
 class AheadClock(Clock):
-    """The clock of another machine, ahead of or behind the clock of the simulation."""
+    """The clock of another machine: the simulation's clock plus a fixed difference, which may be negative."""
 
     def __init__(self, clock: Clock, ahead_ns: int) -> None:
         self._clock = clock
@@ -79,14 +80,14 @@ class BridgeSpan:
 
 
 class Regions:
-    """The hubs of `regions` regions, with a bridge from each to one more hub.
+    """The hubs of `regions` regions and the wide hub, with a bridge from each region's hub to the wide hub.
 
     A batch's shard is the number of its region.
 
     On average one of the `faults` occurs every `calm_ns`, for up to `longest_ns`, and none after `until_ns`. Without
-    `bridged` there are no bridges. `ahead_ns` is how far each hub's clock is ahead.
+    `bridged` there are no bridges. `ahead_ns` is the time by which each hub's clock is ahead.
 
-    `merge` raises what a hub raises if it does not answer.
+    `merge` raises the errors of a hub that does not answer.
     """
 
     def __init__(
@@ -140,13 +141,13 @@ class Regions:
         return sums
 
     def lose_data(self) -> None:
-        """Deletes all data of one region's hub, and of the wide hub."""
+        """Deletes all data of the wide hub, and of one region's hub."""
         self.pass_until(self._clock.monotonic_ns())
         self._random.choice(self.homes).lose_data()
         self.wide.lose_data()
 
     def pass_until(self, moment_ns: int) -> None:
-        """Runs all events of the bridges up to a moment."""
+        """Runs all events of the bridges up to `moment_ns`."""
         while self._events and self._events[0][0] <= moment_ns:
             self.now_ns, _, action = heapq.heappop(self._events)
             action()
@@ -176,7 +177,7 @@ class Regions:
         )
 
     def _rounds(self, span: BridgeSpan) -> Rounds:
-        """Yields the calls of a bridge to its hubs, round by round. The last calls give its loans back."""
+        """Yields the calls of a bridge to its two hubs, round by round. The last calls give back all it borrowed."""
         yield from self._round(span)
         if not span.ending:
             self._at(self.now_ns + self._interval_ns, lambda: self._go_on(span, self._rounds(span)))

@@ -1,7 +1,7 @@
-"""Judges a run with full knowledge of it: by how much the limit was exceeded, and what a central limiter would admit.
+"""Judges a run with full knowledge: by how much it exceeded the limit, and what a central limiter would have admitted.
 
-Every charge counts in the window in which its own node put it, so a run is judged by the rule that the nodes had to
-keep. Excess is rounded down to whole units of cost.
+Every charge counts in the window to which its own node assigned it, so a run is judged by the rule that the nodes had
+to keep. Excess is rounded down to whole units of cost.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ from reconverge.policies import Policy
 from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 
 Place = tuple[str, int]
-"""A key and one of its windows."""
+"""A key, and the number of one of its windows."""
 
 
 class DecidedRequest(NamedTuple):
-    """A request, and a node's decision about it."""
+    """A request, and the decision of a node about it."""
 
     hub_ns: int
-    """When it was decided, by the hub's clock."""
+    """The time of the decision by the hub's clock, in nanoseconds."""
     number: int
     key: str
     epoch: int
     cost: int
     settle: int
-    """The part of the cost that is settled later."""
+    """The part of the cost that the request settles only when it ends."""
     node: int
     allowed: bool
     known: bool
-    """Whether the hub had answered the node about the key before."""
+    """Whether the hub had answered the node about this key before the decision."""
     slice_number: int = 0
-    """The slice in which the node charged it, for `sliding-slices`."""
+    """The number of the slice to which the node charged the request, under `sliding-slices`."""
     asked: bool = False
-    """Whether it waited for the hub's answer."""
+    """Whether the request waited for the hub's answer."""
     waited_ns: int = 0
-    """How long it waited; `hub_ns` is when it was decided."""
+    """The time from the request's arrival to its decision, in nanoseconds; `hub_ns` is the decision's."""
 
     @property
     def arrived_ns(self) -> int:
-        """Returns when the request arrived, by the hub's clock."""
+        """Returns when the request arrived, by the hub's clock, in nanoseconds."""
         return self.hub_ns - self.waited_ns
 
 
 class CalledFree(NamedTuple):
-    """The cost that an answer of the hub has reported as free, and how many requests had been decided by then."""
+    """The cost that an answer of the hub reported as free, and the number of requests decided before the answer."""
 
     decided: int
     hub_ns: int
@@ -78,31 +78,32 @@ class RunHistory:
     """The history of a run: its requests, its messages and the hub's answers."""
 
     by_quota: list[list[DecidedRequest]]
-    """The decisions about every request, as each quota of the limit counts it."""
+    """For each quota of the limit, the decisions about every request."""
     messages: list[int]
-    """Batches sent, by window of the first quota."""
+    """The number of batches sent in each window of the first quota."""
     hub_windows: dict[str, set[int]]
-    """The windows of the first quota in the hub's answers, by key; used for windows that begin with the first hit."""
+    """By key, the windows of the first quota in the hub's answers; used for windows that begin with the first hit."""
     waited_for_ns: dict[str, int]
-    """When a request about a key first began to wait, by the hub's clock; it may have been cancelled since."""
+    """By key, when a request first began to wait for the hub, by the hub's clock; the request may have been cancelled
+    since."""
     called_free: list[CalledFree]
-    """For each answer of the hub, the cost of the first quota that it has reported as free."""
+    """The cost of the first quota that each answer of the hub reported as free."""
 
     @property
     def decided(self) -> list[DecidedRequest]:
-        """Returns the decisions about every request, as the first quota counts it."""
+        """Returns the decisions about every request by the first quota."""
         return self.by_quota[0]
 
 
 class TrueCharge(NamedTuple):
-    """One charge to a key."""
+    """One charge to a key, as the judge counts it."""
 
     key: str
     epoch: int
     hub_ns: int
     cost: int
     settling: bool
-    """Whether this was added by settling: an admitted request cost more than estimated."""
+    """Whether settling added this charge: an admitted request cost more than was estimated."""
     slice_number: int = 0
 
 
@@ -112,7 +113,7 @@ def charge_of(one: DecidedRequest) -> TrueCharge:
 
 
 def number_of(limit: Limit, hub_ns: int) -> int:
-    """Returns the number of the window in which a moment lies, for windows that begin by the hub's clock."""
+    """Returns the number of the window that contains `hub_ns`, for windows that begin by the hub's clock."""
     calendar = limit.calendar
     return hub_ns // limit.window_ns if calendar is None else calendar.number(hub_ns)
 
@@ -120,9 +121,9 @@ def number_of(limit: Limit, hub_ns: int) -> int:
 def placed(
     limit: Limit, decided: list[DecidedRequest], hub_windows: Mapping[str, Collection[int]] | None = None
 ) -> list[DecidedRequest]:
-    """Returns the decisions with the fleet's windows in place of the nodes', if windows begin with the first hit.
+    """Returns the decisions with the window of the fleet in place of the node's, if windows begin with the first hit.
 
-    A charge to a bucket, which has no windows, is placed by the hub's clock and not by its node's.
+    A charge to a bucket, which has no windows, is placed by the hub's clock, not its node's.
 
     A fleet's window has the number of the clock's window in which it began, or the next number if that is taken.
     """
@@ -159,7 +160,7 @@ def placed(
 
 
 def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Returns when each key was first asked about, by the hub's clock; its bucket began then.
+    """Returns by key when a request first asked about it, by the hub's clock; its bucket began then.
 
     A request that waited for the hub may have been cancelled without a decision: hence `waited_for_ns`.
     """
@@ -172,10 +173,10 @@ def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, i
 def excess_by_place(
     limit: Limit, charges: Iterable[TrueCharge], *, settling: bool, born_ns: Mapping[str, int] | None = None
 ) -> dict[Place, int]:
-    """Returns the highest excess over the limit in each window of each key, in whole cost; only where there was any.
+    """Returns the highest excess over the limit, in whole cost, of each key and window that has any.
 
-    `settling` says whether costs added by settling count as use. `born_ns` is when each key was first asked about; keys
-    that it lacks count as older than the run.
+    `settling` is whether costs added by settling count as use. `born_ns` is when each key was first asked about; a key
+    without a time there is older than the run.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
@@ -196,7 +197,7 @@ def excess_by_place(
 
 
 def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
-    """Returns the number of the window that a charge belongs to; for dated limits that is the window of its date."""
+    """Returns the number of a charge's window; for limits with dated charges, that of the window around its date."""
     if limit.counts_as == SLIDING_LOG:
         return one.hub_ns // limit.window_ns
     if limit.counts_as == SLIDING_SLICES:
@@ -205,7 +206,7 @@ def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
 
 
 def _counted_at(limit: Limit, charge: TrueCharge) -> int:
-    """Returns where in time a charge counts: a moment, a slice or a window, as its algorithm counts."""
+    """Returns when a charge counts, in the algorithm's own unit: nanoseconds, the number of a slice, or of a window."""
     if limit.bucket or limit.counts_as == SLIDING_LOG:
         return charge.hub_ns
     return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
@@ -216,7 +217,7 @@ def _use_of(limit: Limit) -> Callable[[Limit, list[TrueCharge]], Iterable[float]
 
 
 def _trailing_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the use after each charge: the cost in the window that ends with it, or with its slice."""
+    """Yields, after each charge, the use in the window that ends with the charge, or with its slice."""
     length = limit.window_ns if limit.counts_as == SLIDING_LOG else limit.slices or 1
     moments = [_counted_at(limit, charge) for charge in charges]
     used = oldest = 0
@@ -229,7 +230,7 @@ def _trailing_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
-    """Yields the use of the window after each charge; of sliding ones with the counted part of the last."""
+    """Yields, after each charge, the use of its window; a sliding one adds the weighted use of the window before."""
     totals: defaultdict[int, int] = defaultdict(int)
     for charge in charges:
         totals[charge.epoch] += charge.cost
@@ -243,7 +244,7 @@ def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterable[float]:
-    """Yields the level of the bucket after each charge."""
+    """Yields the level of the bucket after each charge; the bucket began at `born_ns`."""
     level, marked_ns = limit.withheld * limit.window_ns, born_ns
     for charge in charges:
         passed_ns = charge.hub_ns - marked_ns
@@ -255,15 +256,15 @@ def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterab
 
 
 def at_once(limit: Limit) -> int:
-    """Returns the most that a limit admits at once, apart from credit."""
+    """Returns the highest cost that a limit admits at one moment, apart from credit."""
     return 0 if limit.algorithm == SMOOTH_WARMING_UP else limit.capacity
 
 
 def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
-    """Returns the bound on the cost that may be admitted above `at_once`, for a key that all nodes know.
+    """Returns the highest cost above `at_once(limit)` that the policy allows, for a key that all nodes know.
 
     If requests go on credit, the bound is one request on each node in every policy with allowances: the node's next
-    request waits until that is paid for. That is so for smooth limits, and with `waits` for a leaky bucket.
+    request waits until that cost is paid for. That is so for smooth limits, and with `waits` for a leaky bucket.
     """
     if limit.smooth and not policy.merged_only:
         return float(nodes * cost_max)
@@ -272,12 +273,12 @@ def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, w
 
 
 class Bounds:
-    """The declared bound of each window: it is larger if nodes met a key that was new to them."""
+    """The declared bound of each window: larger if nodes admitted requests for a key that was new to them."""
 
     def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[DecidedRequest]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
-        """A policy that only compares merged totals declares no bound."""
+        """False for a policy that only compares merged totals, and so declares no bound."""
         self._warm = declared_bound(limit, policy, nodes, cost_max)
         self._cold_share = 0 if limit.smooth else policy.cold_allowance * (limit.capacity - limit.withheld)
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
@@ -291,15 +292,15 @@ class Bounds:
                     self._cold[one.key, epoch].add(one.node)
 
     def cold(self, place: Place) -> int:
-        """Returns how many nodes admitted something in this window before the hub had answered them about the key."""
+        """Returns the number of nodes that admitted requests in this window while the key was new to them."""
         return len(self._cold.get(place, ()))
 
     def of(self, place: Place | None) -> float:
-        """Returns a window's bound, in cost above the capacity; for None, the bound of a key that all nodes know."""
+        """Returns the bound of a window, in cost above the capacity; for None, that of a key that all nodes know."""
         return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
 
     def broken(self, excess: dict[Place, int]) -> dict[Place, int]:
-        """Returns the windows that exceed their declared bound, and by how much they exceed the capacity."""
+        """Returns, for each window in `excess` that exceeds its declared bound, the cost above the capacity."""
         if not self._declared:
             return {}
         return {place: over for place, over in excess.items() if over > self.of(place)}
@@ -314,7 +315,7 @@ def broken_windows(
     hub_windows: Mapping[str, Collection[int]] | None = None,
     waited_for_ns: Mapping[str, int] | None = None,
 ) -> dict[Place, int]:
-    """Returns the windows that exceeded their declared bound, and by how much cost they exceeded the limit.
+    """Returns, for each window that exceeded its declared bound, the cost by which it exceeded the limit.
 
     For `hub_windows` and `waited_for_ns` see `RunHistory`.
     """
@@ -327,9 +328,9 @@ def broken_windows(
 def ideal_admissions(
     limit: Limit, decided: list[DecidedRequest], *, settle_after_ns: int, others: Sequence[Limit] = ()
 ) -> tuple[dict[Place, int], int]:
-    """Returns the cost that a central limiter admits of the same requests, by window, and the number of these requests.
+    """Returns by window the cost that a central limiter admits of the same requests, and the number of these requests.
 
-    It decides each request at the moment of its arrival: a fleet in which requests ask decides them later, in another
+    It decides each request at the time of its arrival: a fleet in which requests ask decides them later, in another
     order. `others` are the other quotas of the same limit; with them nothing is settled.
     """
     clock = ManualClock()

@@ -1,7 +1,7 @@
-"""A fleet under virtual time, in a world of clocks, networks and faults that is drawn from a seed.
+"""Runs a fleet under virtual time, in a world of clocks, networks and faults that is drawn from a seed.
 
-The kernel, the policies, the syncer and the merge rule are the real ones. The world makes no decisions: it hands
-moments, messages and requests to the code that runs in production, in an order that depends on the seed alone.
+The kernel, the policies, the syncer and the merge rule are the real ones. The world makes no decisions: it hands times,
+messages and requests to the code that runs in production, in an order that depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.truth import CalledFree, DecidedRequest, RunHistory, number_of
 
 LATENCY_SPREAD: Final = 0.2
-"""The fraction by which a message may take longer or shorter than half a round trip."""
+"""The fraction by which a message may take longer or shorter than half of the round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
@@ -42,7 +42,7 @@ request that asks checks for its answer, a node takes another quota over."""
 
 
 class World:
-    """One simulated run with one policy. `now_ns` is the time since the start."""
+    """One simulated run of a fleet under one policy. `now_ns` is the time since the start."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class World:
         self.waited_for_ns: dict[str, int] = {}
         self._called_free: list[CalledFree] = []
         self.askers: dict[SimulatedAsk, None] = {}
-        """The requests that wait for an answer."""
+        """The requests that wait for the hub's answer, in the order in which they began."""
         self.chance = Random(f"asks {seed}")
         """The generator for which requests ask and which are cancelled; separate, so that all else is drawn as
         without asks."""
@@ -87,7 +87,7 @@ class World:
                 self._push(change.reaches_ns(node.index), CHANGE, node.index, change.limit)
 
     def run(self, arrivals: Sequence[SimulatedArrival], *, until_ns: int) -> RunHistory:
-        """Lets all requests arrive, and lets time pass until `until_ns`. Returns the history of the run."""
+        """Lets all requests in `arrivals` arrive, and time pass until `until_ns`. Returns the history of the run."""
         asks = self.fleet.asks
         for number, arrival in enumerate(arrivals):
             self.pass_until(arrival.moment_ns)
@@ -107,7 +107,7 @@ class World:
         return RunHistory(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
 
     def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
-        """Records the decision that was just made about a request."""
+        """Records the decision just made about request `number`; `asked` if the request asked the hub."""
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
         for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
             allowed, epoch, decided_ns, known, slice_number = verdict
@@ -119,11 +119,11 @@ class World:
             )
 
     def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
-        """Plans an event at which a request that asks checks whether it is answered."""
+        """Plans an event at `moment_ns`, at which `asker` checks whether the hub has answered it."""
         self._push(moment_ns, ASK, asker.node.index, asker)
 
     def pass_until(self, moment_ns: int) -> None:
-        """Runs all events up to a moment."""
+        """Runs all events up to `moment_ns`, in nanoseconds since the start."""
         events = self._events
         while events and events[0][0] <= moment_ns:
             self.now_ns, _, action, index, what = heapq.heappop(events)
@@ -156,11 +156,11 @@ class World:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def faults_end_ns(self) -> int:
-        """Returns the moment at which the last fault is over."""
+        """Returns the time at which the last fault is over, in nanoseconds since the start."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
     def given_up_ns(self) -> int:
-        """Returns when the hub has given up all names that no process uses any more; 0 if there are none."""
+        """Returns when the hub has given up all names that no process uses any more; 0 if there is no such name."""
         in_use = {node.syncer.node for node in self.nodes if node.alive}
         return self._leases.given_up_ns(
             in_use, (UnderWay(at_ns, what) for at_ns, *_, what in self._events if isinstance(what, Batch))
@@ -175,9 +175,9 @@ class World:
         return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
-        """Describes the charges that the hub does not know; the first live node asks the hub about each key.
+        """Describes the charges that the hub does not know, after the first live node has asked it about each key.
 
-        To be called when all nodes have had time to report; takes a round trip and a timeout.
+        To be called when all nodes have had time to report; lets a round trip and a timeout pass.
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
@@ -209,18 +209,18 @@ class World:
         return problems
 
     def lapsed(self) -> bool:
-        """Whether the lease of any node has ever ended before the hub answered again."""
+        """Whether any node's lease has ever ended before the hub answered the node again."""
         return any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
 
     def ask_everywhere(self) -> None:
-        """Asks every live node about every key that it knows, with cost 0."""
+        """Asks each live node about each key that it knows, with a request of cost 0."""
         for node in self.nodes:
             for key in [key for table in node.asked.tables for key in table.cells] if node.alive else ():
                 node.table.decide(key, 0, self.now_ns)
             self._look_at(node)
 
     def disagreements(self) -> list[str]:
-        """Describes where nodes differ in their view of a key's use; to be called some time after `ask_everywhere`."""
+        """Describes keys whose use nodes see differently; to be called some time after `ask_everywhere`."""
         seen: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         used: defaultdict[tuple[str, int], int] = defaultdict(int)
         for node in self.nodes:
@@ -285,7 +285,7 @@ class World:
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
     def _arrive(self, node: FleetMember, batch: Batch) -> None:
-        """Merges a batch at the hub, and sends the answer, if the hub can answer."""
+        """Merges a batch that has arrived at the hub, and sends the answer, unless a fault prevents one of these."""
         try:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
@@ -327,7 +327,7 @@ class World:
         self._push(due_ns, WAKE, node.index, None)
 
     def _strike(self, what: Fault | FleetMember) -> None:
-        """Applies a fault, or starts a process again that a fault has ended."""
+        """Lets a fault begin; or, given a node that a fault has ended, starts its process again."""
         if isinstance(what, FleetMember):
             self._come_back(what)
         elif what.kind is FaultKind.LOSE_DATA:
@@ -344,7 +344,7 @@ class World:
                 self._push(what.end_ns, FAULT, 0, node)
 
     def _stop(self, node: FleetMember) -> None:
-        """Stops a node in good order. If its last report gets lost, it is killed at the time of its restart."""
+        """Stops a node in good order. If its last report gets lost, kills it when the fault restarts it."""
         if node.serves:
             node.stopping = True
             for asker in [asker for asker in self.askers if asker.node is node]:
@@ -359,7 +359,7 @@ class World:
             node.batch = None
 
     def _come_back(self, node: FleetMember) -> None:
-        """Starts a new process in the place of a node that has ended, or whose last report has not got through."""
+        """Starts a new process in the place of a node that has ended, or whose last report has not arrived."""
         if not kept_down(self._faults, node.index, self.now_ns):
             if node.stopping:
                 self._end(node)

@@ -226,7 +226,7 @@ def _whole_exchanges(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def coarse_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
-    """Returns fewer events that go further: whole exchanges, after each of which an interval passes."""
+    """Returns the events of the coarse grain: whole exchanges, each followed by an interval, and rarer events."""
     return [
         *(event for i in range(nodes) for event in _whole_exchanges(i, limit)),
         *(event for event in _times(limit) if event.name not in ("interval", "silence")),

@@ -197,11 +197,11 @@ class SmallWorld:
         return self.stops_asking(index)
 
     def cancels_asks(self, index: int) -> None:
-        """The clients of a node's waiting requests go away."""
+        """Makes the clients of a node's waiting requests go away, so that none of these is admitted."""
         self.nodes[index].cancels_asks(self.table(index))
 
     def settles(self, index: int) -> None:
-        """A request of cost 2 is admitted and turns out to cost nothing; or the oldest work of a node ends."""
+        """Lets a node admit a request of cost 2 that turns out to cost nothing; or end its oldest work."""
         node, table = self.nodes[index], self.table(index)
         if isinstance(self.truth, SlotTruth):
             self.truth.ends(node, table)
@@ -243,68 +243,68 @@ class SmallWorld:
         return not self.witness_needed or bool(self.nodes[index].syncer._generation)
 
     def sends(self, index: int) -> None:
-        """A node puts a batch on its way, if it has something to report."""
+        """Lets a node put a batch on its way, if it has something to report."""
         if self.may_speak(index):
             self.nodes[index].sends()
 
     def arrives(self, index: int) -> None:
-        """The batch of a node arrives at the hub, which answers."""
+        """Lets a node's batch arrive at the hub, which answers."""
         node = self.nodes[index]
         if self.may_speak(index) and node.flight is not None:
             node.reaches(self.hub)
             self.witness_needed = False
 
     def hears(self, index: int) -> None:
-        """The hub's answer arrives at a node."""
+        """Lets the hub's answer arrive at a node."""
         self.nodes[index].hears()
 
     def exchanges(self, index: int) -> None:
-        """A node's batch, the one on its way or a new one, reaches the hub, and the answer reaches the node."""
+        """Lets a node's batch, the one on its way or a new one, reach the hub, and the answer reach the node."""
         self.sends(index)
         self.arrives(index)
         self.hears(index)
 
     def gives_up(self, index: int) -> None:
-        """A node gives up its batch: the batch, or the answer to it, is lost, unless the batch arrives late."""
+        """Makes a node give up its batch: the batch, or its answer, is lost, unless the batch arrives late."""
         batch = self.nodes[index].gives_up()
         if batch is not None:
             self.late = [*self.late[1 - LATE_MAX :], batch]
 
     def loses_request(self, index: int) -> None:
-        """A node's batch does not arrive, for now, and the node gives it up."""
+        """Makes a node send a batch that does not arrive for now, and give it up."""
         self.sends(index)
         self.gives_up(index)
 
     def loses_answer(self, index: int) -> None:
-        """A node's batch arrives, and its answer does not."""
+        """Makes a node send a batch that arrives, and lose the answer."""
         self.sends(index)
         self.arrives(index)
         self.gives_up(index)
 
     def late_one_arrives(self, place: int) -> None:
-        """A batch that was given up arrives, after later ones or once more; `place` counts from the oldest."""
+        """Lets a batch that was given up arrive, after later ones or once more; `place` counts from the oldest."""
         if not self.witness_needed and place < len(self.late):
             self.hub.merge(self.late[place])
 
     # ------------------------------------------------------------ time
 
     def passes(self, nanoseconds: int) -> None:
-        """Time passes, and nothing else happens."""
+        """Lets time pass at the nodes and at the hub."""
         self.clock.advance_ns(nanoseconds)
         self.hub_clock.advance_ns(nanoseconds)
 
     def drifts(self, share: float) -> None:
-        """A lease ends at the hub, whose clock runs faster than the nodes' clocks by the fraction `share`."""
+        """Lets a lease end at the hub, whose clock runs faster than the nodes' clocks by the fraction `share`."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))
 
     def comes_to_the_edge(self) -> None:
-        """The present window ends in a nanosecond."""
+        """Lets time pass until a nanosecond before the present window ends."""
         self.passes(self.limit.window_ns - self.hub_clock.wall_ns() % self.limit.window_ns - 1)
 
     def rests(self, windows: float, first: int, step: int = 1) -> None:
-        """No request comes for `windows` windows (a fraction); the nodes exchange, always in the same order."""
+        """Lets `windows` windows (a fraction) pass without requests; the nodes exchange, always in the same order."""
         step_ns = max(1, int(windows * self.limit.window_ns) // 2)
         for _ in range(2):
             self.passes(step_ns)
@@ -320,7 +320,7 @@ class SmallWorld:
     # ------------------------------------------------------------ nodes, hub and settings
 
     def leaves(self, index: int) -> None:
-        """A node stops in good order, and another one starts in its place."""
+        """Stops a node in good order, and starts another one in its place."""
         if not self.may_speak(index):
             return
         self.gives_up(index)
@@ -332,7 +332,7 @@ class SmallWorld:
         self._replace(index)
 
     def dies(self, index: int) -> None:
-        """A node is killed, and another one starts in its place."""
+        """Kills a node, and starts another one in its place."""
         self.gives_up(index)
         self.uncounted = True
         self._replace(index)
@@ -344,7 +344,7 @@ class SmallWorld:
         self.nodes[index] = self._start()
 
     def is_restored(self, index: int) -> None:
-        """A process notices that it may be a copy, restored from an image, and goes on under another name.
+        """Makes a process notice that it may be a copy, restored from an image, and go on under another name.
 
         It reports anew the use that the hub may have counted without an answer, so the hub's sums over the node's life
         may be too high.
@@ -353,7 +353,7 @@ class SmallWorld:
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
 
     def hub_loses_data(self, first: int, step: int = 1) -> None:
-        """The hub loses its data, except while it alone remembers a departed node, which no promise covers.
+        """Makes the hub lose its data, except while it alone remembers a departed node, which no promise covers.
 
         Under a policy with overdrafts, the nodes that know the lost data then exchange before anything else happens.
         """
@@ -372,21 +372,21 @@ class SmallWorld:
                     self.exchanges(index)
 
     def lowers(self, index: int) -> None:
-        """A node learns that the quota, and the burst, are halved."""
+        """Gives a node half of the quota, and of the burst."""
         burst = self.limit.burst
         half = None if burst is None else max(1, burst // 2)
         self.table(index).change(replace(self.limit, quota=max(1, self.limit.quota // 2), burst=half))
 
     def raises(self, index: int) -> None:
-        """A node learns that the quota has its first value again."""
+        """Gives a node the whole quota again."""
         self.table(index).change(self.limit)
 
     def changes_policy(self, index: int, policy: Policy) -> None:
-        """A node learns of another policy."""
+        """Gives a node another policy."""
         self.table(index).set_policy(policy)
 
     def evicts(self, index: int) -> None:
-        """A node gets requests for other keys alone, until the world's key leaves its memory."""
+        """Gives a node requests for other keys alone, until the world's key leaves its memory."""
         node, table = self.nodes[index], self.table(index)
         for _ in range(3):
             for key in OTHERS:

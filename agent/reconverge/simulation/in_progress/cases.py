@@ -6,7 +6,7 @@ from reconverge.simulation.in_progress.world import LOOKS, SlotNode, SlotWorld
 
 
 def try_slots(seed: int) -> list[str]:
-    """Runs the case of a seed. Returns a sentence for each broken promise."""
+    """Runs the case drawn from `seed`. Returns a sentence for each broken promise."""
     world = SlotWorld(seed)
     random, lasts_ns = world.random, world.limit.window_ns
     short_ns = random.choice([world.interval_ns // 20, world.interval_ns, lasts_ns // 2, 3 * lasts_ns])
@@ -73,7 +73,7 @@ def _all_ends(world: SlotWorld) -> None:
 
 
 def _take_all(world: SlotWorld, node: SlotNode, key: str) -> int:
-    """Returns how many slots a node can take, if it goes on asking until leases and the hub have settled."""
+    """Returns the number of slots that a node gets for `key` if it asks until leases and the hub have settled."""
     until_ns = world.now_ns + world.settled_ns
     while world.now_ns < until_ns and world.in_progress(key) < world.limit.capacity:
         for _ in range(world.limit.capacity - world.in_progress(key)):
@@ -83,7 +83,7 @@ def _take_all(world: SlotWorld, node: SlotNode, key: str) -> int:
 
 
 def _killed_comes_back(world: SlotWorld) -> list[str]:
-    """Checks that a killed node's slots become free when its lease is over, and not before. Returns the problems."""
+    """Checks that a killed node's slots become free when its lease ends, not before. Returns each broken promise."""
     if len(world.nodes) < 2:
         return []
     one, other = world.nodes[:2]
@@ -106,7 +106,7 @@ def _killed_comes_back(world: SlotWorld) -> list[str]:
 
 
 def _one_gets_all(world: SlotWorld) -> list[str]:
-    """Checks that a restarted node can take all slots, and that none is in use in the end. Returns the problems."""
+    """Checks that a restarted node gets all slots, and none stays in use at the end. Returns each broken promise."""
     _all_ends(world)
     world.pass_until(world.now_ns + world.settled_ns)
     node = world.nodes[-1]

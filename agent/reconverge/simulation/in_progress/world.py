@@ -43,14 +43,14 @@ from reconverge.settings import LEASE_INTERVALS_MIN
 NAME: Final = "slots"
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 LOOKS: Final = 300
-"""The number of moments of a case at which work begins or ends."""
+"""The number of times in a case at which work begins or ends."""
 WAITS_MAX: Final = 3
-"""The number of leases to wait at the end of a case."""
+"""The longest wait at the end of a case, in leases."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One piece of work in progress; also the object by which `Table.release` finds the charge."""
+    """One piece of work in progress; `Table.release` finds the charge of its slots by this object."""
 
     node: SlotNode
     key: str
@@ -58,7 +58,7 @@ class Work:
     cell: Cell | None
     cost: int
     apart: bool = False
-    """Whether the lease of its node has ended since it began."""
+    """Whether the lease of the work's node has ended since the work began."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,12 +69,12 @@ class WaitingRequest:
     cost: int
     until_ns: int
     table: Table
-    """The table that the request has asked; its key may be in the table of another plan by now."""
+    """The table that the request has asked; later requests for its key may go to the table of another plan."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
 class DriftingClock:
-    """A node's clocks, which run a little fast or slow."""
+    """A node's clocks, which run a little too fast or too slow."""
 
     def __init__(self, world: SlotWorld, drift: float, ahead_ns: int) -> None:
         self._world = world
@@ -108,7 +108,7 @@ class SlotNode:
 
 
 class SlotWorld:
-    """One simulated run. `try_seed` draws the events in it."""
+    """One simulated run of a fleet with slots. `try_seed` draws its events."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"slots {seed}")
@@ -141,7 +141,7 @@ class SlotWorld:
     # ------------------------------------------------------------ nodes
 
     def start(self, node: SlotNode) -> None:
-        """Starts a new process in the place of a node, without any slots. The hub does not know it yet."""
+        """Starts a new process in the place of a node. It has no slots, and the hub does not know it yet."""
         node.kernel = Kernel(
             node.clock,
             namespace="simulation",
@@ -163,18 +163,18 @@ class SlotWorld:
         return node.kernel.declare(NAME, self.limit, self.policy)
 
     def table_of(self, node: SlotNode, key: str) -> Table:  # noqa: ARG002  # plans differ by key
-        """Returns the table that a request about a key asks at this moment."""
+        """Returns the table that counts a request for `key` on this node at this moment."""
         return node.table
 
     def kill(self, node: SlotNode) -> None:
-        """Ends a process at once, and with it all its work in progress."""
+        """Ends a node's process at once, and with it all work in progress on the node."""
         node.alive = False
         node.batch = None
         node.work.clear()
         node.waiting.clear()
 
     def asks(self, node: SlotNode, key: str, cost: int, patience_ns: int) -> None:
-        """Makes a request: it begins at once if there is a slot, and else waits for up to `patience_ns`."""
+        """Makes a request: its work begins at once if there are slots; else it waits, up to `patience_ns`."""
         if not node.alive or node.stopping:
             return
         now_ns, table = node.clock.monotonic_ns(), self.table_of(node, key)
@@ -207,7 +207,7 @@ class SlotWorld:
         self._note(Work(node, key, cost, cell, cost))
 
     def _note(self, work: Work) -> None:
-        """Records that work has begun. It is a problem if the lease of its node is over by then."""
+        """Records that work has begun; notes a problem if the lease of its node is over by then."""
         work.node.work.append(work)
         now_ns = work.node.clock.monotonic_ns()
         if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
@@ -215,7 +215,7 @@ class SlotWorld:
         self._judge(work.key)
 
     def _let_in(self, node: SlotNode) -> None:
-        """Lets waiting requests try again, the oldest of each key first."""
+        """Lets a node's waiting requests try again, the oldest for each key first."""
         blocked: set[str] = set()
         for waiting in list(node.waiting):
             gone = self.now_ns >= waiting.until_ns
@@ -238,7 +238,7 @@ class SlotWorld:
         node.waiting.clear()
 
     def notice_leases(self) -> None:
-        """Marks work as `apart` if its node's lease is over by that node's clock."""
+        """Marks work as `apart` if its node's lease is over by the node's own clock."""
         for node in self.nodes:
             if not node.work:
                 continue
@@ -250,7 +250,7 @@ class SlotWorld:
                     work.apart = True
 
     def in_progress(self, key: str) -> int:
-        """Returns how many slots of a key are in progress, without work that counts apart."""
+        """Returns the number of slots of `key` in use by work in progress, except for work marked `apart`."""
         return sum(work.slots for node in self.nodes for work in node.work if work.key == key and not work.apart)
 
     def _judge(self, key: str) -> None:
@@ -263,7 +263,7 @@ class SlotWorld:
     # ------------------------------------------------------------ the network
 
     def pass_until(self, moment_ns: int) -> None:
-        """Runs all events up to a moment."""
+        """Runs all events up to `moment_ns`."""
         events = self._events
         while events and events[0][0] <= moment_ns:
             self.now_ns, _, action, node, what = heapq.heappop(events)
@@ -283,7 +283,7 @@ class SlotWorld:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def end_later(self, work: Work, after_ns: int) -> None:
-        """Plans the end of a piece of work after a while."""
+        """Plans the end of `work`, `after_ns` from now."""
         self._push(self.now_ns + after_ns, "end", work.node, work)
 
     def _speak(self, node: SlotNode) -> None:
@@ -355,14 +355,14 @@ class SlotWorld:
 
     @property
     def settled_ns(self) -> int:
-        """Returns how long it takes at most until the hub knows all slots and grants all free ones.
+        """Returns the longest time, in nanoseconds, until the hub knows all slots and grants all free ones.
 
         The time covers leases, learning, and some exchanges.
         """
         return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
 
     def left_behind(self) -> list[str]:
-        """Describes the slots that are still in use on nodes when no work is in progress."""
+        """Describes the slots that nodes still count as in use after all work has ended."""
         used = Counter(
             {
                 node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())

@@ -1,1 +1,1 @@
-"""Judges a simulated fleet from outside, with full knowledge of the charges and their windows."""
+"""Judges a simulated fleet from outside, with knowledge of all its charges and their windows."""

@@ -1,4 +1,4 @@
-"""Checks whether the hub has counted all charges: none lost and none counted twice, but for the declared exceptions."""
+"""Checks whether the hub has counted each charge once, apart from the losses that the promises allow."""
 
 # Theory of operation.
 #
@@ -24,14 +24,14 @@ from reconverge.kernel import Kernel, Table, measure
 
 
 class AccountedKernel(Kernel):
-    """A kernel that remembers its charges under accounts that it has closed."""
+    """A kernel that also remembers the charges under accounts that it has closed."""
 
     def keep_accounts(self) -> None:
         """Starts the record of closed accounts, which is empty."""
         self.left_behind: Counter[str] = Counter()
-        """The cost charged and confirmed under former accounts, by limit."""
+        """By limit, the cost charged under closed accounts that the hub has confirmed."""
         self.reported_again: Counter[str] = Counter()
-        """The cost charged but not confirmed when its account was closed, by limit."""
+        """By limit, the cost charged under closed accounts that the hub had not confirmed when they were closed."""
 
     def open_account(self, shard_index: int) -> None:
         for table in self.tables.values():
@@ -42,22 +42,22 @@ class AccountedKernel(Kernel):
 
 
 class Accounts:
-    """The charges of a run, by limit, and how far the hub's count may differ from them."""
+    """The charges of a run by limit, and the difference to the hub's count that the promises allow."""
 
     def __init__(self) -> None:
         self.unreported: Counter[str] = Counter()
-        """The cost charged by killed nodes that the hub had not confirmed, by limit."""
+        """By limit, the cost that killed nodes had charged and the hub had not confirmed."""
         self._killed: Counter[str] = Counter()
         self._left_behind: Counter[str] = Counter()
         self._reported_again: Counter[str] = Counter()
         self._generations: set[str] = set()
 
     def note_answer(self, generation: str) -> None:
-        """Notes the generation of the hub's data in an answer."""
+        """Notes the generation of the hub's data that an answer names."""
         self._generations.add(generation)
 
     def note_ended(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
-        """Notes the charges of a process that ends, with or without a last report."""
+        """Notes the charges of a process that ends, whether or not its last report has arrived."""
         tables = list(tables)
         self._killed += charged_by(tables)
         for table in tables:
@@ -68,7 +68,7 @@ class Accounts:
     def miscounted(
         self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
     ) -> list[str]:
-        """Describes charges that the hub has lost or counted twice, by the live nodes' kernels and tables.
+        """Describes charges that the hub has lost or counted twice, in `sums`, by the kernels and tables of live nodes.
 
         To be called when all nodes have had time to report.
         """
@@ -95,7 +95,7 @@ class Accounts:
 
 
 def charged_by(tables: Iterable[Table]) -> Counter[str]:
-    """Returns a node's charges under its present account, by the names of the quotas."""
+    """Returns the cost that a node has charged under its present account, by the name of the quota."""
     charged = Counter[str]()
     for table in tables:
         for cell in table.cells.values():

@@ -1,4 +1,4 @@
-"""Checks whether an answer of the hub has ever called more cost free than one central limiter would still admit."""
+"""Checks whether an answer of the hub has ever reported more cost free than one central limiter would still admit."""
 
 # Theory of operation.
 #
@@ -20,11 +20,11 @@ from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, Lim
 from reconverge.simulation.truth import CalledFree, DecidedRequest
 
 BITS: Final = 1e-6
-"""The error of a central bucket in floating point."""
+"""The error by which a bucket computed in floating point may differ."""
 
 
 def is_plain(limit: Limit) -> bool:
-    """Whether the free cost of a limit can be computed from its charges and a moment."""
+    """Whether the free cost of a limit at a given time follows from its charges alone."""
     if limit.algorithm in PACED or limit.withheld > 0:
         return False
     fixed = limit.counts_as == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None
@@ -32,7 +32,7 @@ def is_plain(limit: Limit) -> bool:
 
 
 def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[CalledFree]) -> list[str]:
-    """Describes the hub's answers that have called more cost free than there was. For the policy `strict` only."""
+    """Describes the hub's answers that reported more cost free than there was. For the policy `strict` only."""
     truth: _CalledBucket | _Windows = _CalledBucket(limit) if limit.bucket else _Windows()
     problems: list[str] = []
     counted = 0
@@ -48,7 +48,7 @@ def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[C
 
 
 class _Windows:
-    """The charges to each window of each key."""
+    """Adds up the charges to each window of each key."""
 
     def __init__(self) -> None:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -61,7 +61,7 @@ class _Windows:
 
 
 class _CalledBucket:
-    """One bucket for each key, to which all charges are added."""
+    """Keeps one bucket for each key, and adds all charges to it."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit

@@ -1,7 +1,7 @@
-"""Computes the fleet's windows from the nodes' windows, for limits whose windows begin with the first hit.
+"""Computes the windows of a fleet from the windows of its nodes, for limits whose windows begin with the first hit.
 
-A node charges every request to the window that it believes to be open: the hub's, once the hub has answered, and until
-then a window that it has opened itself. Each window of a node is a part of one of the fleet's windows.
+A node charges each request to the window that it believes to be open: the hub's window once the hub has answered, and
+until then a window that the node has opened. Each window of a node is a part of one window of the fleet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class OpenedWindow(NamedTuple):
-    """A window as one node knew it, with the microsecond of the hub's clock at which it began."""
+    """A window as one node knew it; it began at microsecond `began_us` of the hub's clock."""
 
     node: int
     began_us: int
@@ -24,10 +24,10 @@ def fleet_windows(
 ) -> dict[OpenedWindow, int]:
     """Returns, for each window of a node, the beginning of the fleet's window that it is a part of.
 
-    `of_hub` are the windows in the hub's answers; if it is None, the windows that more than one node had. A node's own
-    window is a part of the hub's window in which it began, or else of the window that the hub opened during it, unless
-    the node has begun another window in that one without learning of it. The other windows were never known to the hub;
-    they count together if they begin within one window's length.
+    `of_hub` are the windows in the hub's answers; if it is None, they are the windows that more than one node had. A
+    node's own window is a part of the hub's window in which it began, or else of the window that the hub opened during
+    it, unless the node has begun another window in the hub's one without learning of it. The hub never knew the
+    remaining windows of nodes; they count together if they begin within one window's length.
     """
     known = sorted(set(opened), key=lambda one: (one.began_us, one.node))
     hubs = sorted(_shared(known) if of_hub is None else of_hub)
@@ -50,7 +50,7 @@ def fleet_windows(
 
 
 def _joins(one: OpenedWindow, hub_us: int, of_node: Collection[int], window_us: int) -> bool:
-    """Whether a window that a node opened became a part of the window that the hub opened during it."""
+    """Whether window `one` of a node became part of the window that the hub opened during it, at `hub_us`."""
     if hub_us >= one.began_us + window_us:
         return False
     return hub_us in of_node or not any(hub_us < other < hub_us + window_us for other in of_node)

@@ -1,4 +1,4 @@
-"""Computes when the hub has given up all unused node names; after that its counts are stable."""
+"""Computes when the hub has given up all node names that no process uses; from then on its counts are stable."""
 
 # Theory of operation.
 #
@@ -27,26 +27,26 @@ from reconverge.hub.report import Answer, Batch, Status
 
 
 class UnderWay(NamedTuple):
-    """A batch on its way to the hub, and the moment of its arrival."""
+    """A batch on its way to the hub, and the time of its arrival."""
 
     arrives_ns: int
     batch: Batch
 
 
 class Leases:
-    """The leases on node names, as the hub knows them. All moments are of one clock, the caller's."""
+    """The leases on node names, as the hub knows them. All times are by one clock, that of the caller."""
 
     def __init__(self) -> None:
         self._ends_ns: dict[str, int] = {}
-        """When the lease of each name is over, by the last batch that was merged."""
+        """By name, the time at which its lease ends according to the last batch that the hub merged."""
 
     def note_answer(self, batch: Batch, answer: Answer, now_ns: int) -> None:
-        """Notes the hub's answer to a batch at this moment; the lease is extended if the batch was merged."""
+        """Notes the hub's answer to `batch` at `now_ns`; a merged batch makes the lease of its node last longer."""
         if answer.status is Status.MERGED:
             self._ends_ns[batch.node] = _end_ns(batch, now_ns)
 
     def given_up_ns(self, in_use: Collection[str], under_way: Iterable[UnderWay]) -> int:
-        """Returns the moment at which the leases of all names except `in_use` are over; 0 if there is no other name.
+        """Returns the time at which the leases of all names but those `in_use` are over; 0 if there is no such name.
 
         A batch that is `under_way` extends the lease of its name, if it arrives before the lease is over.
         """
@@ -59,7 +59,7 @@ class Leases:
 
 
 def _end_ns(batch: Batch, merged_ns: int) -> int:
-    """Returns the moment at which the hub has given up a batch's node, unless it merges a later batch."""
+    """Returns when the hub gives up a batch's node after merging it at `merged_ns`, unless it merges a later batch."""
     if batch.leaving:
         return merged_ns
     return merged_ns + (batch.lease_us + 1) * MICROSECOND_NS  # its clock counts microseconds, and rounds down

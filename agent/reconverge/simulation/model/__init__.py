@@ -1,1 +1,1 @@
-"""Proves that the protocol keeps its bounds for every number of nodes, and checks steps of the code by the proof."""
+"""Proves that the protocol keeps its bounds for any number of nodes, and checks steps of the code against the proof."""

@@ -1,8 +1,8 @@
-"""Proves the bounds, and shows for each guard what happens without it: `python -m reconverge.simulation.model`.
+"""Proves the bounds, and shows for each guard how a bound breaks without it: `python -m reconverge.simulation.model`.
 
-With `--bind`, checks instead that steps of the production code are steps of the model: of random walks through small
-worlds, and of the fuzz. The exit status is 1 if something is not proved, if a guard turns out to be needless that is
-not known as such, or if a step is rejected.
+With `--bind`, checks that steps of the production code are steps of the model: in random walks through small worlds,
+and in cases of the fuzz. The exit status is 1 if a bound is not proved, if a guard that is not known to be needless
+turns out to be so, or if a step is rejected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _seconds(since_ns: int) -> float:
 
 
 def named(law: Law) -> str:
-    """Returns the words for a class of limits under a policy."""
+    """Returns the name, for a table, of a class of limits under a policy."""
     return f"{law.meter.name.lower()}, {'strict' if law.strict else 'balanced'}"
 
 
@@ -66,7 +66,7 @@ def _show(outcome: proving.Check) -> None:
 
 
 def lines(example: Mapping[str, tuple[Number | bool, Number | bool]]) -> list[str]:
-    """Returns a line for each field of a counterexample that changes, or is neither 0 nor false."""
+    """Returns a line for each field of a counterexample that the action changes, or that is neither 0 nor false."""
     found: list[str] = []
     for name, (before, after) in example.items():
         if before != after:
@@ -95,7 +95,7 @@ def _guards(guards: Iterable[ProofGuard], *, full: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the tables. Returns the exit status."""
+    """Prints the tables of the proof, or of `--bind`. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")

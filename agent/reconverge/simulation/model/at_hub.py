@@ -1,4 +1,4 @@
-"""The merge of a report: the hub replaces its entry of the name, grants more, and answers."""
+"""The merge of a report, as the proof models it: the hub replaces its entry of the name, grants more, and answers."""
 
 # Theory of operation.
 #
@@ -31,17 +31,17 @@ from reconverge.simulation.model.terms import (
 
 
 def is_before(scene: ModelState) -> Fact:
-    """Returns whether the hub has yet to open the window that is looked at."""
+    """Returns the fact that the hub has yet to open the window `frame.looked`, the one that the proof looks at."""
     return scene.hub.window < scene.frame.looked
 
 
 def is_open(scene: ModelState) -> Fact:
-    """Returns whether the hub is in the window that is looked at."""
+    """Returns the fact that the hub's cell is in the window `frame.looked`, the one that the proof looks at."""
     return equal(scene.hub.window, scene.frame.looked)
 
 
 def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
-    """Returns whether the cell has come to the window that the hub's clock is in."""
+    """Returns the fact that the hub's cell has reached the window in which the hub's clock is."""
     if law.meter is not MeterClass.WINDOW:
         return TRUE
     over = scene.hub.now > scene.frame.opens + scene.frame.length
@@ -49,7 +49,7 @@ def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
 
 
 def held(scene: ModelState) -> Amount:
-    """Returns the most that the name may have used, or may still be granted, in the window that is looked at."""
+    """Returns the most that the name may have used, or may still be granted, in window `frame.looked`."""
     entry = scene.entry
     there = entry.known & ~entry.gone & ~entry.left
     counted = entry.part + entry.extra
@@ -59,12 +59,12 @@ def held(scene: ModelState) -> Amount:
 
 
 def held_beyond(scene: ModelState) -> Amount:
-    """Returns the part of `held` that is overdraft."""
+    """Returns the part of `held(scene)` that is overdraft."""
     return choose(scene.entry.gone, scene.entry.extra, larger(scene.entry.overdraft, scene.entry.extra))
 
 
 def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
-    """Returns the entry with the report in it, before anything is granted."""
+    """Returns the hub's entry after it has taken `report` over, and before it grants anything."""
     entry = scene.entry
     mine = equal(report.window, scene.hub.window)
 
@@ -100,13 +100,13 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
 
 
 def _in_use(scene: ModelState, report: ReportState) -> Amount:
-    """Returns the use that a report gives in the window that is looked at, up to what the ledger has counted before."""
+    """Returns the use in window `frame.looked` that a report gives, at most the amount counted before."""
     use = smaller(report.used, scene.entry.part + scene.entry.extra)
     return choose(equal(report.window, scene.frame.looked), use, 0)
 
 
 class _Raised(NamedTuple):
-    """The amounts after a grant, and the ledger's sums over the others."""
+    """The amounts of an entry after a grant, and the ledger's sums over all other names."""
 
     allowance: Amount
     base: Amount
@@ -116,7 +116,7 @@ class _Raised(NamedTuple):
     overdrafts: Amount
     debts: Amount
     uncovered: Amount
-    """The part of the debts that no overdraft covers."""
+    """The part of the other names' debts that none of their overdrafts covers."""
 
 
 def _raised(law: Law, entry: EntryState, report: ReportState, named: str) -> _Raised:
@@ -130,11 +130,11 @@ def _raised(law: Law, entry: EntryState, report: ReportState, named: str) -> _Ra
 
 
 SUMS = ("allowances", "bases", "overdrafts", "debts", "uncovered")
-"""The sums over the others that a grant goes by."""
+"""The names of the sums over all other names by which the hub limits a grant."""
 
 
 def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
-    """Returns whether the ledger's sums over the others include what these hold, as each of their entries does."""
+    """Returns the fact that the ledger's sums over other names include the amounts that these names hold."""
     others = scene.others
     with_debts = raised.allowances + raised.debts + raised.overdrafts
     covered = raised.allowances + raised.uncovered + raised.overdrafts
@@ -150,7 +150,7 @@ def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
 
 
 def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised: _Raised, law: Law) -> Fact:
-    """Returns whether the hub may raise the entry so far."""
+    """Returns the fact that the hub may raise the entry to the amounts in `raised`."""
     hub = scene.hub
     mine = equal(report.window, hub.window)
     may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits)
@@ -174,7 +174,7 @@ def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised:
 
 
 def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, ...]:
-    """Returns the most that the answer may grant: what there is room for; nothing to a node that forgets the key."""
+    """Returns the highest allowance, base and overdraft of an answer: what has room; 0 if the node forgets the key."""
     hub = scene.hub
 
     def within(amount: Amount, others: Amount, most: Amount) -> Amount:
@@ -195,7 +195,7 @@ class _Grant(NamedTuple):
 
 
 def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law, named: str) -> _Grant:
-    """Raises the entry, and answers. The entry is that of `_heard`."""
+    """Returns a grant: its conditions, the raised entry and the answer. `entry` is the one that `_heard` returned."""
     hub = scene.hub
     raised = _raised(law, entry, report, named)
     needs = _may_rise(scene, entry, report, raised, law)
@@ -222,7 +222,7 @@ def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law,
 
 
 def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tuple[Move, AnswerState]:
-    """Returns the merge of a report, and the answer to it."""
+    """Returns the move by which the hub merges a report, and its answer."""
     hub, entry = scene.hub, scene.entry
     needs = every(
         (
@@ -252,7 +252,7 @@ def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tup
 
 
 def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
-    """Returns the entry; if `fact`, an empty one, as its count has moved to the sums over the others."""
+    """Returns the entry; if `fact` is true an empty one, as its amounts have moved to the sums over other names."""
 
     def kept(amount: Amount) -> Amount:
         return choose(fact, 0, amount)
@@ -269,7 +269,7 @@ def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
 
 
 def merges(scene: ModelState, law: Law) -> Move:
-    """The batch under way arrives, and is answered. A copy of it may arrive again."""
+    """Returns the move in which the batch under way arrives and is answered. A copy of it may arrive again."""
     move, answer = _merged(scene, scene.flight, law, "in time")
     copied = law.either("repeated", lambda after: after.late.there)
     flight, late = scene.flight, scene.late
@@ -290,7 +290,7 @@ def merges(scene: ModelState, law: Law) -> Move:
 
 
 def merges_late(scene: ModelState, law: Law) -> Move:
-    """A batch that was given up, or was merged before, arrives. Its answer is ignored."""
+    """Returns the move in which a batch arrives that was given up, or merged before. Its answer is ignored."""
     move, _ = _merged(scene, scene.late, law, "late")
     newest = law.given(ProofGuard.SEQUENCE, scene.late.fresh)
     return Move(move.needs & newest, move.after._replace(late=scene.late._replace(fresh=FALSE)))

@@ -1,4 +1,4 @@
-"""Lists the actions of a node: it decides, reports, hears, falls silent, and begins a window."""
+"""The actions of a node in the proof: it decides, reports, takes over answers, falls silent, and begins a window."""
 
 # Theory of operation.
 #
@@ -29,12 +29,12 @@ from reconverge.simulation.model.terms import (
 
 
 def live(scene: ModelState) -> Fact:
-    """Returns whether the node may use what it holds."""
+    """Returns the fact that the node may use its allowance: its process and its lease last."""
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
 def may_go_on(scene: ModelState) -> Fact:
-    """Returns whether the node may use what it holds, or may again once it is answered."""
+    """Returns the fact that the node may use its allowance, or may do so again once it is answered."""
     node, answer = scene.node, scene.answer
     errand = scene.errand
     renewed = (scene.flight.there | (errand.under_way & ~node.unconfirmed)) & node.knows
@@ -44,12 +44,12 @@ def may_go_on(scene: ModelState) -> Fact:
 
 
 def holds_nothing(node: NodeState) -> Fact:
-    """Returns whether a node has neither an allowance, a base nor an overdraft."""
+    """Returns the fact that a node has no allowance, no base and no overdraft."""
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
 def counts(scene: ModelState, law: Law) -> Fact:
-    """Returns whether what the name has admitted still counts."""
+    """Returns the fact that the use which the name has admitted still counts."""
     if law.meter is MeterClass.WINDOW:
         return TRUE
     if law.meter is MeterClass.DATED:
@@ -73,7 +73,7 @@ def _cost(scene: ModelState, law: Law) -> Amount:
 
 
 def admits(scene: ModelState, law: Law) -> Move:
-    """A node admits a request within its allowance."""
+    """Returns the move in which a node admits a request within its allowance."""
     node, cost = scene.node, _cost(scene, law)
     needs = every(
         (
@@ -87,7 +87,7 @@ def admits(scene: ModelState, law: Law) -> Move:
 
 
 def goes_beyond(scene: ModelState, law: Law) -> Move:
-    """A node admits a request within its overdraft, or one request beyond what it holds."""
+    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all it holds."""
     node, cost = scene.node, _cost(scene, law)
     one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
     needs = every(
@@ -102,7 +102,7 @@ def goes_beyond(scene: ModelState, law: Law) -> Move:
 
 
 def gives_back(scene: ModelState, law: Law) -> Move:
-    """Work ends, a request is refunded, settles for less, or a dated charge expires."""
+    """Returns the move in which use shrinks: work ends, a request is refunded or settles for less, a charge expires."""
     node = scene.node
     amount = law.any("returned", lambda after: node.used - after.node.used)
     spent = choose(_looked_at(scene), larger(node.spent - amount, 0), node.spent)
@@ -113,18 +113,18 @@ def gives_back(scene: ModelState, law: Law) -> Move:
 
 
 def owes(scene: ModelState, law: Law) -> Move:
-    """A request settles for more, or a name begins with use that an earlier name has not reported."""
+    """Returns the move in which use grows: a request settles for more, or a name takes over unreported earlier use."""
     node, cost = scene.node, _cost(scene, law)
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
 def _begun(scene: ModelState, window: Amount) -> Fact:
-    """Returns whether a node's clock may have begun this window, if it is not before the one that is looked at."""
+    """Returns the fact that a node's clock may have begun `window`, unless that is before window `frame.looked`."""
     return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
 
 
 def enters(scene: ModelState, law: Law) -> Move:
-    """A node enters a later window."""
+    """Returns the move in which a node enters a later window."""
     node = scene.node
     window = law.any("window", lambda after: after.node.window)
     after = node._replace(
@@ -135,18 +135,18 @@ def enters(scene: ModelState, law: Law) -> Move:
 
 
 def idle(scene: ModelState, law: Law) -> Fact:
-    """Whether the node may send: no batch of it is under way."""
+    """Returns the fact that the node may send: no batch of it is under way."""
     there = (scene.flight.there, scene.answer.there, scene.errand.under_way, scene.errand.answered)
     return law.given(ProofGuard.ONE_BATCH, every(~each for each in there))
 
 
 def may_speak(scene: ModelState, law: Law) -> Fact:
-    """Whether the node's name may be used: its lease lasts, or it has never held anything."""
+    """Returns the fact that the node's name may be used: its lease lasts, or the node holds nothing."""
     return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
 
 def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> ModelState:
-    """Returns the state in which a report is under way, in place of what was."""
+    """Returns the state in which `report` is under way, and an earlier batch and answer have been given up."""
     flight, answer, late, stray = scene.flight, scene.answer, scene.late, scene.stray
     return scene._replace(
         node=node._replace(sent=scene.hub.now),
@@ -158,7 +158,7 @@ def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> Model
 
 
 def sends(scene: ModelState, law: Law) -> Move:
-    """A node lowers what it holds, and reports it."""
+    """Returns the move in which a node lowers the amounts that it holds, and reports them."""
     node, now = scene.node, scene.hub.now
     leased = now < node.until
 
@@ -196,9 +196,9 @@ def sends(scene: ModelState, law: Law) -> Move:
 
 
 def leaves(scene: ModelState, law: Law) -> Move:
-    """A node stops in good order, and reports for the last time.
+    """Returns the move in which a node stops in good order, and reports for the last time.
 
-    If that report is given up it is made again, maybe in a later window, by a node that does nothing else any more.
+    If that report is given up, the node makes it again, maybe in a later window, and does nothing else any more.
     """
     node = scene.node
     window = law.any("window", lambda after: after.flight.window)
@@ -211,7 +211,7 @@ def leaves(scene: ModelState, law: Law) -> Move:
 
 
 def forgets(scene: ModelState, law: Law) -> Move:
-    """A node reports a key for the last time, because the key leaves its memory."""
+    """Returns the move in which a node reports a key for the last time, because the key leaves its memory."""
     move = _lets_go(scene, law, scene.node)
     return Move(scene.node.alive & move.needs, move.after)
 
@@ -227,7 +227,7 @@ def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
 
 
 def gives_up(scene: ModelState, law: Law) -> Move:
-    """A node gives up its batch, of which the batch or the answer is lost, unless one of them comes late."""
+    """Returns the move in which a node gives up its batch: the batch or its answer is lost, or comes late."""
     flight, answer, late = scene.flight, scene.answer, scene.late
     keeps = law.either("keeps", lambda after: after.late.there)
     after = scene._replace(
@@ -267,14 +267,14 @@ def _chosen_answer(fact: Fact, one: AnswerState, other: AnswerState) -> AnswerSt
 
 
 def hears(scene: ModelState, law: Law) -> Move:
-    """The answer to the batch under way arrives."""
+    """Returns the move in which the answer to the batch under way arrives."""
     move = _installs(scene, scene.answer, law)
     after = move.after._replace(answer=scene.answer._replace(there=FALSE))
     return Move(scene.answer.there & move.needs, after)
 
 
 def hears_stray(scene: ModelState, law: Law) -> Move:
-    """The answer to a batch that was given up arrives."""
+    """Returns the move in which the answer to a batch arrives that the node had given up."""
     ignored = law.given(ProofGuard.ANSWER_UNDER_WAY, FALSE) | law.given(ProofGuard.ONE_BATCH, FALSE)
     move = _installs(scene, scene.stray, law)
     return Move(every((ignored, scene.stray.there, move.needs)), move.after)
@@ -313,7 +313,10 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 
 
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
-    """Returns the lease's end after an answer, and whether that is allowed; `own`: from data that the node knew."""
+    """Returns the end of the lease after an answer, and the fact that it is allowed.
+
+    `own` is the fact that the answer comes from data of the hub that the node knew.
+    """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
     end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + scene.frame.drift)
@@ -321,19 +324,19 @@ def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
 
 
 def begun_in_lease(scene: ModelState, law: Law) -> Amount:
-    """Returns the admitted cost that counts under a new lease: of slots, nothing that has outlived the last lease."""
+    """Returns the admitted cost that counts under a new lease: for slots, none that has outlived the last lease."""
     ended = scene.hub.now >= scene.node.until
     return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
 
 
 def ends(scene: ModelState, law: Law) -> Move:
-    """A process is killed or forks, or its name ends with its lease."""
+    """Returns the move in which a process is killed or forks, or its name ends with its lease."""
     del law
     return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
 
 
 def comes_back(scene: ModelState, law: Law) -> Move:
-    """A process starts under a name that was used before."""
+    """Returns the move in which a process starts under a name that was used before."""
     after = scene.node._replace(
         alive=TRUE, allowance=NOTHING, base=NOTHING, overdraft=NOTHING, used=NOTHING, knows=TRUE, unconfirmed=FALSE
     )
@@ -341,7 +344,10 @@ def comes_back(scene: ModelState, law: Law) -> Move:
 
 
 def lowers(scene: ModelState, law: Law) -> Move:
-    """A node lowers what it holds, even if in use: it learns of a smaller quota or overdraft, or drops the key."""
+    """Returns the move in which a node lowers the amounts that it holds, even if they are in use.
+
+    It does so when it learns of a smaller quota or overdraft, or drops the key.
+    """
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
@@ -357,7 +363,7 @@ def lowers(scene: ModelState, law: Law) -> Move:
 
 
 def node_actions(law: Law) -> Mapping[str, Action]:
-    """Returns the actions of a node for limits of that class and under that policy, by name."""
+    """Returns a node's actions for the class of limits and the policy in `law`, by name."""
     found: dict[str, Action] = {
         "a node admits a request": admits,
         "a node gives back": gives_back,

@@ -1,4 +1,4 @@
-"""Lists the actions of batches that do not report the key that is looked at: they renew a name's lease, or end it."""
+"""The actions of batches that do not report the proof's key: they renew a name's lease, or end the name."""
 
 # Theory of operation.
 #
@@ -16,7 +16,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, choose, decide, equal
 
 
 def sends_of_others(scene: ModelState, law: Law) -> Move:
-    """A node sends a batch that does not report this key, maybe its last one."""
+    """Returns the move in which a node sends a batch, maybe its last one, that does not report this key."""
     node = scene.node
     leaves = law.either("leaves", lambda after: after.errand.leaves)
     needs = every((decide(leaves, holds_nothing(node), node.alive), idle(scene, law), may_speak(scene, law)))
@@ -28,7 +28,7 @@ def sends_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def merges_of_others(scene: ModelState, law: Law) -> Move:
-    """A batch under way that does not report this key is merged, and answered."""
+    """Returns the move in which the hub merges and answers a batch under way that does not report this key."""
     entry, node, errand = scene.entry, scene.node, scene.errand
     seen = choose(entry.known, scene.hub.now, entry.seen)
     answered = ErrandState(FALSE, TRUE, errand.leaves, TRUE, node.knows & ~node.unconfirmed)
@@ -43,7 +43,7 @@ def merges_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def merges_late_of_others(scene: ModelState, law: Law) -> Move:
-    """A batch that was given up, and does not report this key, is merged."""
+    """Returns the move in which the hub merges a batch that was given up, and does not report this key."""
     entry = scene.entry
     seen = choose(entry.known, scene.hub.now, entry.seen)
     needs = law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone & ~entry.left)
@@ -51,7 +51,7 @@ def merges_late_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def hears_of_others(scene: ModelState, law: Law) -> Move:
-    """The answer to a batch that did not report this key arrives."""
+    """Returns the move in which the answer to a batch arrives that did not report this key."""
     node, errand = scene.node, scene.errand
     # A key of which a node holds nothing does not keep the lease from going on.
     idle_here = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)

@@ -1,4 +1,4 @@
-"""The guards: each precondition that the code has for the sake of a bound, by name, and where the code holds it."""
+"""The guards: each precondition by which the code keeps a bound, by name, and the place where the code checks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconverge.simulation.model.terms import amount as as_amount
 
 
 class HeldBy(NamedTuple):
-    """The place where the code holds a guard."""
+    """The place where the code enforces a guard."""
 
     file: str
     function: str
@@ -26,7 +26,7 @@ _MERGE = "sync/reconverge_sync/merge"
 
 
 class ProofGuard(Enum):
-    """Names each precondition that an action must not do without."""
+    """The names of all preconditions of actions without which a bound could break."""
 
     # a node decides
     WITHIN_ALLOWANCE = HeldBy(f"{_KERNEL}/table/slow_path.py", "evaluate", "a charge fits below the allowance")
@@ -102,11 +102,11 @@ NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
     ProofGuard.ANSWER_WITHIN_ROOM: "the ledger stays within the bound; the guard only adapts to a smaller quota sooner",
     ProofGuard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
 }
-"""The guards without which the proof still succeeds, each with the reason."""
+"""The guards without which the proof still succeeds, as another guard does the same; each with the reason."""
 
 
 class Assumption(Enum):
-    """Names each assumption about the world, which is not proved."""
+    """The names of the assumptions about the world, which the proof takes for granted."""
 
     CLOCKS = (
         "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
@@ -121,7 +121,7 @@ class Assumption(Enum):
 
 
 class MeterClass(Enum):
-    """A class of limits, by how use ends to count."""
+    """A class of limits that the proof treats alike, by the way in which use ceases to count."""
 
     WINDOW = "fixed windows: use counts until its window ends"
     DATED = "logs and slices: each charge counts for a window"
@@ -131,8 +131,8 @@ class MeterClass(Enum):
 class Law:
     """The terms of one proof: the class of limits, the policy, and the guards that are in force.
 
-    It also gives an action the amounts that the action is free to choose: symbols for the prover; for a step that was
-    recorded, what the step has chosen.
+    It also gives an action the amounts that the action is free to choose: symbols for the prover; for a recorded step,
+    the amounts in the state after it.
     """
 
     def __init__(
@@ -149,57 +149,57 @@ class Law:
         self.strict = strict
         self.without = frozenset(without)
         self.consulted: set[ProofGuard] = set()
-        """All guards that actions have asked about."""
+        """All guards that actions have asked for."""
         self.assumed: set[Assumption] = set()
         self._after = after
         self._chosen = chosen or {}
-        """The choices of a recorded step, as far as the state after it does not show that."""
+        """The choices of a recorded step that the state after it does not show."""
         self._assuming = assuming
 
     def keeps(self, guard: ProofGuard) -> bool:
-        """Returns whether a guard is in force."""
+        """Returns whether `guard` is in force."""
         self.consulted.add(guard)
         return guard not in self.without
 
     def given(self, guard: ProofGuard, fact: Fact) -> Fact:
-        """Returns the precondition `fact`, or if its guard is taken out, TRUE."""
+        """Returns the precondition `fact`; TRUE if its `guard` is taken out."""
         return fact if self.keeps(guard) else TRUE
 
     def by(self, guard: ProofGuard, amount: Amount | int, otherwise: Amount | int) -> Amount:
-        """Returns `amount`, which the guard enforces, or if the guard is taken out, `otherwise`."""
+        """Returns `amount`, which the guard enforces; `otherwise` if the guard is taken out."""
         return as_amount(amount if self.keeps(guard) else otherwise)
 
     def assume(self, assumption: Assumption, fact: Fact) -> Fact:
-        """Returns a fact that the proof takes for granted; TRUE if the law assumes nothing."""
+        """Returns `fact`, which the proof takes for granted; TRUE if this law makes no assumptions."""
         self.assumed.add(assumption)
         return fact if self._assuming else TRUE
 
     def any(self, name: str, seen: Callable[[ModelState], Amount], *, whole: bool = True) -> Amount:
-        """Returns an amount that an action is free to choose; `seen` reads it off the state after a recorded step."""
+        """Returns an amount that an action is free to choose: a symbol, or `seen(state)` after a recorded step."""
         if self._after is None:
             return Symbol(f"any.{name}", whole)
         return Constant(self._chosen[name]) if name in self._chosen else seen(self._after)
 
     def either(self, name: str, seen: Callable[[ModelState], Fact]) -> Fact:
-        """Returns a fact that an action is free to choose."""
+        """Returns a fact that an action is free to choose: a symbol, or `seen(state)` after a recorded step."""
         return Flag(f"any.{name}") if self._after is None else seen(self._after)
 
 
 class Move(NamedTuple):
-    """The facts that an action needs, and the state after it."""
+    """One move of an action: the facts that it needs, and the state after it."""
 
     needs: Fact
     after: ModelState
 
 
 Action = Callable[[ModelState, Law], Move]
-"""A function that returns what an event needs of a state, and the state after it."""
+"""A function that returns the move of an event: its preconditions, and the state after it."""
 
 
 def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
-    """Returns whether a recorded step is an instance of an action.
+    """Returns whether the step from `before` to `after`, recorded from the code, is a move of `action`.
 
-    `law` has been made with the state after the step. Fields that `after` lacks are not compared.
+    The caller has made `law` with the state after the step. Fields that `after` lacks are not compared.
     """
     move = action(of_numbers(before), law)
     numbers = Valuation({})

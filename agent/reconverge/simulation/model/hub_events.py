@@ -1,4 +1,4 @@
-"""Lists what happens at the hub: besides merges, it gives up on names, opens windows, and loses its data."""
+"""The actions of the hub besides merges: it gives up on names, opens windows, and loses its data."""
 
 # Theory of operation.
 #
@@ -29,7 +29,7 @@ from reconverge.simulation.model.terms import (
 
 
 def gives_up_on(scene: ModelState, law: Law) -> Move:
-    """The hub gives up on a name that it has not heard from for a lease, or whose node has left."""
+    """Returns the move in which the hub gives up on a name whose lease is over, or whose node has left."""
     entry, node, hub, frame = scene.entry, scene.node, scene.hub, scene.frame
     idle = entry.seen + frame.lease
     silent = law.given(ProofGuard.HUB_WAITS_FOR_LEASE, hub.now > idle)
@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """Use to which the last report of a name gave a date expires at the hub."""
+    """Returns the move in which dated use expires at the hub, as the last report of its name announced."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -65,7 +65,7 @@ def lets_expire(scene: ModelState, law: Law) -> Move:
 
 
 def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """The hub forgets dated use of a departed name, which counts no more."""
+    """Returns the move in which the hub forgets a departed name's dated use, which counts no more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
     # For a node that has left, the hub uses the dates in its last report.
@@ -75,7 +75,7 @@ def forgets_departed(scene: ModelState, law: Law) -> Move:
 
 
 def opens_window(scene: ModelState, law: Law) -> Move:
-    """The hub opens a window, and counts the bases of all names as their allowances."""
+    """Returns the move in which the hub opens a window; the bases of all names become their allowances."""
     hub, entry = scene.hub, scene.entry
     window = law.any("window", lambda after: after.hub.window)
     forward = law.given(ProofGuard.NEVER_BACK, window > hub.window)
@@ -95,7 +95,7 @@ def opens_window(scene: ModelState, law: Law) -> Move:
 
 
 def loses_data(scene: ModelState, law: Law) -> Move:
-    """The hub loses all that it knew."""
+    """Returns the move in which the hub loses all its data."""
     hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
     # A node that the hub has never answered holds nothing, and takes the new data for the first.
     spotless = equal(scene.node.spent, 0) if law.strict else TRUE
@@ -120,7 +120,7 @@ def loses_data(scene: ModelState, law: Law) -> Move:
 
 
 def ends_wait(scene: ModelState, law: Law) -> Move:
-    """The wait after a loss of data is over: names that have not reported since count no longer."""
+    """Returns the move that ends the hub's wait after a loss: names that have not reported since count no longer."""
     hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
     matters = hub.window <= frame.looked
     unheard = ~entry.known
@@ -157,19 +157,19 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
 
 
 def _only_present(scene: ModelState) -> Fact:
-    """Returns whether every answer on its way was given from the hub's present data."""
+    """Returns the fact that the hub gave every answer on its way from its present data."""
     answer, errand = scene.answer, scene.errand
     return (~answer.there | answer.present) & (~errand.answered | errand.present)
 
 
 def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:
-    """Returns a report of a name that the hub has not heard of; it is lost if it reports any allowance."""
+    """Returns `report`, lost if `unheard` (the hub does not know its name) and it reports any allowance."""
     nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
     return report._replace(there=report.there & (~unheard | nothing))
 
 
 def changes_quota(scene: ModelState, law: Law) -> Move:
-    """The hub learns that the smallest quota of all nodes has changed."""
+    """Returns the move in which the hub learns that the smallest quota of all nodes has changed."""
     hub = scene.hub
     capacity = law.any("capacity", lambda after: after.hub.capacity)
     after = hub._replace(capacity=capacity, most=larger(hub.most, capacity))
@@ -177,13 +177,13 @@ def changes_quota(scene: ModelState, law: Law) -> Move:
 
 
 def passes_time(scene: ModelState, law: Law) -> Move:
-    """Time passes."""
+    """Returns the move in which time passes."""
     now = law.any("now", lambda after: after.hub.now, whole=False)
     return Move(now >= scene.hub.now, scene._replace(hub=scene.hub._replace(now=now)))
 
 
 def hub_actions(law: Law) -> Mapping[str, Action]:
-    """Returns the actions of the hub for limits of that class and under that policy, by name."""
+    """Returns the hub's actions for the class of limits and the policy in `law`, by name."""
     found: dict[str, Action] = {
         "a batch is merged": merges,
         "a late batch is merged": merges_late,

@@ -1,4 +1,4 @@
-"""The invariants: what holds at every moment, for one name and for the sums over all."""
+"""The invariants that the proof shows: facts that hold at every moment, about one name and about the sums over all."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ SUM = "what the ledger counts of all names is within the bound"
 
 
 def right(scene: ModelState) -> Amount:
-    """Returns the use up to which the node may admit by itself in the window that is looked at."""
+    """Returns the use up to which the node may admit without the hub in window `frame.looked`."""
     node, looked = scene.node, scene.frame.looked
     return choose(equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0))
 
 
 def _limit(scene: ModelState, report: ReportState) -> Amount:
-    """Returns the `right` that a report leaves the node in the window that is looked at."""
+    """Returns the value of `right(scene)` that a report leaves to its node."""
     looked = scene.frame.looked
     return choose(equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0))
 
 
 def counted(scene: ModelState) -> Amount:
-    """Returns the least that the ledger has for this name, in the window that is looked at, without the overdraft."""
+    """Returns the least that the ledger counts for this name in window `frame.looked`, without the overdraft."""
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     held = choose(hub.window < looked, entry.base, choose(equal(hub.window, looked), entry.allowance, entry.part))
     return choose(entry.known, smaller(entry.part, held), entry.part)
 
 
 def counted_beyond(scene: ModelState) -> Amount:
-    """Returns the least that the ledger has for the overdraft of this name, in the window that is looked at."""
+    """Returns the least that the ledger counts for the overdraft of this name in window `frame.looked`."""
     entry = scene.entry
     known = entry.known & (scene.hub.window <= scene.frame.looked)
     return choose(known, smaller(entry.extra, entry.overdraft), entry.extra)
 
 
 def frame_holds(scene: ModelState, law: Law) -> Fact:
-    """Returns the facts about the numbers that no action changes, and about the class of limits."""
+    """Returns the facts that hold of the numbers that no action changes, and of the class of limits."""
     frame, hub = scene.frame, scene.hub
     found = [
         frame.lease > 0,
@@ -81,7 +81,7 @@ def frame_holds(scene: ModelState, law: Law) -> Fact:
 
 
 def fresh_name(scene: ModelState) -> Fact:
-    """Returns whether the name that is looked at has just begun: it holds nothing, and the hub knows nothing of it."""
+    """Returns the fact that the name has just begun: it holds nothing, and the hub knows nothing of it."""
     node, entry = scene.node, scene.entry
     nothing = [
         equal(amount, 0)
@@ -122,7 +122,7 @@ def fresh_name(scene: ModelState) -> Fact:
 
 
 def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns the invariants of the sums over all names."""
+    """Returns the invariants of the sums over all names, each by a sentence that describes it."""
     hub, others = scene.hub, scene.others
     before = hub.window < scene.frame.looked
     all_held = held(scene) + others.held + others.lost
@@ -151,7 +151,7 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 
 
 def of_a_name(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns the invariants of one name."""
+    """Returns the invariants of one name, each by a sentence that describes it."""
     return {**_of_node(scene, law), **_of_entry(scene), **_of_leases(scene, law), **_of_messages(scene, law)}
 
 
@@ -387,5 +387,5 @@ def _of_errand(scene: ModelState, law: Law) -> Fact:
 
 
 def state_holds(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns all invariants by name."""
+    """Returns all invariants, each by a sentence that describes it."""
     return {**of_sums(scene, law), **of_a_name(scene, law)}

@@ -1,4 +1,4 @@
-"""The arithmetic of use that fades or drains, and of quotas that differ, as facts that hold of all numbers."""
+"""The arithmetic of use that fades or drains, and of quotas that differ, as facts that are true for all numbers."""
 
 # Theory of operation.
 #
@@ -35,7 +35,7 @@ from reconverge.simulation.model.terms import (
 
 
 class Lemma(NamedTuple):
-    """A fact that follows from others, of which some are guards in the code."""
+    """A fact that follows from other facts, some of which are guards in the code."""
 
     name: str
     premises: tuple[Fact, ...]
@@ -43,7 +43,7 @@ class Lemma(NamedTuple):
     conclusion: Fact
 
     def fact(self, without: Collection[ProofGuard] = ()) -> Fact:
-        """Returns the lemma as one fact, which must hold of all numbers."""
+        """Returns the lemma as one fact, to be true for all numbers; `without` names the guards that are taken out."""
         kept = [fact for guard, fact in self.guarded if guard not in without]
         return implies(every([*self.premises, *kept]), self.conclusion)
 
@@ -53,7 +53,7 @@ def _real(name: str) -> Amount:
 
 
 def _amounts(*names: str) -> tuple[tuple[Amount, ...], tuple[Fact, ...]]:
-    """Returns symbols, and the facts that none of them is negative."""
+    """Returns a symbol for each name, and for each symbol the fact that it is not negative."""
     made = tuple(map(_real, names))
     return made, tuple(amount >= 0 for amount in made)
 

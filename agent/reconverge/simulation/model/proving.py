@@ -43,21 +43,21 @@ from reconverge.simulation.model.terms import (
 
 
 class Translator:
-    """Turns amounts and facts into terms of z3; equal symbols become equal terms."""
+    """Turns amounts and facts into terms of z3, with one z3 variable for all symbols of the same name."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[object, Any]] = {}
         self.symbols: dict[str, Any] = {}
 
     def amount(self, of: Amount) -> Any:
-        """Returns an amount as a term."""
+        """Returns the term of z3 for an amount."""
         kept = self._made.get(id(of))
         if kept is None:
             kept = self._made[id(of)] = (of, self._amount(of))
         return kept[1]
 
     def fact(self, of: Fact) -> Any:
-        """Returns a fact as a term."""
+        """Returns the term of z3 for a fact."""
         kept = self._made.get(id(of))
         if kept is None:
             kept = self._made[id(of)] = (of, self._fact(of))
@@ -99,14 +99,14 @@ class Translator:
                 raise TypeError(f"{type(of).__name__} is no fact")
 
     def value_of(self, term: Any, values: Mapping[str, Number | bool]) -> Number | bool:
-        """Returns the value of a term, with a value for each symbol."""
+        """Returns the value of a term after each symbol in it is replaced by its number in `values`."""
         put_in = [(symbol, _constant(symbol, value=values[name])) for name, symbol in self.symbols.items()]
         found = z3.simplify(z3.substitute(term, *put_in))
         return bool(z3.is_true(found)) if z3.is_bool(found) else _read(found)
 
 
 def is_flag(symbol: Any) -> bool:
-    """Returns whether a symbol of z3 stands for a truth value."""
+    """Returns whether a variable of z3 stands for a truth value, not a number."""
     return bool(z3.is_bool(symbol))
 
 
@@ -117,17 +117,18 @@ def _constant(symbol: Any, *, value: Number | bool) -> Any:
 
 
 class Check(NamedTuple):
-    """One check: whether an action keeps an invariant."""
+    """The result of asking z3 whether an action keeps an invariant."""
 
     action: str
     invariant: str
     proved: bool
     counterexample: Mapping[str, tuple[Number | bool, Number | bool]]
-    """Each field of a state that breaks the invariant: before the action and after it. Empty if no state does."""
+    """By the field of a state that breaks the invariant: the value before the action and after it. Empty if no state
+    breaks it."""
 
 
 def actions_of(law: Law) -> Mapping[str, Action]:
-    """Returns all actions that limits of that class can take under that policy, by name."""
+    """Returns all actions that can happen to limits of the class and under the policy in `law`, by name."""
     return {**node_actions(law), **errands(), **hub_actions(law)}
 
 
@@ -136,7 +137,7 @@ SMALL = 12
 
 
 def checks(law: Law, name: str, action: Action, *, timeout_ms: int = 60_000) -> Iterator[Check]:
-    """Checks whether an action keeps each invariant."""
+    """Yields for each invariant the result of asking z3 whether `action` keeps it."""
     before = symbols()
     move = action(before, law)
     yield from _checks(law, name, before, move.needs, move.after, timeout_ms)
@@ -200,7 +201,7 @@ def _read(value: Any) -> Number:
 
 
 def check_beginning(law: Law) -> Iterator[Check]:
-    """Checks that all invariants of a name hold of a fresh one, if those of the sums do."""
+    """Yields the result for each invariant of a name: whether a fresh name fulfils it, if the sums fulfil theirs."""
     scene = symbols()
     to_z3, solver = Translator(), z3.Solver()
     solver.add(to_z3.fact(frame_holds(scene, law)), to_z3.fact(fresh_name(scene)))
@@ -216,19 +217,19 @@ def check_beginning(law: Law) -> Iterator[Check]:
 
 
 def prove(law: Law) -> Iterator[Check]:
-    """Checks whether each action keeps each invariant."""
+    """Yields the results for each action and each invariant, and for the beginning of a name."""
     yield from check_beginning(law)
     for name, action in actions_of(law).items():
         yield from checks(law, name, action)
 
 
 def laws() -> list[Law]:
-    """Returns all classes of limits, under each policy that has a bound."""
+    """Returns a law with all guards for each class of limits under each policy that has a bound."""
     return [Law(meter, strict=strict) for meter in MeterClass for strict in (True, False)]
 
 
 def possible(law: Law, action: Action) -> bool:
-    """Returns whether there is a state in which all invariants hold and the action can happen."""
+    """Returns whether `action` can happen in any state in which all invariants hold."""
     before = symbols()
     move, to_z3, solver = action(before, law), Translator(), z3.Solver()
     solver.add(to_z3.fact(frame_holds(before, law)), to_z3.fact(move.needs))
@@ -237,9 +238,10 @@ def possible(law: Law, action: Action) -> bool:
 
 
 def broken_without(*guards: ProofGuard, at_once: bool = True) -> tuple[Law, Check] | None:
-    """Returns a counterexample that exists once guards are taken out; None if all is proved without them.
+    """Returns a counterexample that exists once `guards` are taken out; None if z3 proves all invariants without them.
 
-    With `at_once`, one that breaks the bound in one step is preferred to one that leads out of another invariant.
+    With `at_once`, a counterexample that breaks the bound in one step is preferred to one that breaks another
+    invariant.
     """
     if any(guard in IN_LEMMAS for guard in guards):
         return _broken_lemma(guards)
@@ -268,7 +270,7 @@ def _broken_lemma(guards: Collection[ProofGuard]) -> tuple[Law, Check] | None:
 
 
 def check_lemma(lemma: Lemma, without: Collection[ProofGuard] = ()) -> Check:
-    """Checks whether a lemma holds of all numbers, with some guards taken out."""
+    """Returns the result of asking z3 whether a lemma is true for all numbers, without the guards `without`."""
     to_z3, solver = Translator(), z3.Solver()
     solver.set("timeout", 60_000)
     solver.add(z3.Not(to_z3.fact(lemma.fact(without))))

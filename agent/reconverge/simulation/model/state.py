@@ -1,4 +1,4 @@
-"""The state of one name of a node, of its entry at the hub, and of the sums of all others, as the proof sees them."""
+"""The state that the proof looks at: one name of a node, its entry at the hub, and the sums over all other names."""
 
 # Theory of operation.
 #
@@ -25,68 +25,69 @@ from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Know
 
 
 class Frame(NamedTuple):
-    """The numbers that no action changes. Times are of the hub's clock."""
+    """The numbers that no action changes. Times are by the hub's clock."""
 
     looked: Amount
-    """The number of the window that is looked at."""
+    """The number of the one window that the proof looks at."""
     opens: Amount
     length: Amount
     error: Amount
-    """How far a node's idea of the hub's clock may be ahead; less than a window."""
+    """The most by which a node's estimate of the hub's clock is ahead; less than a window."""
     lease: Amount
     drift: Amount
-    """By how much longer a lease is by a node's clock if that clock is slow."""
+    """The time by which a lease lasts longer by a node's clock that runs slow."""
     request: Amount
-    """The cost of the dearest request."""
+    """The highest cost of a request."""
 
 
 class HubState(NamedTuple):
-    """The hub's part of the cell that all names share."""
+    """The parts of the hub's cell that all names share."""
 
     now: Amount
     window: Amount
     waits: Fact
-    """Whether the hub has lost its data and may not grant yet."""
+    """Whether the hub has lost its data and must not grant yet."""
     lost: Amount
-    """When data were lost last."""
+    """The time when the hub last lost its data."""
     capacity: Amount
     most: Amount
-    """The largest capacity that was ever in force; in the proof alone."""
+    """The largest capacity that was ever in force; only the proof knows it, not the hub."""
     overdrafts: Amount
-    """The most that all overdrafts together may be."""
+    """The highest sum of all names' overdrafts."""
 
 
 class NodeState(NamedTuple):
-    """A node's knowledge under this name. Its allowances count while its lease lasts."""
+    """The data that a node has under this name. Its allowances count while its lease lasts."""
 
     alive: Fact
-    """Whether the process still goes by this name."""
+    """Whether the process still uses this name."""
     until: Amount
-    """When its lease ends."""
+    """The time when the node's lease ends."""
     window: Amount
     allowance: Amount
     base: Amount
     overdraft: Amount
     used: Amount
-    """The use that the node counts in its window, with its debt."""
+    """The use that the node counts in its window, its debt included."""
     spent: Amount
-    """The cost that it has admitted in the window that is looked at, less what was given back; in the proof alone."""
+    """The cost that the node has admitted in window `frame.looked`, less the cost given back; only the proof knows
+    it."""
     last: Amount
-    """When the node admitted a request last; in the proof alone."""
+    """The time when the node last admitted a request; only the proof knows it."""
     knows: Fact
-    """Whether the node has an answer from the hub's present data, or has never had any answer."""
+    """Whether the node has an answer from the hub's present data, or never had an answer."""
     unconfirmed: Fact
-    """Whether the node has noticed a loss of data and has not been answered about this key since."""
+    """Whether the node has noticed a loss of the hub's data and has had no answer about this key since."""
     sent: Amount
-    """When it sent the batch that is under way."""
+    """The time when the node sent the batch that is under way."""
 
 
 class EntryState(NamedTuple):
-    """The part of the hub's ledger under this name."""
+    """The entry of this name in the hub's ledger."""
 
     known: Fact
     gone: Fact
-    """Whether the hub has given up on the name; it then counts `allowance` as the use of the name."""
+    """Whether the hub has given up on the name; it then counts `allowance` as the name's use."""
     left: Fact
     """Whether the node has left, and the hub has not given up on the name yet."""
     seen: Amount
@@ -95,19 +96,19 @@ class EntryState(NamedTuple):
     overdraft: Amount
     debt: Amount
     part: Amount
-    """The least that the ledger counts of this name in the window that is looked at; in the proof alone."""
+    """The least that the ledger counts of this name in window `frame.looked`; only the proof knows it."""
     extra: Amount
-    """The least that the ledger counts of its overdraft in that window; in the proof alone."""
+    """The least that the ledger counts of this name's overdraft in window `frame.looked`; only the proof knows it."""
 
 
 class ReportState(NamedTuple):
-    """A report of the cell on its way to the hub."""
+    """A node's report of the cell, on its way to the hub."""
 
     there: Fact
     fresh: Fact
-    """Whether the hub has merged no newer report of this name."""
+    """Whether the hub has merged no newer report of the same name."""
     final: Fact
-    """Whether the node holds nothing any more: it leaves, or forgets the key."""
+    """Whether the node holds nothing from this report on, as it leaves or forgets the key."""
     leaves: Fact
     window: Amount
     allowance: Amount
@@ -123,7 +124,7 @@ class AnswerState(NamedTuple):
     present: Fact
     """Whether the hub still has the data from which it answered."""
     own: Fact
-    """Whether these are the data that the node had heard from before."""
+    """Whether the answer comes from the same data of the hub as the node's answers before it."""
     window: Amount
     allowance: Amount
     base: Amount
@@ -141,12 +142,12 @@ class ErrandState(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Sums over all other names, in the window that is looked at; see `held` and `held_beyond` in `at_hub.py`."""
+    """The sums over all other names of `held` and `held_beyond` (`at_hub.py`), in window `frame.looked`."""
 
     held: Amount
     overdrafts: Amount
     lost: Amount
-    """The part held by names that the hub has lost with its data and that have not reported since."""
+    """The amount held by names that the hub has lost with its data and that have not reported since."""
     lost_overdrafts: Amount
 
 
@@ -160,7 +161,7 @@ class ModelState(NamedTuple):
     flight: ReportState
     """The batch that is under way."""
     late: ReportState
-    """A batch that the node has given up, and that may still arrive; any one of those."""
+    """One of the batches that the node has given up, and that may still arrive."""
     answer: AnswerState
     stray: AnswerState
     """An answer to a batch that the node has given up."""
@@ -169,11 +170,11 @@ class ModelState(NamedTuple):
 
 
 TIMES = frozenset({"opens", "length", "error", "lease", "drift", "now", "lost", "until", "last", "sent", "seen"})
-"""The fields that are not whole numbers."""
+"""The fields that are times or durations, so need not be whole numbers."""
 
 
 def symbols(prefix: str = "") -> ModelState:
-    """Returns a state of symbols; their names are those of the fields, such as `node.used`, with `prefix` in front."""
+    """Returns a state whose fields are symbols, named after the fields, such as `node.used`, with `prefix` in front."""
     groups: dict[str, object] = {}
     for group, shape in SHAPES.items():
         made = {
@@ -201,7 +202,7 @@ SHAPES: Mapping[str, type] = {
 
 
 def fields(scene: ModelState) -> Iterator[tuple[str, Amount | Fact]]:
-    """Returns all fields of a state by name."""
+    """Yields the name and the value of each field of a state, such as `node.used`."""
     of_groups: tuple[tuple[Amount | Fact, ...], ...] = scene
     for (group, shape), values in zip(SHAPES.items(), of_groups, strict=True):
         for field, value in zip(get_type_hints(shape), values, strict=True):
@@ -209,7 +210,7 @@ def fields(scene: ModelState) -> Iterator[tuple[str, Amount | Fact]]:
 
 
 def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
-    """Returns a state of plain numbers. Raises KeyError if a field has no value."""
+    """Returns the state whose fields have these values. Raises KeyError if a field has none."""
     groups: dict[str, object] = {}
     for group, shape in SHAPES.items():
         made: dict[str, Amount | Fact] = {}

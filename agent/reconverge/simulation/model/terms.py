@@ -1,4 +1,4 @@
-"""Amounts and facts over symbols, which are written once: numbers evaluate them, and the prover translates them."""
+"""Amounts and facts over symbols. The same expression is evaluated with numbers, or translated for the prover."""
 
 # Theory of operation.
 #
@@ -65,7 +65,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol(Amount):
-    """A named number whose value is given elsewhere; `whole` if it is an integer."""
+    """A named number whose value is given when the amount is evaluated; `whole` if it is an integer."""
 
     name: str
     whole: bool = True
@@ -106,7 +106,7 @@ class Less(Amount):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product(Amount):
-    """The product of two amounts; only the lemmas of fading use have any."""
+    """The product of two amounts; only the lemmas about fading use contain any."""
 
     one: Amount
     other: Amount
@@ -114,7 +114,7 @@ class Product(Amount):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice(Amount):
-    """One amount if a fact is true, else the other one."""
+    """The first amount if a fact is true, the second one if not."""
 
     fact: Fact
     then: Amount
@@ -139,7 +139,7 @@ class Known(Fact):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flag(Fact):
-    """A named fact whose truth is given elsewhere."""
+    """A named fact whose truth is given when the fact is evaluated."""
 
     name: str
 
@@ -179,19 +179,19 @@ NOTHING: Final = Constant(0)
 
 
 def amount(value: Amount | int) -> Amount:
-    """Returns a plain number as an amount."""
+    """Returns a plain number as a constant amount; an amount unchanged."""
     return Constant(value) if isinstance(value, int) else value
 
 
 def at_most(one: Amount, other: Amount) -> Fact:
-    """Returns the fact that one amount is no larger than another."""
+    """Returns the fact that `one` is no larger than `other`."""
     if type(one) is Constant and type(other) is Constant:
         return TRUE if one.value <= other.value else FALSE
     return AtMost(one, other)
 
 
 def every(facts: Iterable[Fact]) -> Fact:
-    """Returns the fact that all of these are true."""
+    """Returns the fact that all of `facts` are true."""
     left = []
     for fact in facts:
         if type(fact) is not Known:
@@ -202,7 +202,7 @@ def every(facts: Iterable[Fact]) -> Fact:
 
 
 def either_of(facts: Iterable[Fact]) -> Fact:
-    """Returns the fact that at least one of these is true."""
+    """Returns the fact that at least one of `facts` is true."""
     left = []
     for fact in facts:
         if type(fact) is not Known:
@@ -226,7 +226,7 @@ def equal(one: Amount, other: Amount | int) -> Fact:
 
 
 def same(one: Fact, other: Fact) -> Fact:
-    """Returns the fact that both facts are true, or both false."""
+    """Returns the fact that both facts are true, or both are false."""
     return implies(one, other) & implies(other, one)
 
 
@@ -253,7 +253,7 @@ def larger(one: Amount, other: Amount | int) -> Amount:
 
 
 class Valuation:
-    """Evaluates amounts and facts, with a value for each symbol."""
+    """Evaluates amounts and facts by a given value for each symbol."""
 
     def __init__(self, values: Mapping[str, Number | bool]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""Computes the cost of a fleet for its hub and its nodes, from how many nodes report how many keys how often.
+"""Computes the load that a fleet causes on its hub and its nodes, from the number of nodes and keys, and the interval.
 
 The coefficients are measured by `python -m bench.capacity` and kept in `simulation/capacity.json`.
 """
@@ -21,36 +21,36 @@ from typing import Final, Self
 from reconverge.exchange.syncer import CELLS_MAX
 
 HUB_CPU_PCT_MAX: Final = 50.0
-"""The CPU load in % of a core that one Redis should carry at most: exchanges come in crowds, and must not wait for
+"""The CPU load, in % of a core, that one Redis should carry at most: exchanges come in crowds, and must not wait for
 each other."""
 KEY_BYTES: Final = 16
-"""The assumed length of a key in bytes."""
+"""The length of a key, in bytes, that the computation assumes."""
 DATA: Final = "capacity.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The cost of each batch, each report of a key in it, and each key in memory. Times are CPU time."""
+    """The cost of each batch, of each report of a key in a batch, and of each key in memory. Times are CPU time."""
 
     hub_batch_us: float
     hub_cell_us: float
     node_batch_us: float
     node_cell_us: float
     in_batch_bytes: float
-    """Bytes of a batch from a node to the hub."""
+    """The size in bytes of a batch from a node to the hub, without its reports."""
     in_cell_bytes: float
-    """Bytes of a report from a node to the hub, without the key itself."""
+    """The size in bytes of a report in a batch to the hub, without the key."""
     out_batch_bytes: float
-    """Bytes of a batch from the hub to a node."""
+    """The size in bytes of the hub's answer to a batch, without the answers to its reports."""
     out_cell_bytes: float
     memory_key_bytes: float
-    """Memory of the hub for each key, without the key itself, however many nodes report it."""
+    """Bytes of the hub's memory for each key, without the key and the entries of nodes."""
     memory_entry_bytes: float
-    """Memory of the hub for each node that reports a key."""
+    """Bytes of the hub's memory for each node that reports a key."""
 
     @classmethod
     def measured(cls) -> Self:
-        """Loads the coefficients that were measured last."""
+        """Returns the coefficients that `python -m bench.capacity` has measured last."""
         return cls(**json.loads(files("reconverge.simulation").joinpath(DATA).read_text()))
 
 
@@ -59,21 +59,21 @@ COEFFICIENTS: Final = Coefficients.measured()
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRate:
-    """How many batches and reports a fleet exchanges in a second."""
+    """The number of batches, and of reports in them, that all nodes of a fleet send in a second."""
 
     batches: float
     cells: float
-    """Reports of a key, each about one key."""
+    """Reports per second, each of one key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load that a rate of exchanges causes on the hub and on each node."""
+    """The load that exchanges at some rate cause on the hub and on each node."""
 
     hub_cpu_pct: float
-    """CPU time of the hub in % of one core."""
+    """CPU time of the hub, in % of one core."""
     node_cpu_pct: float
-    """CPU time of each node in % of one core: the exchanges alone, without the event loop around them."""
+    """CPU time of each node for its exchanges, in % of one core, without that of the event loop around them."""
     in_bytes_per_s: float
     """Bytes per second from all nodes to the hub."""
     out_bytes_per_s: float
@@ -82,21 +82,21 @@ class Load:
 
     @property
     def hubs(self) -> int:
-        """Returns among how many Redis servers of one core each the keys should be divided."""
+        """Returns the number of Redis servers, of one core each, among which to divide the keys."""
         return max(1, ceil(self.hub_cpu_pct / HUB_CPU_PCT_MAX))
 
 
 def cold_reports(window_ns: int, interval_ns: int) -> float:
-    """Returns how often a key is reported in a window if a request asks about it once in that window.
+    """Returns the number of reports in a window of a key about which one request in each window asks.
 
-    A quiet key is reported again at doubling distances, and at most once in each interval.
+    The node reports such a key again after intervals that double, so at most once in each sync interval.
     """
     intervals = window_ns / interval_ns
     return min(intervals, max(1.0, log2(intervals)))
 
 
 def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> ExchangeRate:
-    """Returns the regular exchanges of a fleet whose nodes report so many keys, without exchanges ahead of time."""
+    """Returns the exchange rate of a fleet in which each node reports this many keys, and never ahead of time."""
     per_window = window_ns / interval_ns
     cells = hot_keys * per_window + cold_keys * cold_reports(window_ns, interval_ns)
     batches = per_window * max(1, ceil(cells / per_window / CELLS_MAX))
@@ -105,7 +105,7 @@ def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, i
 
 
 def load(pace: ExchangeRate, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
-    """Returns the load of these exchanges, if all nodes share the hot keys and each node has cold keys of its own."""
+    """Returns the load of exchanges at `pace`, if all nodes share the hot keys and each node has its own cold keys."""
     keys = hot_keys + nodes * cold_keys
     entries = nodes * (hot_keys + cold_keys)
     return Load(

@@ -1,4 +1,4 @@
-"""Chapters of simulated situations with their goals, and a page in Markdown of the figures that were reached."""
+"""Chapters of simulated situations with their goals, and pages in Markdown of the figures that were reached."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from reconverge.simulation.studies.figures import IN_DOUBT, Figures, row_in_doub
 
 POLICIES: Final = ("strict", "balanced", "available", "naive", "predictive")
 SHOWN: Final = ("strict", "balanced", "naive")
-"""Policies that a summary shows."""
+"""The names of the policies that a summary shows."""
 MESSAGES: Final = "messages, balanced"
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal: the highest value of a figure that one policy may have, over all situations of a chapter."""
+    """The highest value that a figure of one policy may have in any situation of a chapter."""
 
     policy: str
     figure: str
     at_most: float
 
     def met_by(self, figures: dict[str, Figures]) -> bool:
-        """Whether these figures meet the goal."""
+        """Whether the figures of one situation, by policy, meet the goal."""
         return figures[self.policy].as_json()[self.figure] <= self.at_most
 
     def __str__(self) -> str:
@@ -41,20 +41,20 @@ class Chapter:
     goals: tuple[Goal, ...]
     seeds: int = 2
     in_doubt: bool = False
-    """Whether its rows show false refusals over the whole run, and how many requests asked."""
+    """Whether the chapter's rows show false refusals over the whole run, and how many requests asked the hub."""
     apart: bool = False
-    """Whether each situation has a row of its own, also in a summary, because they differ in kind."""
+    """Whether each situation has a row of its own even in a summary, because situations differ in kind."""
 
 
 NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
 
 
 Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
-"""Every chapter, and the figures of its situations by policy."""
+"""Each chapter, with the figures of its situations: by situation, and then by policy."""
 
 
 def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
-    """Sums up all situations of a chapter, by policy: the mean of the means, and the largest of the largest."""
+    """Returns a chapter's figures by policy: the means over its situations of the means, the largest of the maxima."""
     situations = list(situations)
     count = len(situations)
     summed: dict[str, Figures] = {}
@@ -78,13 +78,13 @@ def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
 
 
 def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[str]:
-    """Describes the goals that were not met."""
+    """Returns a sentence for each goal of the chapter that was not met."""
     figures = together(situations.values())
     return [str(goal) for goal in chapter.goals if not goal.met_by(figures)]
 
 
 def page(found: Found, made_at: str = "") -> str:
-    """Returns a page in Markdown with each situation and all policies, and the commit `made_at`, if known."""
+    """Returns a page in Markdown with a row for each situation and policy, and the commit `made_at`, if not empty."""
     lines = _beginning(made_at)
     for chapter, situations in found:
         row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, MESSAGES))
@@ -97,7 +97,10 @@ def page(found: Found, made_at: str = "") -> str:
 
 
 def summary(found: Found, made_at: str = "") -> str:
-    """Returns a table with a row for each chapter: the mean of its means, the worst of its worst, and its own goals."""
+    """Returns a table in Markdown with a row for each chapter: the mean of its means, the worst of its worst values.
+
+    Each row also has the goals of its chapter; `made_at` is the commit, or empty.
+    """
     lines = [
         *_beginning(made_at),
         "",
@@ -141,7 +144,7 @@ def _beginning(made_at: str) -> list[str]:
 
 
 def _verdict(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> str:
-    """Returns a sentence about the goals that were not met; empty if all were met."""
+    """Returns a sentence about the goals that were not met; an empty string if all were met."""
     missed = unmet(chapter, situations)
     return f"NOT MET: {'; '.join(missed)}" if missed else ""
 

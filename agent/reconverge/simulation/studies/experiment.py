@@ -27,9 +27,9 @@ PROCESSES: Final = multiprocessing.cpu_count()
 def mapped(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1, apart: bool = False
 ) -> Iterator[Result]:
-    """Yields the results of a function over the tasks, as they become available.
+    """Yields `function(task)` for each of `tasks`, as results become available, computed by `processes` processes.
 
-    One process means this one, unless the tasks have to run `apart` from it.
+    A single process is the calling one, unless the tasks have to run `apart` from it.
     """
     count = min(processes, len(tasks))
     if count <= 1 and not apart:
@@ -43,31 +43,31 @@ def mapped(
 
 
 def _leave_interrupts_to_the_parent() -> None:
-    """Ignores Ctrl-C in a worker process: the parent ends the workers, and reports the interrupt once."""
+    """Makes a worker process ignore Ctrl-C: its parent ends the workers, and reports the interrupt once."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A simulation to run. Faults are written as `fault.py` reads them."""
+    """A simulation to run: fleet, traffic and length; faults are texts for `Fault.parse`."""
 
     fleet: Fleet
     traffic: Traffic | tuple[SimulatedArrival, ...]
-    """A pattern of traffic, or a recording of requests."""
+    """A pattern of traffic, or recorded requests."""
     windows: int
     warmup: int = 2
     faults: Sequence[str] = ()
     judged: int = 0
-    """The number of the limit's quota by which the run is judged."""
+    """The index of the limit's quota by which the run is judged."""
 
     @property
     def judged_windows(self) -> int:
-        """Returns how many windows of the judged quota the run takes, the last perhaps only in part."""
+        """Returns the number of windows of the judged quota in the run; the last one may be cut short."""
         return self._in_judged(self.windows)
 
     @property
     def judged_warmup(self) -> int:
-        """Returns how many of the judged windows belong to the warm-up, which the figures leave out."""
+        """Returns the number of windows of the judged quota in the warm-up, which the figures leave out."""
         return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
 
     def _in_judged(self, windows: int) -> int:
@@ -75,7 +75,7 @@ class Experiment:
         return -(-windows * limits[0].window_ns // limits[self.judged].window_ns)
 
     def arrivals(self, seed: int) -> Sequence[SimulatedArrival]:
-        """Returns the requests of one seed."""
+        """Returns all requests of the run with this seed."""
         if isinstance(self.traffic, tuple):
             return self.traffic
         limit = self.fleet.limit
@@ -84,14 +84,14 @@ class Experiment:
         )
 
     def faults_of(self, seed: int) -> list[Fault]:
-        """Returns the faults of one seed: the same kinds at the same times, on nodes that are drawn."""
+        """Returns the faults of the run with this seed; seeds differ only in the nodes that the faults concern."""
         random = Random(f"faults {seed}")
         window_ns = self.fleet.limit.window_ns
         return [Fault.parse(text, nodes=self.fleet.nodes, window_ns=window_ns, random=random) for text in self.faults]
 
 
 class ExperimentRun(NamedTuple):
-    """One run: an experiment with one policy and one seed."""
+    """One run of an experiment, with one policy and one seed."""
 
     experiment: Experiment
     policy: Policy
@@ -99,7 +99,7 @@ class ExperimentRun(NamedTuple):
 
 
 def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[SimulatedArrival], *, seed: int) -> RunFigures:
-    """Simulates one policy with one seed, and returns the figures of that run."""
+    """Simulates the experiment under `policy`, and returns the figures of that run."""
     fleet = experiment.fleet
     faults = experiment.faults_of(seed)
     world = World(fleet, policy, faults, seed=seed)
@@ -126,7 +126,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Simulate
 def run_all(
     trials: Sequence[ExperimentRun], *, processes: int = 1, watch: Callable[[], None] = lambda: None
 ) -> list[RunFigures]:
-    """Returns the figures of every run, in the order of `trials`; `watch` is called after each."""
+    """Returns the figures of each run, in the order of `trials`; calls `watch` after each run."""
     found = []
     for figures in mapped(_run_trial, trials, processes=processes):
         found.append(figures)
@@ -142,7 +142,7 @@ def run(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
-    """Returns the figures of every policy over all seeds, and of every run; `watch` is called after each run."""
+    """Returns the figures by policy, over all seeds and for each seed; calls `watch` after each run."""
     trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):

@@ -42,25 +42,26 @@ class Figures:
     under_max_pct: float
     messages_per_node_window: float
     bound_pct: float
-    """The declared bound for a key that all nodes know."""
+    """The declared bound for a key that all nodes know, in % of the limit."""
     bound_violations: int
-    """Windows that exceeded the bound that applied to them."""
+    """The number of windows that exceeded the bound declared for them."""
     admitted_pct: float
-    """Cost admitted, as a share of what a central limiter would have admitted."""
+    """The admitted cost, in % of the cost that one central limiter would have admitted."""
     falsely_refused_pct: float
-    """How much less than a central limiter the fleet has admitted within the limit over all windows, in % of that.
+    """The cost that one central limiter would have admitted and the fleet has not, over all windows, in % of that cost.
+    The admitted cost above the limit does not count.
 
-    Under-admission by window, on the other hand, also counts what is admitted one window later or earlier.
+    Under-admission by window, on the other hand, also counts cost that is admitted one window later or earlier.
     """
     asked_pct: float = 0.0
-    """How many of all requests waited for the hub's answer."""
+    """The requests that waited for the hub's answer, in % of all requests."""
     waited_median_ms: float = 0.0
-    """How long these requests waited."""
+    """The median time, in milliseconds, for which requests waited that asked the hub."""
     waited_p99_ms: float = 0.0
     waited_max_ms: float = 0.0
 
     def as_json(self) -> dict[str, float]:
-        """Returns all figures by name."""
+        """Returns the value of each figure by its name."""
         return asdict(self)
 
 
@@ -73,20 +74,20 @@ class RunFigures:
     messages_per_node: list[float]
     bound_pct: float
     broken: dict[Place, int]
-    """Windows that exceeded their bound, and by how much cost they exceeded the limit."""
+    """By key and window, for windows that exceeded their bound: the cost by which they exceeded the limit."""
     admitted: int
     exceeding: int
-    """How much of the admitted cost was above the limit."""
+    """The part of the admitted cost that was above the limit."""
     ideal: int
-    """The cost that a central limiter would have admitted."""
+    """The cost that one central limiter would have admitted."""
     busiest: str
     """The key with the most requests; empty if there were no requests."""
     busiest_by_window: list[int]
-    """The admissions of the busiest key in every window, warm-up included."""
+    """The admitted cost of the busiest key in each window, warm-up included."""
     requests: int = 0
     """The number of requests, of any cost."""
     waited_ns: list[int] = field(default_factory=list)
-    """How long the requests that asked have waited."""
+    """For each request that asked the hub, the time that it waited, in nanoseconds."""
 
 
 def judge_run(
@@ -142,7 +143,7 @@ def judge_run(
 
 
 def summed_up(runs: Iterable[RunFigures]) -> Figures:
-    """Sums up the runs of all seeds."""
+    """Returns one policy's figures from its runs with all seeds."""
     runs = list(runs)
     over = sorted(value for run in runs for value in run.over_pct) or [0.0]
     under = [value for run in runs for value in run.under_pct] or [0.0]
@@ -169,16 +170,16 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
 
 
 def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
-    """Returns how much less than `ideal` was admitted within the limit over a run, in % of `ideal`.
+    """Returns by how much less than `ideal` the fleet admitted within the limit over a run, in % of `ideal`.
 
-    `ideal` is what a central limiter would admit. `exceeding` is the part of `admitted` above the limit of its window:
-    it makes up for nothing.
+    `ideal` is the cost that a central limiter would admit. `exceeding` is the part of `admitted` above the limit of its
+    window, which makes up for no false refusal.
     """
     return _rounded(PERCENT * max(0, ideal - (admitted - exceeding)) / max(1, ideal))
 
 
 def waits_ms(waited_ns: Iterable[int]) -> tuple[float, float, float]:
-    """Returns the median, the 99th percentile and the longest of waits, in milliseconds; zeros if none waited."""
+    """Returns the median, the 99th percentile and the maximum of waits, in milliseconds; three zeros without any."""
     ordered = sorted(waited_ns) or [0]
     median, p99 = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 99))
     return _in_ms(median), _in_ms(p99), _in_ms(ordered[-1])
@@ -199,11 +200,11 @@ IN_DOUBT: Final = (
     "waited, median/99th/longest, ms",
     "messages, strict",
 )
-"""The columns of the table about requests that ask."""
+"""The headings of the columns of the table about requests that ask."""
 
 
 def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
-    """Returns a row in Markdown for a table about the use of asking."""
+    """Returns a row, in Markdown, of the table that shows the gain of asking; `figures` are by policy."""
     strict = figures["strict"]
     cells = [
         *(f"{each.falsely_refused_pct:.2f}/{each.over_max_pct:.1f}" for each in (strict, figures["balanced"])),
@@ -216,11 +217,11 @@ def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
 
 HERE: Final = Path(__file__).parent
 CHANGEABLE: Final = ("agent", "sync")
-"""The directories of the packages that a simulation runs."""
+"""The directories of the code that a simulation runs."""
 
 
 def commit_of(place: Path = HERE) -> str:
-    """Returns the last commit, its date, and whether the code has changed since; empty outside a clone."""
+    """Returns the last commit, its date, and whether that code has changed since; an empty string outside a clone."""
     try:
         _git(place, "ls-files", "--error-unmatch", ".")
         words = _git(place, "log", "-1", "--format=%h, %cs")

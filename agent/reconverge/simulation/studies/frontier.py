@@ -1,6 +1,6 @@
-"""The least that limiters lose without messages. Run as `python -m reconverge.simulation.studies.frontier`.
+"""Compares limiters without messages with the least loss possible: `python -m reconverge.simulation.studies.frontier`.
 
-In a partition of a full window each limiter is asked twice: for more than the limit on every node, and for as much on
+Each limiter is asked twice in a partition of a full window: for more than the limit on every node, and for as much on
 one node alone, for each node in turn. Policies run as in production; each other limiter is a rule of one line.
 """
 
@@ -33,17 +33,21 @@ from reconverge.simulation.world import World
 
 NODES: Final = (2, 4, 8)
 QUOTA: Final = 160
-"""A multiple of every number of nodes, and large enough for allowances to be of many requests."""
+"""The limit L: a multiple of every simulated number of nodes, and large enough for each allowance to be several
+requests."""
 WINDOW_S: Final = 10
 KEY: Final = "key-0"
 BUSY, CALM, NEW = 3.0, 0.5, 0.0
-"""The demand for a key before the judged window, as a multiple of the limit; 0 for a new key."""
+"""Values of `Situation.demand_before`: high and low demand for the key before the judged window, as a multiple of the
+limit; 0 for a key that is new in it."""
 BUSY_NODE_DEMAND: Final = 2
-"""A busy node is asked in the judged window for this multiple of the limit, which is more than it may admit."""
+"""The cost that each busy node is asked for in the judged window, as a multiple of the limit; more than it may
+admit."""
 BEFORE: Final = 3
 """The number of windows before the judged one."""
 CUT: Final = f"cut:all@{BEFORE - 0.05}w+1.05w"
-"""A partition, which begins so early that no message from before it arrives in the judged window."""
+"""A partition of all nodes from the hub. It begins so early that no message sent before it arrives in the judged
+window."""
 LIMIT: Final = Limit(QUOTA, WINDOW_S, algorithm=FIXED_WINDOW)
 WITHIN_NS: Final = 25 * MILLISECOND_NS
 SEED: Final = 7_000
@@ -52,14 +56,14 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The nodes' history and their network, while they are asked for more than the limit."""
+    """The demand before the judged window, and the network during it."""
 
     name: str
     cut: bool
     demand_before: float = BUSY
-    """The demand in each window before, as a multiple of the limit, over all nodes."""
+    """The demand on all nodes in each window before the judged one, as a multiple of the limit."""
     at_once: bool = False
-    """Whether all requests of the window come at one moment, and not evenly."""
+    """Whether all requests of the judged window come at one time, or evenly spread."""
 
 
 SITUATIONS: Final = (
@@ -70,42 +74,42 @@ SITUATIONS: Final = (
     Situation("steady", cut=False),
 )
 ACROSS: Final = SITUATIONS[0]
-"""The situation that is shown for every number of nodes."""
+"""The situation for which the table has each number of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLimiter:
-    """A policy that is simulated."""
+    """A limiter of the comparison that is a policy of reconverge, and is simulated."""
 
     policy: Policy
     waits: bool = False
-    """Whether requests wait for a message: here for the hub, in doubt."""
+    """Whether requests in doubt wait for the hub's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleLimiter:
-    """A rule for another limiter."""
+    """A limiter of the comparison that is a formula, and is not simulated."""
 
     rule: Callable[[Situation, Sequence[int]], int]
-    """Returns how much the fleet admits of what each of its nodes is asked for."""
+    """Returns the cost that the fleet admits in a situation, given the cost that each node is asked for."""
     waits: bool = False
 
 
 def limit_for_each(_situation: Situation, asked: Sequence[int]) -> int:
-    """Returns what is admitted if every node has the whole limit to itself."""
+    """Returns the cost that the fleet admits if each node applies the whole limit by itself."""
     return sum(min(each, QUOTA) for each in asked)
 
 
 def split_evenly(_situation: Situation, asked: Sequence[int]) -> int:
-    """Returns what is admitted if every node has an equal part of the limit for good."""
+    """Returns the cost that the fleet admits if each node has an equal, fixed part of the limit."""
     return sum(min(each, QUOTA // len(asked)) for each in asked)
 
 
 def leased(situation: Situation, asked: Sequence[int]) -> int:
-    """Returns what is admitted if nodes lease half an equal part at a time, and an idle node has one such lease.
+    """Returns the cost that the fleet admits if nodes lease L/2N at a time, and an idle node keeps one such lease.
 
-    A request that finds no lease is refused, and its node leases anew. Without messages no node can, and none has a
-    lease of a key that is new.
+    A request that finds its lease used up is refused, and its node leases anew, which it cannot do without messages. No
+    node has a lease of a key that is new.
     """
     lease = QUOTA // (2 * len(asked))
     if situation.cut or situation.at_once:
@@ -114,12 +118,12 @@ def leased(situation: Situation, asked: Sequence[int]) -> int:
 
 
 def central_or_all(situation: Situation, asked: Sequence[int]) -> int:
-    """Returns what is admitted if a store decides about each request, and all pass while it is away."""
+    """Returns the cost that the fleet admits if a store decides, and nodes admit all requests while it is away."""
     return sum(asked) if situation.cut else min(sum(asked), QUOTA)
 
 
 def central_or_none(situation: Situation, asked: Sequence[int]) -> int:
-    """Returns what is admitted if a store decides about each request, and none passes while it is away."""
+    """Returns the cost that the fleet admits if a store decides, and nodes refuse all requests while it is away."""
     return 0 if situation.cut else min(sum(asked), QUOTA)
 
 
@@ -139,7 +143,7 @@ LIMITERS: Final[dict[str, SimulatedLimiter | RuleLimiter]] = {
 
 @dataclass(frozen=True, slots=True)
 class FrontierTask:
-    """A limiter in a situation, on so many nodes."""
+    """A limiter to be compared in a situation, on a fleet of `nodes` nodes."""
 
     limiter: str
     situation: Situation
@@ -147,28 +151,28 @@ class FrontierTask:
 
     @property
     def hears(self) -> bool:
-        """Whether a message of the judged window can change a decision in it."""
+        """Whether a message that is sent in the judged window can change a decision in the same window."""
         return not self.situation.cut and (LIMITERS[self.limiter].waits or not self.situation.at_once)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """The worst of one limiter in one situation, as cost."""
+    """The largest losses of one limiter in one situation, in cost."""
 
     nodes: int
     over: int
-    """The admitted cost above the limit if all nodes are busy."""
+    """The admitted cost above the limit when all nodes are busy."""
     unused: int
-    """The rest of the limit if only one node is busy, the one that leaves most."""
+    """The unused rest of the limit when only one node is busy; the largest such rest of any node."""
 
     @property
     def together(self) -> int:
-        """Returns the sum that no limiter without messages can make smaller than `least`."""
+        """Returns `over` plus `unused` for each node, which no limiter without messages gets below `least`."""
         return self.over + self.nodes * self.unused
 
     @property
     def least(self) -> int:
-        """Returns (N - 1) * L."""
+        """Returns the least possible value of `together`: (N - 1) * L, for N nodes and the limit L."""
         return (self.nodes - 1) * QUOTA
 
     def __str__(self) -> str:
@@ -176,14 +180,17 @@ class FrontierPoint:
 
 
 def point_of(task: FrontierTask) -> FrontierPoint:
-    """Asks a limiter on all nodes, and on each node alone."""
+    """Returns the losses of a limiter, from runs with all nodes busy and with each node busy alone."""
     everywhere = sum(admitted(task, busy=range(task.nodes)))
     alone = min(sum(admitted(task, busy=(node,))) for node in range(task.nodes))
     return FrontierPoint(task.nodes, max(0, everywhere - QUOTA), max(0, QUOTA - alone))
 
 
 def admitted(task: FrontierTask, *, busy: Iterable[int]) -> list[int]:
-    """Returns what each node admits in the judged window while these nodes are busy; a rule's sum stands first."""
+    """Returns the cost that each node admits in the judged window while the nodes in `busy` are asked for too much.
+
+    For a RuleLimiter the list has one element: the sum over all nodes.
+    """
     busy = frozenset(busy)
     limiter = LIMITERS[task.limiter]
     if isinstance(limiter, RuleLimiter):
@@ -203,9 +210,9 @@ def admitted(task: FrontierTask, *, busy: Iterable[int]) -> list[int]:
 
 
 def arrivals(task: FrontierTask, busy: frozenset[int]) -> list[SimulatedArrival]:
-    """Returns all requests: those before the judged window, whichever node is busy in it, and those of the busy nodes.
+    """Returns the requests of a run: those before the judged window, on all nodes, and in it those on the `busy` nodes.
 
-    A node's own requests in the window are the same whichever others are busy.
+    The requests before the window do not depend on `busy`, nor do those of a given node in the window.
     """
     before: list[SimulatedArrival] = []
     if task.situation.demand_before:
@@ -221,20 +228,20 @@ def arrivals(task: FrontierTask, busy: frozenset[int]) -> list[SimulatedArrival]
 
 
 def _moment_ns(situation: Situation, part: float) -> int:
-    """Returns the moment of a request, of which `part` of those of its node come before it."""
+    """Returns the time of a request in the judged window; `part` of its node's requests, a fraction, come before it."""
     into = 0.5 if situation.at_once else 0.01 + 0.98 * part
     return round((BEFORE + into) * LIMIT.window_ns)
 
 
 def tasks() -> Iterator[FrontierTask]:
-    """Yields all tasks, row by row of the table."""
+    """Yields the tasks of the table, row by row."""
     for limiter in LIMITERS:
         yield from (FrontierTask(limiter, situation, NODES[-1]) for situation in SITUATIONS)
         yield from (FrontierTask(limiter, ACROSS, nodes) for nodes in NODES[:-1])
 
 
 def page(points: Mapping[FrontierTask, FrontierPoint]) -> str:
-    """Returns the table in Markdown: each limiter in each situation, and its sums for each number of nodes."""
+    """Returns the table in Markdown: each limiter's losses in each situation, and the ratios `together / least`."""
     heads = [*(situation.name for situation in SITUATIONS), f"sum, N = {', '.join(map(str, NODES))}"]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
     for limiter in LIMITERS:
@@ -246,7 +253,7 @@ def page(points: Mapping[FrontierTask, FrontierPoint]) -> str:
 
 
 def main() -> int:
-    """Prints the table. Returns the exit status."""
+    """Prints the table of all limiters. Returns the exit status."""
     todo = list(tasks())
     print(page(dict(zip(todo, mapped(point_of, todo, processes=PROCESSES), strict=True))))
     return 0

@@ -32,25 +32,24 @@ from reconverge.simulation.studies.figures import PERCENT, Figures, commit_of, s
 PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
 ALGORITHMS: Final = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 WINDOWS_OF: Final = {5: 22, 12: 18, 20: 14, 60: 10, 300: 7, 1000: 6, 2000: 6}
-"""The quotas, and how many windows of each are simulated; small quotas need more, as one request is a large part of
-them."""
+"""By quota, the number of windows to simulate; small quotas need more, as one request is a large part of them."""
 NODES: Final = (4, 8, 16, 32, 64, 128)
 DEMANDS: Final = (0.9, 2.0)
 WARMUP: Final = 2
 SHARE_MIN, SHARE_MAX = 0.03, 0.2
-"""The range of the sync interval, as a fraction of a window of WINDOW_S."""
+"""The least and the greatest sync interval of a cell, as a fraction of a window of WINDOW_S seconds."""
 WINDOW_S: Final = 10.0
 LONG_SHARE: Final = 0.25
-"""The fraction of cells with a window of a minute and a sync interval of a tenth of a second, an agent's default."""
+"""The fraction of cells with a window of a minute and an agent's default sync interval, a tenth of a second."""
 LONG_WINDOW_S: Final = 60.0
 LONG_INTERVAL_NS: Final = 100 * MILLISECOND_NS
 HELD_OUT_SHARE: Final = 1 / 3
 SMALL_MAX: Final = 60
-"""The largest quota that is called small."""
+"""The largest quota that the tables count as small."""
 ALL: Final = "all"
 SIZES: Final = (f"L ≤ {SMALL_MAX}", f"L > {SMALL_MAX}")
 CELLS: Final = 60
-"""The default number of cells; those that are not held out take about two minutes on one core."""
+"""The default number of cells; the cells among them that are not held out take about two minutes on one core."""
 FROM_MEMORY, ASKING = "from memory", "asking"
 WITHIN_MS: Final = 25
 WORST_SHOWN: Final = 6
@@ -71,7 +70,7 @@ class GridCell:
     demand: float
 
     def experiment(self, asks: AskSettings | None = None) -> Experiment:
-        """Returns the experiment of this cell; with `asks`, requests ask in doubt."""
+        """Returns the experiment of this cell; if `asks` is given, its requests ask the hub in doubt."""
         limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
         fleet = Fleet(self.nodes, limit, self.sync_interval_ns, asks=asks)
         return Experiment(fleet, Traffic(self.pattern, self.demand), WINDOWS_OF[self.quota], WARMUP)
@@ -85,24 +84,24 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The figures of a cell in one way of deciding: from memory, or asking."""
+    """The figures of a cell when it decides in one way: from memory, or asking the hub."""
 
     figures: Figures
     of_limit_pct: float
-    """The false refusals in % of the quotas of all windows, those without demand included."""
+    """The falsely refused cost in % of the quotas of all windows, windows without demand included."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """The figures of a cell in every way of deciding."""
+    """The figures of a cell for each way of deciding."""
 
     cell: GridCell
     found: dict[str, CellFigures]
-    """The figures by way of deciding; each way gets the same requests."""
+    """The figures by way of deciding; the requests are the same for each way."""
 
 
 def draw_cell(number: int) -> GridCell:
-    """Draws the cell of a number. Patterns and algorithms take turns, so that the first cells cover all of them."""
+    """Draws cell `number`. Patterns and algorithms take turns, so that the first cells cover all of them."""
     random = Random(f"grid {number}")
     long = random.random() < LONG_SHARE
     share = SHARE_MIN * (SHARE_MAX / SHARE_MIN) ** random.random()
@@ -120,13 +119,13 @@ def draw_cell(number: int) -> GridCell:
 
 
 def chosen(count: int, *, held_out: bool) -> list[GridCell]:
-    """Returns the first `count` cells, or those of them that are not held out."""
+    """Returns those of the first `count` cells that are not held out; all of them if `held_out`."""
     return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
 
 
 @dataclass(frozen=True, slots=True)
 class GridTask:
-    """A cell to simulate, and the ways of deciding to try."""
+    """A cell to simulate, and the ways of deciding to simulate it with."""
 
     cell: GridCell
     policy: Policy
@@ -134,7 +133,7 @@ class GridTask:
 
 
 def tried(task: GridTask) -> CellOutcome:
-    """Simulates a cell from memory, and if the task says so, with requests that ask."""
+    """Simulates a cell that decides from memory, and if the task names the way, one whose requests ask the hub."""
     arrivals = task.cell.experiment().arrivals(task.cell.number)
     ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
     return CellOutcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
@@ -150,13 +149,13 @@ def _tried(task: GridTask, asks: AskSettings | None, arrivals: Sequence[Simulate
 
 Row = Sequence[str]
 Before = dict[int, dict[str, CellFigures]]
-"""The figures of cells at another commit, by the cells' numbers and by way of deciding."""
+"""The figures of cells at another commit: by the number of the cell, then by way of deciding."""
 
 
 def page(outcomes: Sequence[CellOutcome], before: Before) -> str:
-    """Returns the figures in Markdown, with a chapter for each way of deciding.
+    """Returns the figures in Markdown, with a chapter for each way of deciding; `before` has those of another commit.
 
-    Each has tables by size and algorithm, by pattern, and of the worst cells.
+    Each chapter has tables by size and algorithm, by pattern, and of the worst cells.
     """
     lines = [
         "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the limit, as a",
@@ -181,7 +180,7 @@ def _chapter(way: str, outcomes: Sequence[CellOutcome], before: Before) -> Itera
 
 
 def _groups(outcomes: Sequence[CellOutcome]) -> Iterable[tuple[str, list[CellOutcome]]]:
-    """Returns the groups of cells that have a row: all, sizes, sizes with algorithms, patterns."""
+    """Returns each group of cells that has a row, by its title: all, by size, by size and algorithm, by pattern."""
     groups: defaultdict[str, list[CellOutcome]] = defaultdict(list)
     for each in outcomes:
         size = SIZES[each.cell.quota > SMALL_MAX]
@@ -226,12 +225,12 @@ def _table(heads: Row, rows: Iterable[Row]) -> list[str]:
 
 
 def as_json(outcomes: Sequence[CellOutcome], made_at: str) -> dict[str, object]:
-    """Returns all cells with their figures, and the commit at which they were made."""
+    """Returns the figures of all cells, and the commit `made_at` of the code that reached them."""
     return {"commit": made_at, "cells": [asdict(each) for each in outcomes]}
 
 
 def read_before(path: Path) -> Before:
-    """Returns the figures in a file that `--json` has written."""
+    """Returns the figures in a file that an earlier run with `--json` has written."""
     said = json.loads(path.read_text())
     return {
         each["cell"]["number"]: {
@@ -242,7 +241,7 @@ def read_before(path: Path) -> Before:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the page. Returns status 1 if a bound was broken."""
+    """Prints the page of figures. Returns the exit status: 1 if a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.grid", description=__doc__)
     parser.add_argument("--cells", type=int, default=CELLS, help="how many cells are drawn (default: %(default)s)")
     parser.add_argument(

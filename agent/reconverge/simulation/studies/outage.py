@@ -30,7 +30,7 @@ SEEDS: Final = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class OutageRow:
-    """A limit, the number of nodes that share it, and their sync interval."""
+    """A row of the table: a limit, the number of nodes that share it, and their sync interval."""
 
     algorithm: str
     quota: int
@@ -67,7 +67,7 @@ class OutageTask:
 
 
 def lost_pct(task: OutageTask) -> float:
-    """Returns the part in % that was not admitted during the outage, as a mean of several runs."""
+    """Returns the cost that was not admitted in the outage, in % of a central limiter's; the mean of several runs."""
     row = task.row
     fleet = Fleet(
         row.nodes,
@@ -89,7 +89,7 @@ def lost_pct(task: OutageTask) -> float:
 
 
 def tasks() -> Iterator[OutageTask]:
-    """Yields all tasks, row by row of the table."""
+    """Yields the tasks of the table, row by row."""
     for row in ROWS:
         for policy in (STRICT, BALANCED):
             yield from (
@@ -98,7 +98,7 @@ def tasks() -> Iterator[OutageTask]:
 
 
 def page(found: Iterable[float]) -> str:
-    """Returns the table in Markdown."""
+    """Returns the table in Markdown; `found` has the figure of each task, in the order of `tasks()`."""
     figures = iter(found)
     heads = " / ".join(f"{demand:g} L" for demand in DEMANDS)
     lines = [
@@ -112,7 +112,7 @@ def page(found: Iterable[float]) -> str:
 
 
 def main() -> int:
-    """Prints the table. Returns the exit status."""
+    """Prints the table of all rows. Returns the exit status."""
     print(page(mapped(lost_pct, list(tasks()), processes=PROCESSES)))
     return 0
 

@@ -1,4 +1,4 @@
-"""Compares what regions with bridges admit with fixed parts of a limit.
+"""Compares the cost that regions with bridges admit with the cost that fixed parts of a limit admit.
 
 Run as `python -m reconverge.simulation.studies.region_figures`, which prints a table.
 """
@@ -37,15 +37,15 @@ WAYS: Final = {
     "a third for each": (MILLION // 3, False),
     "all of it in each": (MILLION, False),
 }
-"""For each way: the part that a region has by itself, and whether there are bridges."""
+"""By the name of a way to divide a limit: the part of each region in millionths, and whether there are bridges."""
 LOADS: Final = {
     "one region, 0.5 L": (1, 0.5, 0),
     "one region, 1.5 L": (1, 1.5, 0),
     "one at a time, 0.8 L": (1, 0.8, REGIONS),
     "up to all three, 1.5 L in each": (REGIONS, 1.5, REGIONS),
 }
-"""For each load: how many regions have requests at a time, the demand in each, and among how many regions the demand
-wanders; 0 if it stays."""
+"""By the name of a load: the number of regions with requests at a time, the demand in each as a multiple of the limit,
+and the number of regions among which the demand moves; 0 if it stays."""
 
 
 class _Run(NamedTuple):
@@ -56,7 +56,7 @@ class _Run(NamedTuple):
 
 
 def figures_of(algorithm: str, load: str, way: str, *, seed: int) -> RunFigures:
-    """Runs one simulation: an algorithm under one of the `LOADS` in one of the `WAYS`. Returns its figures."""
+    """Simulates an algorithm under one of the `LOADS`, the limit divided in one of the `WAYS`. Returns the figures."""
     share_ppm, bridged = WAYS[way]
     hottest, demand, among = LOADS[load]
     fleet = Fleet(
@@ -101,7 +101,7 @@ def _figures_of(run: _Run) -> RunFigures:
 
 
 def table(seeds: int, processes: int) -> str:
-    """Returns a table of all figures in Markdown."""
+    """Returns a table in Markdown of all figures, each over this many seeds."""
     runs = [
         _Run(algorithm, load, way, FIRST_SEED + seed)
         for algorithm in ALGORITHMS

@@ -1,4 +1,4 @@
-"""Computes which sync interval and policy keep a bound, and at which cost, by simulating a user's deployment."""
+"""Computes which sync interval and policy keep a bound, and their cost, by simulating a user's deployment."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from reconverge.simulation.studies.figures import RunFigures, summed_up
 from reconverge.simulation.truth import declared_bound
 
 INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The sync intervals that are tried, as shares of the window."""
+"""The sync intervals to simulate, as fractions of the window."""
 INTERVAL_MIN_NS: Final = 10 * MILLISECOND_NS
 INTERVAL_MAX_NS: Final = 100 * SECOND_NS
-"""The longest sync interval to try: a sixth of the longest lease that an agent chooses, as a node exchanges at least
-that often."""
+"""The longest sync interval to simulate: a sixth of the longest lease that an agent chooses, as a node exchanges at
+least that often."""
 WINDOW_INTERVALS_MAX: Final = 100
-"""The most intervals that are simulated for a window; with more of them, the figures are better still."""
+"""The highest number of sync intervals in a simulated window; with more of them the figures only get better."""
 PATTERNS: Final = ("uniform", "flash", "onoff", "surge")
-"""Steady traffic, a crowd at every window's start, nodes that come and go, and ten times the traffic all at once."""
+"""The patterns of traffic to simulate: steady traffic, a crowd at every window's start, nodes that come and go, and ten
+times the traffic all at once."""
 WINDOWS: Final = 6
 WARMUP: Final = 2
 QUOTA_SIMULATED_MAX: Final = 2_000
-"""The largest limit that is simulated, in place of larger ones: their figures, in percent, are smaller still."""
+"""The largest quota that is simulated, also for larger limits, whose figures in percent are still smaller."""
 REFUSED_ABOVE_LEAST_PCT: Final = 2.0
 REFUSED_ALIKE_PCT: Final = 0.5
-"""The difference in false refusals, in percentage points, that counts as chance."""
+"""The difference in false refusals, in percentage points, up to which two options count as equal."""
 EARLY_CELLS_MAX: Final = 9
-"""The most reports in an exchange ahead of time: that of the key that asks, and at most eight others."""
+"""The most reports in an exchange ahead of time: of the key that causes it, and of at most eight other keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,14 @@ class Deployment:
     nodes: int
     limit: Limit
     demand: float
-    """The demand as a multiple of the limit."""
+    """The requested cost for a hot key, as a multiple of the limit."""
     round_trip_ns: int = 2 * MILLISECOND_NS
     hot_keys: int = 1
-    """How many keys are busy at the same time."""
+    """The number of keys that are busy at the same time."""
     cold_keys: int = 0
-    """How many further keys there are on each node, each with one request in a window."""
+    """The number of further keys on each node, each with one request in a window."""
     asks_within_ns: int = 0
-    """How long a request in doubt asks the hub; 0 where memory decides."""
+    """How long a request in doubt waits for the hub's answer, in nanoseconds; 0 if nodes decide from memory."""
 
     def __post_init__(self) -> None:
         Traffic(PATTERNS[0], self.demand)  # raises InvalidSetting for an impossible demand
@@ -69,42 +70,42 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One policy with one sync interval: its worst figures over all patterns, and its cost."""
+    """One policy at one sync interval: its worst figures over all patterns, and its cost."""
 
     policy: str
     sync_interval_s: float
     over_mean_pct: float
     over_max_pct: float
     bound_pct: float
-    """The declared bound."""
+    """The declared bound, in % of the limit."""
     falsely_refused_pct: float
-    """How much less than a central limiter the fleet admits, in the worst pattern."""
+    """The cost that the fleet falsely refuses, in % of a central limiter's, in the pattern with the most."""
     messages_per_s: float
-    """Batches per second of the whole fleet, in the busiest pattern; with several hot keys at most this many."""
+    """Batches per second of all nodes, in the busiest pattern; with several hot keys at most this many."""
     hub_cpu_pct: float
-    """CPU time of the Redis in % of one core, with this many keys."""
+    """CPU time of the Redis in % of one core, for all keys of the deployment."""
     hub_in_bytes_per_s: float
     """Bytes per second from all nodes to the Redis."""
     hub_out_bytes_per_s: float
     """Bytes per second from the Redis to all nodes."""
     hub_memory_bytes: float
-    """Memory that the Redis needs for the keys."""
+    """Memory of the Redis for all keys, in bytes."""
     hubs: int
-    """Among how many Redis servers the keys should be divided."""
+    """The number of Redis servers among which to divide the keys."""
     asked_pct: float = 0.0
-    """How many requests for a hot key wait for the hub's answer, in the worst pattern."""
+    """The requests for a hot key that wait for the hub's answer, in % of all, in the pattern with the most."""
     waited_p99_ms: float = 0.0
-    """The wait that 99 of 100 of these requests do not exceed."""
+    """The 99th percentile, in milliseconds, of the waits of requests that asked the hub."""
 
 
 def intervals_ns(limit: Limit) -> list[int]:
-    """Returns the sync intervals worth trying for a limit."""
+    """Returns the candidate sync intervals for a limit, in nanoseconds."""
     wanted = (int(limit.window_ns * share) for share in INTERVAL_SHARES)
     return sorted({min(max(INTERVAL_MIN_NS, interval_ns), INTERVAL_MAX_NS) for interval_ns in wanted})
 
 
 def trials(deployment: Deployment, policies: Sequence[Policy], seeds: Sequence[int]) -> list[ExperimentRun]:
-    """Returns all runs to simulate: every interval, with every policy, pattern and seed."""
+    """Returns all runs to simulate: one for each interval, policy, pattern and seed."""
     return [
         ExperimentRun(_experiment(deployment, pattern, interval_ns), policy, seed)
         for interval_ns in intervals_ns(deployment.limit)
@@ -122,7 +123,10 @@ def weigh(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Option]:
-    """Simulates every policy with every interval. Returns an option for each; `watch` is called after each run."""
+    """Simulates `deployment` under each policy at each candidate sync interval. Returns one option for each such pair.
+
+    Calls `watch` after each run.
+    """
     runs = iter(run_all(trials(deployment, policies, seeds), processes=processes, watch=watch))
     return [
         _option(deployment, policy, interval_ns, [list(islice(runs, len(seeds))) for _ in PATTERNS])
@@ -132,16 +136,16 @@ def weigh(
 
 
 def often_enough(options: Sequence[Option], limit: Limit) -> Sequence[Option]:
-    """Returns the options that exchange often enough that an agent would not warn; all options if there are none."""
+    """Returns the options at whose sync interval an agent gives no warning; all options if there is no such one."""
     longest_s = limit.window / EXCHANGES_MIN
     return [option for option in options if option.sync_interval_s <= longest_s] or options
 
 
 def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
-    """Returns the option with the longest interval within these bounds; of several policies the one that refuses least.
+    """Returns the option with the longest sync interval within both bounds, and of several policies the best one.
 
-    If several policies refuse about as little as that one, the one with the lowest declared bound. Without
-    `refused_pct`, an option may refuse two percentage points more than the option that refuses least of all.
+    That is the policy that refuses least; if several refuse about as little, the one with the lowest declared bound.
+    Without `refused_pct`, an option may refuse two percentage points more than the option that refuses least of all.
     """
     within = [option for option in options if option.over_max_pct <= over_pct]
     if refused_pct is None:
@@ -155,13 +159,13 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
-    """Returns the option with the fewest false refusals of those within the bound; None if there is none."""
+    """Returns the option that refuses least of those whose bound is at most `over_pct`; None if there is none."""
     within = (option for option in options if option.over_max_pct <= over_pct)
     return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
 
 
 def simulated(limit: Limit, interval_ns: int) -> Limit:
-    """Returns the limit itself, or a smaller and shorter one of the same kind that takes less time to simulate."""
+    """Returns the limit to simulate: `limit`, or a smaller and shorter one of the same kind that takes less time."""
     window_ns = min(limit.window_ns, WINDOW_INTERVALS_MAX * interval_ns)
     quota = min(limit.quota, QUOTA_SIMULATED_MAX)
     burst = None if limit.burst is None else max(1, limit.burst * quota // limit.quota)
@@ -200,7 +204,7 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
 
 
 def _pace(deployment: Deployment, interval_ns: int, messages: float) -> ExchangeRate:
-    """Returns the fleet's exchanges in a second, computed from the `messages` of a node in a window with one key.
+    """Returns the exchange rate of a fleet, computed from `messages`: those of one node in a window with a single key.
 
     Regular exchanges report all keys. Exchanges ahead of time are caused by each key, as often as the shortest interval
     allows. Exchanges for requests in doubt are bound by the round trip alone, as one batch at a time is under way; and

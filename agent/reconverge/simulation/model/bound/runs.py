@@ -1,4 +1,4 @@
-"""Binds many runs to the model, and prints what was accepted: `python -m reconverge.simulation.model --bind`."""
+"""Checks many runs of the code against the model, and prints the accepted steps: `... simulation.model --bind`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from reconverge.simulation.model.bound.worlds import BoundRun, bound_case, bound
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 KINDS: Final = ("fixed", "log", "slices", "slots")
-"""The kinds of explored limits that the model covers."""
+"""The kinds of explored limits that the proof's model covers."""
 POLICIES: Final = ("strict", "strict at nodes", "balanced", "balanced at nodes")
 WALK_STEPS: Final = 40
 SLOTS_WINDOW_S: Final = 3.0
-"""The window of slots, equal to the nodes' lease, as the model has no limit with a lease of its own."""
+"""The window of slots in seconds, equal to the nodes' lease, as the model has no limit with a lease of its own."""
 PROGRESS_RUNS: Final = 500
 WALK: Final = "walk"
-"""A random walk through a small world."""
+"""The mode of a run that is a random walk through a small world."""
 BOUND_MODES: Final = (WALK, SMALL, SAFETY, LIVENESS)
 
 
 class BoundTask(NamedTuple):
-    """A run: a walk through a small world, or a seed of the fuzz in one of its modes."""
+    """A run to be checked: a walk through a small world, or a case of the fuzz in one of its modes; by its seed."""
 
     seed: int
     mode: str
@@ -38,12 +38,12 @@ class BoundTask(NamedTuple):
         return f"--mode {self.mode} --start {self.seed} --runs 1"
 
     def case(self) -> Case:
-        """Draws the case of a run that is no walk."""
+        """Draws the case of a run of the fuzz."""
         return draw_small_case(self.seed) if self.mode == SMALL else draw_case(self.mode, self.seed)
 
 
 def exploration_of(seed: int) -> Exploration:
-    """Returns the case that the walk of a seed goes through; successive seeds take the cases in turn."""
+    """Returns the case through which the walk of `seed` goes; successive seeds take all cases one after the other."""
     kind, rest = KINDS[seed % len(KINDS)], seed // len(KINDS)
     policy, rest = POLICIES[rest % len(POLICIES)], rest // len(POLICIES)
     grain, asking = (FINE, COARSE)[rest % 2], rest // 2 % 2 == 1
@@ -71,11 +71,11 @@ class BoundTally:
     rejected: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
-    """In how many runs each action happened."""
+    """By action, the number of runs in which it happened."""
     outside: Counter[str] = field(default_factory=Counter)
 
     def add(self, run: BoundRun) -> None:
-        """Adds a run."""
+        """Adds the outcome of a run to the sums."""
         self.runs += 1
         self.covered += run.covered
         self.rejected += bool(run.rejected)
@@ -90,7 +90,7 @@ class BoundTally:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yields the sums, a table of the steps, and why runs were not followed to their ends."""
+        """Yields the sums, a table of the steps, and the reasons why some runs were not followed to their ends."""
         yield f"{self}."
         yield ""
         yield "| step | accepted | in runs |"
@@ -111,7 +111,7 @@ def bind(
     processes: int = PROCESSES,
     page: Path | None = None,
 ) -> int:
-    """Makes so many runs of each mode, and prints what was accepted. Returns how many were rejected."""
+    """Makes `runs` runs of each mode, and prints the accepted steps. Returns how many runs the model rejected."""
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
     tasks = [BoundTask(seed, mode) for seed in range(start, start + runs) for mode in modes]
     chosen = " ".join(f"--mode {mode}" for mode in modes)

@@ -34,15 +34,15 @@ SMALL: Final = "small"
 NODES_MAX: Final = 4
 QUOTA_MAX: Final = 40
 REQUESTS: Final = 80
-"""About so many requests are made in a case."""
+"""The approximate number of requests in a case."""
 WINDOWS_MAX: Final = 5
 FULL_SHARE: Final = 0.5
-"""The fraction of the cases with several keys whose nodes have no room for all of them."""
+"""The fraction of the cases with several keys in which no node has room for all of them."""
 SMALL_FAULTS_MAX: Final = 5
 
 
 def draw_small_case(seed: int) -> Case:
-    """Draws a short case of a limit that the model has, with any faults that the promises do not exclude."""
+    """Draws a short case of a limit that the model covers, with any faults that the promises do not exclude."""
     random = Random(f"{SMALL} {seed}")
     nodes = random.randint(1, NODES_MAX)
     limit = _draw_limit(random)

@@ -1,4 +1,4 @@
-"""Checks that steps of the production code are steps of the model: the same relations, with numbers in them."""
+"""Checks that steps of the production code are moves of the model, by the same relations with numbers for symbols."""
 
 # Theory of operation.
 #
@@ -44,7 +44,8 @@ from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fac
 NUMBERS: Final = Valuation({})
 LONG_AGO: Final = -(10**18)
 WINDOWS_BEHIND: Final = 2
-"""A node charges to no window that is further behind the hub's, as no clock is wrong by a whole window."""
+"""The number of windows by which a node's charge may be behind the hub's window, as no clock is wrong by a whole
+window."""
 
 
 class UnboundStep(Exception):  # it is no error of this program
@@ -63,7 +64,7 @@ class KeyTerms:
     strict: bool
     window_ns: int
     counts_ns: int
-    """How long a charge counts at the least."""
+    """The shortest time for which a charge counts, in nanoseconds."""
     lease_ns: int
     capacity: int
     overdrafts: int
@@ -72,28 +73,29 @@ class KeyTerms:
 
 @dataclass(eq=False, slots=True)
 class BoundName:
-    """One name of a node, in each window that matters."""
+    """One name of a node, with a state of the model for each window that still matters."""
 
     title: str
     scenes: dict[int, ModelState]
     sequence: int = 0
-    """The number of the last batch that was merged."""
+    """The sequence number of the name's last batch that the hub has merged."""
     before_loss: int = 0
-    """The number of the last batch that was merged, or given up, before the hub lost its data."""
+    """The sequence number of the last batch that was merged, or given up, before the hub lost its data."""
     late: dict[int, ReportState | None] = field(default_factory=dict)
-    """The batches that were given up, by number; None for those that did not report the key."""
+    """The reports of batches that the node has given up, by sequence number; None for a batch without this key."""
 
     sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
-    """The use of this name that others count in a window, with the numbers from which that was worked out."""
+    """For each window, the use of this name that other names' sums contain, with the values from which it was
+    computed."""
 
     @property
     def any_scene(self) -> ModelState:
-        """Returns the state in any one window; only the ghosts differ from window to window."""
+        """Returns the name's state in any window: states differ only in amounts that the proof alone knows."""
         return next(iter(self.scenes.values()))
 
 
 def value_of(what: Amount | Fact) -> Number | bool:
-    """Returns the number that an amount is, or whether a fact is true."""
+    """Returns the number that an amount is, or the truth of a fact."""
     return NUMBERS.holds(what) if isinstance(what, Fact) else NUMBERS.value(what)
 
 
@@ -105,7 +107,7 @@ def _plain(what: object) -> Amount | Fact:
 
 
 def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> ModelState:
-    """Returns the state with other values of these fields."""
+    """Returns the state with these values for the fields of these names, such as `node.used`."""
     groups: dict[str, dict[str, Amount | Fact]] = {}
     for name, value in values.items():
         group, _, one = name.partition(".")
@@ -114,7 +116,7 @@ def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> Model
 
 
 class BoundKey:
-    """The states of the model for one key, and the counts of steps that were accepted."""
+    """The states of the model for one key of a run, and the number of accepted steps by action."""
 
     def __init__(self, terms: KeyTerms, now_ns: int, accepted: Counter[str] | None = None) -> None:
         self.terms = terms
@@ -133,10 +135,10 @@ class BoundKey:
             Constant(terms.overdrafts),
         )
         self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
-        """The last window that has states; nothing is in it yet, and it stands for all later windows."""
+        """The last window that has states; nothing has happened in it yet, and it stands for all later windows."""
         self._taken: list[tuple[int, Number, Number]] = []
-        """The use that the hub has taken over of names that forgot the key: the window, how much, and until when that
-        counts; NEVER_NS if it is as long as the window is open."""
+        """The use that the hub has taken over from names that forgot the key: the window, the amount, and the time
+        until which it counts (NEVER_NS: as long as the window is open)."""
         self._taken_and_lost: list[tuple[int, Number, Number]] = []
 
     # ------------------------------------------------------------ names, windows and sums
@@ -148,7 +150,7 @@ class BoundKey:
         return Frame(*map(Constant, (*numbers, round(DRIFT * terms.lease_ns) + 1, terms.request)))
 
     def begin(self, title: str) -> BoundName:
-        """Begins a name, which holds nothing."""
+        """Adds a name, which holds nothing, and returns it."""
         blank = with_values(
             nothing(),
             {
@@ -167,7 +169,7 @@ class BoundKey:
         return name
 
     def reach(self, window: int) -> None:
-        """Makes states for the windows up to the one after this."""
+        """Makes states for all windows up to `window + 1`."""
         while self.terms.meter is MeterClass.WINDOW and self._last <= window:
             for name in self.names.values():
                 ahead = name.scenes[self._last]
@@ -175,7 +177,7 @@ class BoundKey:
             self._last += 1
 
     def forget_departed(self) -> None:
-        """Takes the steps by which dated use of departed names ceases to count, once the model allows them."""
+        """Takes the steps by which the hub forgets departed names' dated use, as soon as the model allows them."""
         for name in list(self.names.values()):
             entry = name.any_scene.entry
             if (
@@ -187,7 +189,7 @@ class BoundKey:
         self.forget_old()
 
     def forget_old(self) -> None:
-        """Drops past windows in which nothing counts any more, and names that count in no window."""
+        """Drops past windows in which no use counts any more, and names that count in no window."""
         least = int(NUMBERS.value(self.hub.window)) - WINDOWS_BEHIND
         for name in list(self.names.values()):
             for looked in [looked for looked in name.scenes if looked < least and looked != self._last]:
@@ -218,7 +220,7 @@ class BoundKey:
         return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
 
     def _held_of(self, name: BoundName, looked: int) -> tuple[bool, Number, Number]:
-        """Returns whether the hub knows a name, and the amounts `held` and `held_beyond` of it."""
+        """Returns whether the hub knows a name, and its amounts `held` and `held_beyond` in window `looked`."""
         scene = name.scenes[looked]
         kept = name.sums.get(looked)
         if kept is not None and kept[0] is scene.entry and kept[1] is self.hub.window:
@@ -233,13 +235,13 @@ class BoundKey:
         return sum((amount for window, amount, until in taken if window == looked and now < until), start=0)
 
     def scene(self, name: BoundName, looked: int) -> ModelState:
-        """Returns the whole state of a name in a window."""
+        """Returns the whole state of a name in window `looked`, sums over other names included."""
         return name.scenes[looked]._replace(hub=self.hub, others=self._others(name, looked))
 
     # ------------------------------------------------------------ steps
 
     def passes(self, now_ns: int) -> None:
-        """Sets the time of all states."""
+        """Sets the time in all states to `now_ns`."""
         if now_ns > NUMBERS.value(self.hub.now):
             self.hub = self.hub._replace(now=Constant(now_ns))
             self.accepted["time passes"] += 1
@@ -251,7 +253,7 @@ class BoundKey:
         seen: Mapping[str, Number | bool] | None = None,
         chosen: Mapping[str, Number] | None = None,
     ) -> None:
-        """Takes a step of one name, after which these values were seen.
+        """Takes a step of one name, after which its state had the values `seen`.
 
         Raises UnboundStep, or OutsideAssumption.
         """
@@ -271,7 +273,7 @@ class BoundKey:
     def can(
         self, name: BoundName, action: str, seen: Mapping[str, Number | bool], chosen: Mapping[str, Number]
     ) -> bool:
-        """Returns whether such a step would be accepted; it is not taken."""
+        """Returns whether the model would accept this step; does not take it."""
         try:
             for looked in name.scenes:
                 self._moved(name, action, self.scene(name, looked), seen, chosen)
@@ -318,7 +320,7 @@ class BoundKey:
         )
 
     def reject(self, name: BoundName, what: str, seen: Mapping[str, Number | bool]) -> NoReturn:
-        """Raises UnboundStep for a step that no action of the model explains."""
+        """Raises UnboundStep for a step that no action of the model allows."""
         self._reject(name, what, self.scene(name, next(iter(name.scenes))), seen, {}, "no action does that")
 
     # ------------------------------------------------------------ steps of all names at once
@@ -329,7 +331,7 @@ class BoundKey:
         hub: Mapping[str, Number | bool],
         of_names: Mapping[BoundName, Mapping[str, Number | bool]] | None = None,
     ) -> None:
-        """Takes a step that changes the hub for all names; sums over the others are those after it."""
+        """Takes a step of the hub that changes the states of all names, whose sums are those after it."""
         of_hub = {f"hub.{of}": value for of, value in hub.items()}
         seen = {name: {**of_hub, **(of_names or {}).get(name, {})} for name in self.names.values()}
         before = {name: {looked: self.scene(name, looked) for looked in name.scenes} for name in self.names.values()}
@@ -358,13 +360,13 @@ class BoundKey:
         return self._actions[action](scene, law).after
 
     def opens(self, window: int) -> None:
-        """Takes the step of a hub that opens a window."""
+        """Takes the step by which the hub opens `window`."""
         self.reach(window)
         self._all_move("the hub opens a window", {"window": window})
         self.forget_old()
 
     def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
-        """Takes the step of a hub that loses its data; `knows` holds the names that the hub has never answered."""
+        """Takes the step by which the hub loses its data; `knows` is true for names that had no answer yet."""
         self._taken_and_lost += self._taken
         self._taken = []
         for name in self.names.values():
@@ -378,7 +380,7 @@ class BoundKey:
         self._all_move("the wait after a loss ends", {})
 
     def changes_capacity(self, capacity: int) -> None:
-        """Takes the step by which the hub goes over to another capacity."""
+        """Takes the step by which the hub changes to another capacity."""
         if capacity != NUMBERS.value(self.hub.capacity):
             self._all_move("the hub learns of another quota", {"capacity": capacity})
 
@@ -393,5 +395,5 @@ def _short(value: object) -> str:
 
 
 def is_known(fact: Fact) -> bool:
-    """Returns whether a fact of a state of numbers is true."""
+    """Returns whether a fact is true, in a state whose fields are numbers."""
     return fact.value if isinstance(fact, Known) else NUMBERS.holds(fact)

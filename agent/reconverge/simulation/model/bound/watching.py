@@ -1,4 +1,4 @@
-"""Sees what the production code does with one key of one limit, and binds each step to the model (`states.py`)."""
+"""Follows one key of one limit in the production code, and checks each step against the model (`states.py`)."""
 
 # Theory of operation.
 #
@@ -34,19 +34,19 @@ LOWERS: Final = "a node lowers what it holds"
 
 
 class NodeWatch:
-    """Follows one key of one limit at all nodes."""
+    """Follows one key of one limit at all nodes of a run."""
 
     def __init__(self, binding: BoundKey, limit: str, key: str, base_ns: int) -> None:
         self.binding = binding
         self._limit = limit
         self.key = key
         self._base_ns = base_ns
-        """The hub's time when the simulation's was zero."""
+        """The hub's time, in nanoseconds, when the simulation's time was 0."""
         self._window = binding.terms.meter is MeterClass.WINDOW
         self._names: dict[Syncer, BoundName] = {}
         self._cells: dict[Syncer, Any] = {}
         self._wrote: dict[Syncer, int] = {}
-        """The number of the batch under way of each node, of those that have one."""
+        """For each node with a batch under way, the batch's sequence number."""
 
     # ------------------------------------------------------------ nodes
 
@@ -65,7 +65,7 @@ class NodeWatch:
         return table.cells.get(self.key)
 
     def _read(self, syncer: Syncer) -> Values:
-        """Returns the amounts in a node's cell; without allowances if the lease is over, or the name is a new one."""
+        """Returns the amounts in a node's cell; without allowances if its lease is over or its name is new."""
         cell = self._cell(syncer)
         scene = self._names[syncer].any_scene
         if cell is None:
@@ -96,7 +96,7 @@ class NodeWatch:
         self.binding.passes(now_ns + self._base_ns)
 
     def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
-        """Takes the steps that a node has taken by itself, until its use is `used`. Returns its cell's amounts."""
+        """Takes the steps of a node since its last exchange, until its use is `used`. Returns its cell's amounts."""
         name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
         wanted = seen["node.used"] if used is None else used
         window = int(seen["node.window"])
@@ -138,7 +138,7 @@ class NodeWatch:
         self.binding.step(name, action, {"node.used": cell.used})
 
     def took(self, syncer: Syncer, batch: Batch | None) -> None:
-        """Takes the step of a node that sends a batch; `batch` is None if the node has nothing to report."""
+        """Takes the step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
         if syncer.node != self._names[syncer].title:
             self.ends(syncer)
             self._wrote.pop(syncer, None)
@@ -166,7 +166,7 @@ class NodeWatch:
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
-        """Takes the step of a new name that begins with the unreported use of an earlier one."""
+        """Takes the step of a new name that takes over the unreported use of an earlier name of the node."""
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:
@@ -196,7 +196,7 @@ class NodeWatch:
         }
 
     def heard(self, syncer: Syncer, answer: Answer) -> None:
-        """Takes the step of a node that has been answered."""
+        """Takes the step of a node that the hub has answered."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
         name, binding = self._names[syncer], self.binding

@@ -18,7 +18,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, Number
 
 
 def class_of(limit: Limit) -> MeterClass | None:
-    """Returns the model's class of limits that a limit belongs to; None if the model does not cover it."""
+    """Returns the model's class for a limit; None if the model does not cover it."""
     if limit.algorithm == CONCURRENCY:
         return MeterClass.SLOTS
     if limit.dated:
@@ -28,12 +28,12 @@ def class_of(limit: Limit) -> MeterClass | None:
 
 
 def is_bound(limit: Limit, policy: Policy) -> bool:
-    """Whether the model covers the limit: one of its classes, with a bound, and without `cold_allowance`."""
+    """Whether the model covers `limit` under `policy`: a class of limits, a bound, and no `cold_allowance`."""
     return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
 
 
 def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> KeyTerms:
-    """Returns what is the same in all states of a key of this limit."""
+    """Returns the numbers that are the same in all states of a key of this limit."""
     meter = class_of(limit)
     if meter is None:
         raise NotImplementedError(f"the model does not cover {limit}; ask `is_bound` first")
@@ -53,12 +53,12 @@ def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, reques
 
 
 def _counts_ns(limit: Limit) -> int:
-    """Returns how long a charge counts at the least: of slices, one that was made at the end of its slice."""
+    """Returns the shortest time for which a charge counts, in ns; with slices, of a charge at the end of its slice."""
     return limit.window_ns - limit.window_ns // limit.slices if limit.dated and limit.slices else limit.window_ns
 
 
 class LedgerEntry(NamedTuple):
-    """The hub's part of a name, in its cell's present window."""
+    """A name's entry in the hub's ledger, in the present window of its cell."""
 
     allowance: int = 0
     base: int = 0
@@ -67,7 +67,7 @@ class LedgerEntry(NamedTuple):
 
 
 class LedgerSums(NamedTuple):
-    """A cell at the hub."""
+    """The hub's cell of a key: its window, its entries and its sums."""
 
     window: int
     capacity: int
@@ -77,10 +77,10 @@ class LedgerSums(NamedTuple):
 
 
 class Watch(NodeWatch):
-    """Follows one key of one limit over all nodes and the hub."""
+    """Follows one key of one limit at all nodes and at the hub."""
 
     def ledger(self, hub: Any) -> LedgerSums | None:
-        """Returns the cell at the hub; None if there is none."""
+        """Returns the key's cell at the hub; None if the hub has none."""
         for (name, _, _, key), cell in hub._shards[0].cells.items():
             if name == self._limit and key == self.key:
                 entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
@@ -90,13 +90,13 @@ class Watch(NodeWatch):
         return None
 
     def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
-        """Returns an entry as the hub will read it in the cell's present window."""
+        """Returns an entry with the amounts that the hub will read in the cell's present window."""
         if self._window and entry.epoch != cell.epoch:
             return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
         return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
 
     def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
-        """Takes the steps of a hub that has merged a batch."""
+        """Takes the steps of a hub that has merged a batch; `before` and `after` are its cell around the merge."""
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
@@ -194,7 +194,7 @@ class Watch(NodeWatch):
         binding.changes_capacity(after.capacity)
 
     def _gives_up_on(self, name: BoundName) -> None:
-        """Takes the step of a hub that has given up on a name, and before it that of dated use which has expired."""
+        """Takes the steps by which a name's dated use expires and the hub gives up on the name."""
         entry = name.any_scene.entry
         if not is_known(entry.known):
             return
@@ -209,7 +209,7 @@ class Watch(NodeWatch):
         self.binding.step(name, gives_up, None, chosen)
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
-        """Compares the entry of a name of which no batch was merged: it may not have changed."""
+        """Rejects a change of a name's entry `there` since its last step, if no batch of the name was merged."""
         entry = name.any_scene.entry
         if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
             self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
@@ -220,7 +220,7 @@ class Watch(NodeWatch):
             self.binding.reject(name, "an entry changes by itself", seen)
 
     def _departed(self, name: BoundName) -> int:
-        """Returns the least that the hub must count of a name that it has given up on."""
+        """Returns the least use that the hub must count for a name on which it has given up."""
         entry = name.any_scene.entry
         allowance, overdraft, debt = (int(value_of(each)) for each in (entry.allowance, entry.overdraft, entry.debt))
         if is_known(entry.left) and allowance == 0 and overdraft <= debt:
@@ -238,7 +238,7 @@ class Watch(NodeWatch):
         after: LedgerSums | None,
         title: str,
     ) -> None:
-        """Takes the step that ends the wait after a loss of data, if the merge has raised any amount."""
+        """Takes the step that ends the hub's wait after a loss of data, if the merge has raised any amount."""
         if not is_known(self.binding.hub.waits) or report is None or after is None:
             return
         had = before.entries.get(title) if before is not None else None

@@ -1,4 +1,4 @@
-"""Small worlds and fuzz runs whose every step is bound to the model."""
+"""Small worlds and cases of the fuzz, run with every step checked against the model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from reconverge.simulation.world import World
 SMALL_LIMIT: Final = "limit"
 """The name of the limit of a small world."""
 KEYS_MAX: Final = 2
-"""The number of keys of a fuzz run that are followed: those with the most requests."""
+"""The number of keys of a fuzz case that are followed: those with the most requests."""
 
 
 @dataclass
 class BoundRun:
-    """The outcome of a run: the accepted steps by action, and why the checks ended early, if they did."""
+    """The outcome of a checked run: the accepted steps by action, and why the checks ended early, if they did."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     rejected: str = ""
@@ -41,14 +41,14 @@ class BoundRun:
 
 
 class Watching:
-    """The watches of one run, and the seams that report to them."""
+    """The watches of one run, one for each followed key, and the hooks in the code that report to them."""
 
     def __init__(self) -> None:
         self.run = BoundRun()
         self.watches: list[Watch] = []
 
     def note(self, happens: str, *arguments: Any) -> None:
-        """Reports an event to all watches; after a step against the assumptions, none is reported any more."""
+        """Reports an event to all watches, until a step has violated an assumption of the proof."""
         if self.run.rejected or self.run.outside:
             return
         try:
@@ -60,7 +60,7 @@ class Watching:
             self.run.rejected = str(rejected)
 
     def attach(self, syncer: Syncer) -> None:
-        """Watches the exchanges of a node."""
+        """Hooks into the syncer of a node, to report its exchanges."""
         take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
 
         def leaves(now_ns: int) -> None:
@@ -88,7 +88,7 @@ class Watching:
         syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
 
     def attach_hub(self, hub: Any, rule: Any, now_ns: Any) -> None:
-        """Watches what a hub merges, and its losses of data."""
+        """Hooks into a hub, to report its merges and losses of data."""
         merge, lose_data = hub.merge, hub.lose_data
 
         def merges(batch: Batch) -> Answer:
@@ -107,14 +107,14 @@ class Watching:
         hub.merge, hub.lose_data = merges, loses
 
     def note_of(self, watch: Watch, happens: str, *arguments: Any) -> None:
-        """Reports an event to one watch."""
+        """Reports an event to `watch` alone."""
         watches, self.watches = self.watches, [watch]
         self.note(happens, *arguments)
         self.watches = watches
 
 
 class BoundSmallWorld(SmallWorld):
-    """A small world whose steps are bound to the model."""
+    """A small world whose every step is checked against the model."""
 
     def __init__(self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0) -> None:
         self.watching = Watching()
@@ -158,7 +158,7 @@ class BoundSmallWorld(SmallWorld):
 
 
 class BoundWorld(World):
-    """A fuzz run whose steps are bound to the model."""
+    """A simulated fleet whose every step is checked against the model."""
 
     def __init__(self, case: Case, arrivals: Sequence[SimulatedArrival]) -> None:
         self.watching = Watching()
@@ -212,7 +212,7 @@ class BoundWorld(World):
 
 
 def bound_case(case: Case) -> BoundRun:
-    """Runs a case of the fuzz, bound to the model."""
+    """Runs a case of the fuzz, with every step checked against the model, and returns the outcome."""
     fleet, policy = case.experiment.fleet, replace(case.policy, cold_allowance=0.0)
     plain = not (fleet.further or fleet.shares or fleet.plans or fleet.beside or fleet.limit.count_refused)
     alone = fleet.regions == 1 and case.make_rule is None
@@ -230,7 +230,7 @@ def bound_case(case: Case) -> BoundRun:
 
 
 def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
-    """Lets events of an exploration happen in a random order. Returns their names, and the outcome of the run."""
+    """Lets up to `steps` events happen in a random order, checked. Returns their names, and the outcome."""
     random, events = Random(f"walk {seed}"), case.events()
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     names: list[str] = []
@@ -246,7 +246,7 @@ def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) ->
 
 
 def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
-    """Returns the outcome of a run in which the events of these names happen in this order."""
+    """Lets the events `names` happen in this order, checked. Returns the outcome."""
     events = {event.name: event for event in case.events()}
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     for name in names:
