@@ -37,7 +37,7 @@ class TrueUse:
         self._by_epoch: defaultdict[int, int] = defaultdict(int)
         self._by_slice: defaultdict[int, int] = defaultdict(int)
         self._log: list[tuple[int, int]] = []
-        """Each charge since a window ago, with its moment."""
+        """Each charge since a window ago, with its moment; kept for a sliding log alone."""
         self._fill = 0.0
         self._filled_ns = 0
         self.charged = 0
@@ -65,6 +65,8 @@ class TrueUse:
             books[number] += cost
             for old in [old for old in books if old < number - kept]:
                 del books[old]
+        if self.limit.counts_as != SLIDING_LOG:
+            return
         now_ns = self._clock.monotonic_ns()
         since_ns = now_ns - self.limit.window_ns
         self._log = [*((at_ns, each) for at_ns, each in self._log if at_ns > since_ns), (now_ns, cost)]
