@@ -97,6 +97,10 @@ class CellMeter:
         """Returns this node's own use, rounded up."""
         raise NotImplementedError
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        return self.used(cell, now_ns)
+
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns the cost that fits below `allowance`; negative when more is used."""
         raise NotImplementedError
@@ -144,6 +148,7 @@ class CellMeter:
     def clear(self, cell: Cell) -> None:
         """Forgets all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 
