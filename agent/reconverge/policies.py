@@ -251,7 +251,7 @@ def _with_scarce(policy: Policy, scarce: object) -> Policy:
         )
     if scarce == HUB and math.isinf(policy.max_overshoot):
         raise InvalidSetting(
-            "scarce", scarce, f"has no effect in {policy.name!r}, whose keys are never kept at the hub"
+            "scarce", scarce, f"has no effect in {policy.name!r}, whose keys are never kept at the hub; leave it out"
         )
     return replace(policy, scarce=str(scarce))
 

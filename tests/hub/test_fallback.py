@@ -58,8 +58,8 @@ def test_decisions_go_on_and_counts_are_exact(
         eventually(lambda: net_at(primary.url) == admitted, "the primary goes on")
         assert 30 == admitted
     assert 30 == net_at(primary.url)
-    said = [record.getMessage() for record in caplog.records if "fallback from" in record.getMessage()]
-    assert ["reconverge: the hub fails; exchanging with the fallback from here on"] == said
+    said = [record.getMessage() for record in caplog.records if "fallback until" in record.getMessage()]
+    assert ["reconverge: the hub does not answer; this node uses the fallback until it does"] == said
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ class TestSnapshotsOnValkey(SnapshotsOnRedis):
         self.url = as_valkey(valkey.url)
 
 
-def shares_one_limit(make_agent: MakeAgent, url: str) -> None:
+def check_one_limit(make_agent: MakeAgent, url: str) -> None:
     """Two agents count together there, and not each by itself."""
     agents = [make_agent(url, policy="strict") for _ in range(2)]
     for agent in agents:
@@ -98,26 +98,26 @@ def test_agents_meet_at_a_valkey(make_agent: MakeAgent, valkey: RedisServer) -> 
     """By `valkey://`."""
     valkey.command("FLUSHALL")
 
-    shares_one_limit(make_agent, as_valkey(valkey.url))
+    check_one_limit(make_agent, as_valkey(valkey.url))
 
 
 def test_agents_meet_at_the_socket_of_a_valkey(make_agent: MakeAgent, valkey: RedisServer) -> None:
     """By `valkey+unix://`."""
     valkey.command("FLUSHALL")
 
-    shares_one_limit(make_agent, f"valkey+unix://{valkey.socket}")
+    check_one_limit(make_agent, f"valkey+unix://{valkey.socket}")
 
 
 def test_agents_meet_at_a_cluster_of_valkeys(make_agent: MakeAgent) -> None:
     """By `valkey+cluster://`."""
     with RedisCluster() as cluster:
-        shares_one_limit(make_agent, as_valkey(cluster.url))
+        check_one_limit(make_agent, as_valkey(cluster.url))
 
 
 def test_agents_meet_at_the_valkey_that_sentinels_name(make_agent: MakeAgent) -> None:
     """By `valkey+sentinel://`."""
     with RedisService() as service:
-        shares_one_limit(make_agent, as_valkey(service.url))
+        check_one_limit(make_agent, as_valkey(service.url))
 
 
 def test_the_doctor_says_that_it_is_a_valkey(valkey: RedisServer) -> None:

@@ -281,7 +281,7 @@ def test_a_request_that_is_charged_before_it_is_answered_is_found(monkeypatch: p
 
     monkeypatch.setattr(asking.Together, "_join", charge_at_once)
 
-    assert any("a node that asks hears of" in problem for problem in _problems(LIVENESS, range(8, 30)))
+    assert any("but the hub reports" in problem for problem in _problems(LIVENESS, range(8, 30)))
 
 
 def test_small_limits_about_which_requests_ask_are_drawn_often() -> None:

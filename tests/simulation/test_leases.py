@@ -80,7 +80,7 @@ def test_a_hub_that_forgets_what_a_killed_process_has_used_is_found(
 
     (problem,) = try_case(_killed_when_slow(lease_s))
 
-    assert "but a node that asks hears of" in problem
+    assert "but the hub reports" in problem
 
 
 @pytest.mark.parametrize("lease_s", LEASES_S)

@@ -39,6 +39,8 @@ MODES: Final = ("safety", "liveness", "elected", "regions", "slots")
 SEEDS_AT_ONCE: Final = 40
 """So many seeds of a mode are tried in a turn, which takes about as long as one of the state machines."""
 SEED_MAX: Final = 2**31
+TIMEOUT_S: Final = 3600
+"""All examples of a test take minutes, and several times that on a busy machine; only a hang takes an hour."""
 
 
 class Found(TypedDict):
@@ -60,7 +62,7 @@ def _fuzz(mode: str, start: int, seeds: int) -> list[str]:
 
 
 def _pytest(what: str, seed: int) -> list[str]:
-    options = ["-q", "-p", "no:cacheprovider", f"--hypothesis-seed={seed}"]
+    options = ["-q", "-p", "no:cacheprovider", f"--timeout={TIMEOUT_S}", f"--hypothesis-seed={seed}"]
     return [sys.executable, "-m", "pytest", *options, what]
 
 

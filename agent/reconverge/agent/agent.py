@@ -41,12 +41,12 @@ from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import check_rate, quotas_of, slots_of
 from reconverge.limiter.asking import ASK, within_s
-from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
+from reconverge.limiter.enforcement.bans import Bans, BanTerms, ban_terms, names_of
+from reconverge.limiter.enforcement.switches import Switch, checked_switch, switch_as_said
 from reconverge.limiter.faces.kinds import AnyLimiter, checked_kind, limiter_of
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
-from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import BALANCED, NAIVE, SLOTS_DEFAULT, Policy, choose
 from reconverge.published.caps import caps_as_said
 from reconverge.published.settings import FleetSettings
@@ -501,7 +501,7 @@ class Agent:
                 raise InvalidSetting(
                     "names",
                     name,
-                    "is no tier of contracts; leave it out, as a limit that `limit` declared stays with its agent",
+                    "is a limit that `limit` declared, which cannot be dropped; leave it out",
                 )
         self._past_tiers.add(named)
 

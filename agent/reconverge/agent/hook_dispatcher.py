@@ -192,7 +192,11 @@ class HookDispatcher:
             except Exception:
                 self.failures += 1
                 if self.failures == 1:
-                    logger.exception("reconverge: the hook %s of %s failed", what, type(hooks).__name__)
+                    logger.exception(
+                        "reconverge: the hook %s of %s failed; later failures are only counted",
+                        what,
+                        type(hooks).__name__,
+                    )
 
 
 def _taken(queue: deque[Any]) -> Iterator[Any]:
@@ -235,5 +239,5 @@ def _keep_looking(reference: weakref.ref[HookDispatcher], end: threading.Event) 
         except Exception:
             dispatcher.failures += 1
             if dispatcher.failures == 1:
-                logger.exception("reconverge: looking at the counters failed")
+                logger.exception("reconverge: reading the counters for hooks failed; the next attempt follows")
         del dispatcher

@@ -426,7 +426,7 @@ class ExchangeDriver(Ownership):
         self.restarts += 1
         self._count_bug(error)
         if self.restarts == 1:
-            logger.error("reconverge: the exchange loop failed, and is restarted", exc_info=error)
+            logger.error("reconverge: the exchange loop failed, and is restarted; report this bug", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
         """Notes that the runner pauses for that long, so that decisions do not start another one meanwhile."""
@@ -443,7 +443,7 @@ class ExchangeDriver(Ownership):
         self._count_bug(error)
         self.bugs += 1
         if self.bugs == 1:
-            logger.error("reconverge: an exchange failed with an unexpected error", exc_info=error)
+            logger.error("reconverge: an exchange failed with an unexpected error; report this bug", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
         """Makes one exchange of a syncer, and reports the result to the syncer.
@@ -474,7 +474,7 @@ class ExchangeDriver(Ownership):
             # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
             if self._logged.is_new():
                 logger.exception(
-                    "reconverge: the hub %s raised an error other than HubUnavailable, a bug", self._hub_name
+                    "reconverge: the hub %s raised an error other than HubUnavailable; report this bug", self._hub_name
                 )
             syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
         else:

@@ -113,7 +113,7 @@ class ContractStore(Protocol):
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
         """Returns a page; None if there is none.
 
-        Of a longer page, returns as much as `read_index`. Raises HubUnavailable.
+        Of a page longer than `bytes_max`, returns the first `bytes_max + 1` bytes and no more. Raises HubUnavailable.
         """
         ...
 

@@ -17,7 +17,7 @@ def plain_key(key: object, bytes_max: int) -> str:
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store") from None
+        raise InvalidKey(f"the key {shown(key)} has a lone surrogate, which no hub can store; remove it") from None
     if size > bytes_max:
         raise InvalidKey(
             f"the key {key[:40]!r}... has {size} bytes, more than {bytes_max}; hash it, or raise key_bytes_max"

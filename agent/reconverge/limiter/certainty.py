@@ -7,9 +7,9 @@ from math import inf
 
 from reconverge.decision import Decision
 from reconverge.kernel import for_any_node as of_any_node
+from reconverge.limiter.enforcement.switches import OFF
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
-from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:

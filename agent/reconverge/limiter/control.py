@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 
 from reconverge.errors import InvalidLimit
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.banning import OnWithBans
-from reconverge.limiter.modes import Enforcement
+from reconverge.limiter.enforcement.banning import OnWithBans
+from reconverge.limiter.enforcement.modes import Enforcement
+from reconverge.limiter.enforcement.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.limiter.pauses import Pauses
-from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.published.caps import (
     Quotas,
     caps_as_said,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Decider, Kernel, Table
     from reconverge.limit.limit import Limit
-    from reconverge.limiter.bans import Bans
+    from reconverge.limiter.enforcement.bans import Bans
     from reconverge.policies import Policy
 
 

@@ -261,7 +261,11 @@ class Reader(ABC, Generic[Doc, Store]):
         try:
             apply()
         except Exception as error:
-            logger.exception("reconverge: published %s (version %d) cannot be applied", self.what, document.version)
+            logger.exception(
+                "reconverge: published %s (version %d) cannot be applied; the former stay in force",
+                self.what,
+                document.version,
+            )
             return Rejection(UNFIT, f"cannot be applied: {type(error).__name__}")
         self._known, self._newest = payload, document
         self.in_force = document  # last, so that code that reads it finds its effects

@@ -118,7 +118,7 @@ def _table(said: object, known: Sequence[str] | None, *path: str) -> dict[str, A
     table: dict[Any, Any] = said
     for name in table:
         if not isinstance(name, str):
-            raise InvalidDocument(f"has the key {shown(name)}, which is not a string", *path)
+            raise InvalidDocument(f"has the key {shown(name)}, which is not a string; put it in quotes", *path)
         if known is not None and name not in known:
             raise InvalidDocument(f"there is no such setting; known: {', '.join(known)}", *path, name)
     return table

@@ -132,7 +132,7 @@ def stop_all() -> None:
             try:
                 agent.stop_for_good(LAST_WORDS_S if in_main_interpreter() else LAST_WORDS_BESIDE_S)
             except Exception:
-                logger.exception("reconverge: an agent could not be stopped")
+                logger.exception("reconverge: an agent could not be stopped; its last reports may be lost")
     finally:
         _speaking_pid = 0
         if _held_back_pid == os.getpid() and threading.current_thread() is threading.main_thread():

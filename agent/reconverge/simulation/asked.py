@@ -11,8 +11,9 @@
 #     jointly           the limit by the request's key, and another one by the key of the group that it belongs to, both
 #                       charged in one moment or none; the first may have plans meanwhile
 #
-# An observer needs more than the answer: in which window a charge was put, and whether the node had heard of the key.
-# Where production code does not tell that, the cell is looked at after the charge, while no time has passed.
+# An observer needs more than the answer: in which window a charge was put, and whether the hub had answered the node
+# about the key. Where production code does not return that, it is read from the cell right after the charge, before any
+# time passes.
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Plans:
     """How much later than the first node the last one learns of a change; less than a period."""
 
     def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
-        """Whether a node believes that the key has the smaller quota; `lag` is how late the node is, from 0 to 1."""
+        """Whether a node believes that the key has the smaller quota; `lag` is its delay in parts of `spread_ns`."""
         return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
 
     def known_since(self, key: str, now_ns: int) -> int | None:
@@ -105,7 +106,7 @@ class SimulatedLimit:
     def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
         """Lets keys change between the limit's quota and a smaller one.
 
-        `lag` is how late this node learns of a change, from 0 to 1, as a part of the plans' `spread_ns`.
+        `lag` is the delay with which this node learns of a change, as a fraction of the plans' `spread_ns`.
         """
         self._plans, self._lag = plans, lag
         self._smaller_asking = Asking(smaller)

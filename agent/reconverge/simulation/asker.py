@@ -1,8 +1,8 @@
 """Requests of a simulated fleet that ask the hub in doubt: the production code, driven by virtual time."""
 
 # `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
-# to sleep in, the world has an event at the end of the sleep, and another one at the moment of each wake-up, behind
-# beside any other event of that moment.
+# to sleep in, the world has an event at the end of the sleep, and another one at each wake-up, after all other events
+# of that moment.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SimulatedAsk:
         asks = world.fleet.asks
         assert asks is not None
         self.due_ns = NEVER_NS
-        """When the request goes on at the latest."""
+        """The simulated moment, in nanoseconds, at which the request goes on even without an answer."""
         self.node = node
         self._world = world
         self._process = node.asked
@@ -78,9 +78,9 @@ class SimulatedAsk:
             self._world.call_at(self._world.now_ns, self)
 
     def look(self) -> None:
-        """Continues the request if it is time or an answer came.
+        """Continues the request if its sleep is over or an answer has come.
 
-        If it was cancelled or its process died, ends it undecided.
+        If the request was cancelled or its process has died, ends it undecided.
         """
         world = self._world
         if self not in world.askers:
@@ -108,7 +108,7 @@ class SimulatedAsk:
 
 
 def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
-    """Returns how requests of a fuzz case ask; in half of the cases, which are drawn, None: they do not."""
+    """Draws whether requests of a fuzz case ask the hub. Returns how they ask, or in half of the cases None."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 

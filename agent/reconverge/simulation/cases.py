@@ -33,6 +33,7 @@ from reconverge.simulation.asker import draw_asks, perhaps_asks
 from reconverge.simulation.changing import draw_changes
 from reconverge.simulation.drawing import (
     LEASE_TIMEOUTS_MIN,
+    choose_faults,
     draw_beside,
     draw_faults,
     draw_fleet,
@@ -61,8 +62,8 @@ DATA_LOSS_SHARE: Final = 0.25
 SAFETY, LIVENESS, ELECTED, REGIONS = "safety", "liveness", "elected", "regions"
 SPLIT_SHARE: Final = 0.4
 SPLIT_WINDOWS: Final = 8
-"""The windows of a case in which members part. A lone leader does harm only after two windows, when the others stop
-waiting for it."""
+"""The number of windows of a case whose network splits. A leader that is cut off can do harm only after two windows,
+when the other members stop waiting for it."""
 ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
@@ -84,13 +85,13 @@ SCARCE_ARRIVALS_MAX: Final = 1_200
 SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash", "stop")
 CHANGED_SHARE: Final = 0.3
 PACED_CHANGED_SHARE: Final = 0.6
-"""The fraction of the cases with a paced limit, of *safety* and *elected*, in which the limit changes; there are few
-of them."""
+"""The fraction of the *safety* and *elected* cases with a paced limit in which the limit changes; large, as such cases
+are rare."""
 CREDIT_SHARE: Final = 0.3
-"""The fraction of these cases with a smooth limit in which requests cost up to some windows' worth."""
+"""The fraction of the *safety* and *elected* cases with a smooth limit in which a request may cost several quotas."""
 CREDIT_WINDOWS: Final = 3
 SETTLED_TENURES: Final = 8
-"""After how many tenures from the last fault a leader surely answers again."""
+"""The number of tenures (a leader's terms) after the last fault within which a leader surely answers again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Case:
     make_rule: Callable[..., MergeRule] | None = None
     """Makes the hub of the run; None for the merge rule alone."""
     settled_ns: int = 0
-    """When the hub answers again, after the last of all faults."""
+    """The simulated moment from which the hub answers again after the last fault, in nanoseconds."""
 
     def command(self) -> str:
         """Returns the command that runs this case again."""
@@ -137,7 +138,7 @@ def draw_case(mode: str, seed: int) -> Case:
 
 
 def _unchanging_case(mode: str, seed: int) -> Case:
-    # Scarce cases, asks and changes are drawn apart, so that all other cases are those that they were.
+    # Scarce cases, asks and changes have generators of their own, so that they leave what else a seed draws as it was.
     random = Random(f"{mode} {seed} scarce")
     scarce = _scarce_case(random, seed) if random.random() < SCARCE_SHARE else None
     if mode == SAFETY and scarce is not None:
@@ -176,10 +177,10 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
     fleet = case.experiment.fleet
     limit = fleet.limit
     further = fleet.further or fleet.shares or fleet.changes
-    # A key that begins without a part of its capacity is judged by what that was, which differs from plan to plan.
+    # With `initial`, a new key begins without a part of its capacity: plans differ in it, so neither could judge.
     if random.random() >= PLANS_SHARE or further or limit.initial is not None:
         return case
-    # A steep fall shows allowances that were not lowered; a small one leaves room for use that was forgotten.
+    # A steep fall of the quota reveals allowances that were not lowered; after a small one forgotten use fits in.
     times = random.choice([random.uniform(0.1, 0.9), 10 ** random.uniform(-2.5, -0.5)])
     smaller = replace(
         limit,
@@ -232,19 +233,12 @@ def _safety_case(random: Random, seed: int) -> Case:
     lose_data = random.random() < DATA_LOSS_SHARE
     lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
     if lose_data:
-        # A node whose lease has ended is remembered by the hub alone.
         lease_ns = outlasting(windows, limit.window_ns)
     fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     drawn = draw_faults(random, nodes, 0.0, windows)
-    if lose_data:
-        del drawn["crash"], drawn["stop"]
     if seed % 2 and limit.calendar is None:
         fleet = replace(fleet, limit_lease_ns=6 * interval_ns)
-    # Outside strict, a node that stays away when data are lost is not waited for.
-    alone = lose_data and policy is not STRICT
-    chosen = [] if alone else random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
-    lost = [f"lose-data@{random.uniform(0, windows):.3f}w"] if lose_data else []
-    faults = tuple([drawn[name] for name in chosen] + lost)
+    faults = choose_faults(random, drawn, (0, FAULTS_MAX), policy, windows if lose_data else None)
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, faults))
 
 
@@ -260,7 +254,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
     windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
     fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     if seed % 2 and limit.calendar is None:
-        # Only the allowances are given up then, and the name lasts.
+        # Then only the lease of the allowances ends, and the node keeps its name.
         fleet = replace(fleet, lease_ns=10 * lease_ns, limit_lease_ns=lease_ns)
     faults = []
     for window in range(1, windows):
@@ -272,9 +266,9 @@ def _lapse_case(random: Random, seed: int) -> Case:
 
 
 def _scarce_case(random: Random, seed: int) -> Case:
-    """Draws a case of requests that ask about a limit of which there is little for each node, for many windows.
+    """Draws a case, of many windows, of requests that ask about a limit that is small for its number of nodes.
 
-    Grants are for one window, so most of what can go wrong does so at the end of a window.
+    A grant is for one window, so most faults show at the end of a window.
     """
     nodes = random.randint(2, SCARCE_NODES_MAX)
     policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
@@ -297,8 +291,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     """Draws a case in which the nodes keep the ledger among themselves, and the leader is cut off, killed or stalled.
 
-    If the network stays whole, the `scarce` case runs meanwhile, if there is one. Outside strict, a node that stays
-    away meanwhile is not waited for, as when a hub loses its data: so no node stays away.
+    If the network stays whole, the requests and faults are those of the `scarce` case, if one is given. Except in
+    strict, a new leader waits for no absent node, like a hub that has lost its data: so no node is absent.
     """
     split = random.random() < SPLIT_SHARE
     if split:
@@ -344,7 +338,7 @@ def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
 
 
 def _regions_case(random: Random, seed: int) -> Case:
-    """Draws a case with several regions, with bridges to a hub of all, and any faults of nodes, bridges and hubs."""
+    """Draws a case with several regions, a bridge from each to one wide hub, and faults of nodes, bridges and hubs."""
     draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
     case = draw(random, seed)
     while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:
@@ -360,7 +354,7 @@ def _regions_case(random: Random, seed: int) -> Case:
     demand = random.uniform(1.0, 2.5)
     windows = max(3, min(REGION_WINDOWS, int(ARRIVALS_MAX / (demand * fleet.limit.quota * regions))))
     traffic = wandering(fleet, windows, random=random, demand=demand, steady=random.random() < STEADY_SHARE)
-    # What nodes suffer was drawn for fewer of them, which is as good. If none does, all hold on to what they have.
+    # The faults of nodes were drawn for fewer nodes, and hit the first ones. Without faults, nodes keep allowances.
     suffered = case.experiment.faults if random.random() < SUFFERING_SHARE else ()
     experiment = replace(case.experiment, fleet=fleet, traffic=traffic, windows=windows, faults=suffered)
     interval_ns = int(window_ns * 10 ** random.uniform(-2.3, -1.5 if skewed else -0.5))

@@ -12,8 +12,8 @@
 #     second                                         |.. spread ..|####
 #     the largest of all |##############################################
 #
-# Every stretch is judged as if nothing had been charged before it. That is less than there was, so no run that keeps to
-# its limits is found guilty; and a stretch in which nodes go by allowances from before exceeds its own quota.
+# Every stretch is judged as if nothing had been charged before it. So a run that keeps to its limits is never reported,
+# and a stretch in which nodes use allowances of the former quota exceeds its own quota.
 #
 # Where keys change plans (`asked.py`), each key has stretches of its own: periods in a row in which it has one plan,
 # but for the time until the last node knows. A request that has waited for the hub is of the plan that its node knew
@@ -79,7 +79,7 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
     """Returns the parts of a run by which it is judged: the whole run, and each part between two changes."""
     whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
     if not changes or limit.align == FIRST_HIT:
-        return [whole]  # where a window from the first hit begins, only all that was admitted can tell
+        return [whole]  # only all requests together show where a window from the first hit begins
     ends = [*changes, QuotaChange(limit, NEVER_NS, 0)]
     later = [Stretch(one.limit, one.moment_ns + one.spread_ns, other.moment_ns) for one, other in pairwise(ends)]
     return [whole, Stretch(limit, -1, changes[0].moment_ns), *later]

@@ -46,7 +46,7 @@ def try_case(case: Case) -> list[str]:
     problems = _exceeded(case, world.begin_ns, history, nodes=fleet.nodes + restarts(faults))
     if _is_judged_by_answers(case, faults):
         problems += too_free(fleet.limit, history.decided, history.called_free)
-    over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
+    over_ns = max(world.now_ns, world.faults_end_ns())  # later, if the last requests waited for the hub
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
     # The member that ends may have kept the ledger, and with it the accounts.
@@ -62,7 +62,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
-    """Whether the charges alone show if each answer of the hub is right about the free cost."""
+    """Whether the charges alone suffice to check the free cost in each answer of the hub."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
     lost = any(fault.kind is FaultKind.LOSE_DATA for fault in faults)
@@ -103,7 +103,7 @@ def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[in
 
 
 def let_leases_end(world: World) -> None:
-    """Waits until the hub has given up the names that no process uses any more, if the window leaves the time.
+    """Waits until the hub has given up the names that no process uses any more, if enough of the window is left.
 
     All that may have been used under such a name begins to count then, which changes the nodes' view; see
     `judging/leases.py`. A lease that leaves no time to agree ends after the judgement, in every fleet that is drawn.
@@ -144,7 +144,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tries many seeds, and prints those that fail. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=200, help="the number of seeds to try (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--mode", choices=MODES, action="append", help="by default all")
     parser.add_argument("--processes", type=int, default=PROCESSES)

@@ -180,7 +180,7 @@ def _other_beginnings() -> list[Chapter]:
 def _on_top() -> list[Chapter]:
     """Returns the chapters about options beside the algorithm: several quotas, soft quotas and shares."""
     plain = _fleet()
-    # Two of three windows' worth in three windows, so that each quota binds at times.
+    # The second quota admits two windows' worth in three windows, so that each quota refuses at times.
     several = replace(plain, further=(replace(plain.limit, quota=2000, window=3 * WINDOW_S),))
     goals = (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0), Goal("strict", "under_mean_pct", 4.0))
     return [
@@ -224,7 +224,7 @@ def _shared(*parts: int) -> Fleet:
 
 
 def _weak_spots() -> Chapter:
-    """Returns a chapter of the known cases in which no policy without a round trip is good."""
+    """Returns a chapter of the known cases in which every policy that decides without a round trip does badly."""
     return Chapter(
         "Known weak spots",
         {

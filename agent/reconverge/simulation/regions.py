@@ -84,7 +84,7 @@ class Regions:
     A batch's shard is the number of its region.
 
     On average one of the `faults` occurs every `calm_ns`, for up to `longest_ns`, and none after `until_ns`. Without
-    `bridged` there are no bridges. `ahead_ns` says by how much the clocks of the hubs are off.
+    `bridged` there are no bridges. `ahead_ns` is how far each hub's clock is ahead.
 
     `merge` raises what a hub raises if it does not answer.
     """

@@ -64,7 +64,7 @@ class DecidedRequest(NamedTuple):
 
 
 class CalledFree(NamedTuple):
-    """The amount that an answer of the hub has called free, and how many requests had been decided by then."""
+    """The cost that an answer of the hub has reported as free, and how many requests had been decided by then."""
 
     decided: int
     hub_ns: int
@@ -86,7 +86,7 @@ class RunHistory:
     waited_for_ns: dict[str, int]
     """When a request about a key first began to wait, by the hub's clock; it may have been cancelled since."""
     called_free: list[CalledFree]
-    """The amounts of the first quota that the hub has called free, answer by answer."""
+    """For each answer of the hub, the cost of the first quota that it has reported as free."""
 
     @property
     def decided(self) -> list[DecidedRequest]:
@@ -124,7 +124,7 @@ def placed(
 
     A charge to a bucket, which has no windows, is placed by the hub's clock and not by its node's.
 
-    A fleet's window has the number of the clock's window in which it began, or else the next higher number.
+    A fleet's window has the number of the clock's window in which it began, or the next number if that is taken.
     """
     if limit.bucket:
         return [one._replace(epoch=one.hub_ns // limit.window_ns) for one in decided]
@@ -146,7 +146,7 @@ def placed(
 
     def number_of_one(one: DecidedRequest) -> int:
         began_us = began.get((one.key, OpenedWindow(one.node, one.epoch)))
-        if began_us is None:  # refused; in the window that was open then, or else in one that never began
+        if began_us is None:  # refused: it counts in the window open then, or in one that never began
             moment_us = one.hub_ns // MICROSECOND_NS
             starts = list(numbers[one.key])
             before_us = starts[place - 1] if (place := bisect_right(starts, moment_us)) > 0 else -window_us
@@ -175,7 +175,7 @@ def excess_by_place(
     """Returns the highest excess over the limit in each window of each key, in whole cost; only where there was any.
 
     `settling` says whether costs added by settling count as use. `born_ns` is when each key was first asked about; keys
-    that it lacks are taken as old.
+    that it lacks count as older than the run.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
@@ -283,7 +283,7 @@ class Bounds:
         self._cold: defaultdict[Place, set[int]] = defaultdict(set)
         lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:
-            lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until such a fill has drained
+            lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until cold admissions have drained
         for one in decided:
             if one.allowed and not one.known:
                 first = epoch_of(limit, one)
@@ -345,7 +345,7 @@ def ideal_admissions(
             _settle(clock, central, heapq.heappop(over))
         clock.advance_ns(max(0, one.arrived_ns - clock.monotonic_ns()))
         try:
-            # Asking the limiter itself takes longer.
+            # With one quota the table decides, which is quicker than the limiter.
             allowed = (
                 limiter.allow(one.key, one.cost)
                 if others

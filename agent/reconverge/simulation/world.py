@@ -102,7 +102,7 @@ class World:
             if node.woken:
                 self._look_at(node)
         self.pass_until(until_ns)
-        while self.askers:  # each has a moment at which it goes without an answer
+        while self.askers:  # each goes on at its `due_ns`, even without an answer
             self.pass_until(max(asker.due_ns for asker in self.askers))
         return RunHistory(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
 
@@ -175,20 +175,20 @@ class World:
         return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
-        """Describes the charges that the hub does not know, which it asks for through the first live node.
+        """Describes the charges that the hub does not know; the first live node asks the hub about each key.
 
         To be called when all nodes have had time to report; takes a round trip and a timeout.
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
-        # From the first hit on, all of it was asked within one window; and so was what has dates.
+        # In this mode all requests come within one window of a first-hit or dated limit, so all of them count.
         first_hit = limit.align == FIRST_HIT
         least, most = Counter[str](), Counter[str]()
         for one in decided:
             cost = one.cost if one.allowed else 0
             least[one.key] += cost if first_hit or limit.dated or one.epoch == current else 0
-            # What a node has charged to the window before, by its own wrong clock, is carried over into this one when
-            # it hears what time it is; unless that clock got here first.
+            # A node whose clock is slow has charged to the window before. It moves such charges into this window when
+            # an answer corrects its clock, unless its clock has reached this window by itself.
             here = first_hit or current in (one.epoch, number_of(limit, one.hub_ns))
             most[one.key] += cost if here else 0
         observer = next((node for node in self.nodes if node.alive), None)
@@ -205,7 +205,7 @@ class World:
             seen = observer.table.cells[key].used + observer.table.cells[key].others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
             if seen < least[key] - self._accounts.unreported[LIMIT_NAME] or (seen > charged and not lapses):
-                problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
+                problems.append(f"{key}: {charged} was charged, but the hub reports {seen} to a node")
         return problems
 
     def lapsed(self) -> bool:

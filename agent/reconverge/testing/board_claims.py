@@ -86,7 +86,7 @@ class BoardClaims:
 
     @claim
     async def test_a_snapshot_is_kept_for_its_time(self, hub: BoardHub) -> None:
-        """A snapshot is kept to the last microsecond of its time, counted from that node's own newest one."""
+        """The board keeps a snapshot to the last microsecond of its time; another node's does not extend it."""
         await hub.watch(keep_s=60.0)
         await hub.leave_snapshot("a1", b"one", keep_s=KEEP_S)
         self._clock.advance(1.0)

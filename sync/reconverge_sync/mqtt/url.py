@@ -76,7 +76,9 @@ class BrokerAddress:
             raise wrong(f"has shards that are no number from 1 to {SHARDS_MAX}; write one, such as shards=4")
         tenure = query.pop("tenure", str(TENURE_NS / SECOND_NS))
         if not (re.fullmatch(r"\d{1,3}(\.\d{1,3})?", tenure, re.ASCII) and TENURE_S[0] <= float(tenure) <= TENURE_S[1]):
-            raise wrong(f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}")
+            raise wrong(
+                f"has a tenure that is no number of seconds from {TENURE_S[0]} to {TENURE_S[1]}; write tenure=3"
+            )
         tls = tls_options(query, wrong) if encrypted else {}
         if parts.password and not parts.username:
             raise wrong("has a password without a user's name; name the user, too")

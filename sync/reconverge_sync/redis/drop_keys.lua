@@ -1,5 +1,5 @@
--- Drops cells that no live node has, and takes them off the list of those that could do with a loan. Follows now.lua.
--- `drop_keys` in merge/orders.py is the definition. Answers how many were dropped, and how many stay.
+-- Deletes the cells in which no live node has an entry, and takes them off the list of those that need a loan. Follows
+-- now.lua. `drop_keys` in merge/orders.py is the definition. Returns how many were deleted, and how many stay.
 -- KEYS 1 meta 2 nodes 3... cells  ARGV 1 the time in microseconds (tests only)
 local SEEN_US, LEASE_US -- from redis/layout.py
 local META = 4 -- the length of 'meta'

@@ -1,4 +1,4 @@
--- Cells wait no longer for what other nodes may hold of them. Returns how many of them did; see adopt.lua.
+-- Ends the wait of cells for nodes that may hold allowances of them. Returns how many cells did wait; see adopt.lua.
 -- KEYS cells.
 local LEARN_UNTIL_US -- from redis/layout.py
 local ended = 0

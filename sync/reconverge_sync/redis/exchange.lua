@@ -1,5 +1,6 @@
--- The merge rule inside Redis. Its definition is sync/reconverge_sync/merge/ in Python: rule.py, hearing.py, granting.py,
--- asking.py, ledger.py, windows.py, bounds.py and, of loans.py, what a batch changes; here it stands statement by statement.
+-- The merge rule inside Redis. Its definition is sync/reconverge_sync/merge/ in Python: rule.py, hearing.py,
+-- granting.py, asking.py, ledger.py, windows.py, bounds.py, and the part of loans.py that a batch needs. This is the
+-- same in Lua.
 --
 -- KEYS  1 meta  2 nodes  3 accounts  4... one hash for each cell of the batch; all of one shard, so of one hash slot
 -- ARGV  1 the batch without its cells (msgpack)  2 its cells, in rows (see codec.py)
@@ -9,20 +10,20 @@
 -- A cell's hash has a field for each node, "-" for the departed ones together, and "g" for the sums.
 -- Everything is checked before the first write, so that a batch is merged whole or not at all.
 --
--- Most of it runs for each cell of each exchange. So what is at hand is in variables, not in tables; what depends on
--- the limit alone is worked out once; and numbers are read from strings, and written, many at a time. The commands of
--- Redis are little of it: 0.4 to 0.8 us each, three for a cell. msgpack arrays that became tables and tables that became
--- msgpack again, a checking call for each number, and fields looked up by a number that had to be looked up first made
--- a cell cost 17.5 us where it costs 6.6.
+-- Most of this code runs for each cell of each exchange. So the current cell, entry and report are in variables, not in
+-- tables; values that depend on the limit alone are computed once; and numbers are read from strings, and written, many
+-- at a time. The commands of Redis take little of the time: 0.4 to 0.8 us each, three for a cell. An earlier version
+-- turned msgpack arrays into tables and back, called a function to check each number, and looked fields up by numbers
+-- that it first had to look up: a cell cost 17.5 us with it, and costs 6.6 us now.
 --
--- The answer is packed in one piece, because Redis' Lua hashes every byte of every string that is made; a sixth of the
--- time goes there, and shorter keys save more than shorter code. The expiry of a cell moves in steps of a quarter of its
--- time to live, so that PEXPIRE is seldom called. Tried and left: storing as doubles (no faster together with all else,
--- twice the memory), storing in narrow integers (faster with Redis 7, slower with 6.2), all of a cell in one string
--- (saves no call, and the cost and the traffic to a replica grow with the fleet).
+-- The answer is packed in one piece, because Redis' Lua hashes every byte of every string that is made. This takes a
+-- sixth of the time, and shorter keys save more than shorter code. The expiry of a cell moves in steps of a quarter of
+-- its time to live, so that PEXPIRE is seldom called. Tried and rejected: to store doubles (no faster in the whole,
+-- twice the memory), narrow integers (faster with Redis 7, slower with 6.2), or each cell as one string (saves no call,
+-- and the cost and the traffic to a replica grow with the fleet).
 
--- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
--- not in tables, because they are looked up some two hundred times for each cell.
+-- The current cell, the current one of its entries, the current report, and the rule of the limit, field by field. They
+-- are variables, not tables, because they are looked up some two hundred times for each cell.
 local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
 local cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli
 local cell_current, cell_previous, cell_window_demand, cell_active
@@ -37,13 +38,13 @@ local report_need_milli, report_ask, report_asked, report_demand_milli, report_w
 local rule, fixed, sliding, bucket, dated, window_us
 local lent = 0
 
--- All else is in a function of its own. For each closure that is made, Lua searches a list for each local that it
--- captures, unless that is captured already: with the variables above inside of this function, that alone took 30 us of
--- each exchange, in which all functions are made anew.
+-- All else is inside one function, and the variables above are outside. Each exchange makes all functions anew, and for
+-- each Lua searches a list for each local that it captures, unless that is captured already: with the variables inside
+-- of this function, the search took 30 us of each exchange.
 local function exchange()
 
--- What one function alone needs is in that function, because another one has 200 variables at most.
--- A number that stands in Python, too, has no value here: scripts.py fills it in.
+-- A constant that one function alone needs is inside of it, because Lua allows a function 200 local variables.
+-- A constant that Python has, too, gets its value from scripts.py when that loads this script.
 local SCHEMA_VERSION, WHOLE_MAX, FORGOTTEN, ASKS, AT_HUB, FLOATS -- from hub/report.py
 local MERGED, STALE, LAPSED, DEPARTED_FIELD, LOANS, KEPT_MS -- from redis/layout.py
 local FIXED, SLIDING, BUCKET, DATED, SLOTS -- from codec.py
@@ -58,8 +59,9 @@ local call = redis.call
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 local to_bytes, from_bytes = struct.pack, struct.unpack
 
--- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
--- An `i` without a number has 32 bits, and is read sooner than one with.
+-- Formats of rows, with amounts of 32 bits or of 64. Amounts that may not be negative are read without a sign, so that
+-- a negative one is found to be too large. An `i` without a number has 32 bits, and is read faster than one with a
+-- number.
 local REPORT, REPORT_BYTES, REPORT_WIDE, REPORT_WIDE_BYTES -- from redis/layout.py
 local ANSWER, ANSWER_WIDE, ANSWER_HEADER, NARROW_MAX -- from redis/layout.py
 
@@ -121,33 +123,34 @@ local function check_batch(raw, rows)
   return REPORT_WIDE, REPORT_WIDE_BYTES
 end
 
--- Whether the node forgets the key with the report at hand.
+-- Whether the node forgets the key with the current report.
 local forgotten = false
--- Of the entry at hand; not with the others, because a function captures sixty variables at most.
+-- A field of the current entry; it is here because a function can capture sixty variables of outer ones at most.
 local entry_vouchers = 0
--- Of an ask for what is kept at the hub: whether it is one, of a small quota, what waits, and what was granted.
+-- Of a request for a quota that is kept at the hub: whether the report has one, whether the quota is small, the cost
+-- that waits, and the cost that was granted.
 local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
--- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
--- `spare` is what more could have drained of it since the last merge than was in it; `rule.spare_share`, by what part.
+-- Of a bucket: the cell's vouchers, and the hub's own bucket, which is the entry of the departed nodes. `spare_milli`
+-- is how much more could have drained of it since the last merge than it held, at the rate of `rule.spare_share`.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
-local cell_unit = 1 -- what a request costs that asks, by the mean of late
+local cell_unit = 1 -- the mean cost of the latest requests that asked
 local cell_uncovered = 0
 local pool, pool_previous, pool_allowance, pool_window_demand, pool_changed = false, 0, 0, 0, false
 local fill_most_milli
 local held = 0 -- the allowance of a bucket from before it was kept at the hub
--- What the entries that float have together, as far as they were looked at.
+-- The sums over the entries that float and were read so far.
 local float_held, float_current, float_previous, float_vouchers
--- What one exchange is about: set once.
+-- Set once for each exchange.
 local hub_us, meta, batch, node, stirred_us, calm_us
--- How many entries may still be read by scans.
+-- How many entries scans may still read in this exchange.
 local scans_left = SCANNED_MAX
-local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
--- Fields of the rule at hand that each cell needs: variables, because they are looked up faster than fields of a table.
--- The capacity is what can be granted without a loan.
+local cramped = false -- the server has reached its maxmemory: known cells are served, and no cell is begun
+-- Fields of the current rule that each cell needs: variables, because they are looked up faster than fields of a table.
+-- `rule_capacity` is the capacity without loans.
 local rule_capacity, rule_small_allowances, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
 local rule_overdrafts, rule_elsewhere
 
--- ------------------------------------------------------------------ limits, and what follows from them
+-- ------------------------------------------------------------------ limits and their rules
 
 local function time_to_live(of, lease_us, interval_us)
   local REMEMBERED_US -- from merge/ledger.py
@@ -163,7 +166,7 @@ local function learning_us(of, lost)
   return heard_us
 end
 
--- Until when there may be allowances in any cell of this limit that have yet to be reported.
+-- The moment until which allowances of this limit may exist that no node has reported since the hub's data began.
 local function learns_until(of)
   if not meta.lost and (meta.born_us == 0 or of.overshoot_milli ~= 0) then return 0 end
   return meta.born_us + learning_us(of, meta.lost)
@@ -202,7 +205,8 @@ local function rule_of(limit)
     made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
   end
   made.counts_for_us = 2 * runs_out_us
-  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: sent_limit in hub/report.py.
+  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: sent_limit in
+  -- hub/report.py.
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
@@ -259,7 +263,7 @@ end
 
 -- ------------------------------------------------------------------ what is stored
 
--- What is seldom other than zero comes last, and is left out when it is.
+-- Fields that are mostly zero come last, and are left out when they are.
 local function read_cell(packed)
   cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
     cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
@@ -388,7 +392,7 @@ end
 
 -- ------------------------------------------------------------------ merge/ledger.py
 
--- What counts still count for: those of an entry, or of all of them.
+-- The use that counts now, from the two counts of an entry or from their sums over all entries.
 local function used_of(current, previous)
   if sliding then
     if previous == 0 then return current end
@@ -401,7 +405,7 @@ local function used_of(current, previous)
   return current + previous
 end
 
--- The entry follows the cell into its window, and past its last reset; called if it is not there yet.
+-- Brings the entry up to the cell's window and last reset; called if the entry is behind.
 local function catch_up()
   local steps = cell_epoch - entry_epoch
   if steps ~= 0 then
@@ -423,7 +427,7 @@ local function catch_up()
   end
 end
 
--- What has dates and does not count any more is let go of. True if there may have been any.
+-- Drops dated use that counts no more. Returns whether there may have been any.
 local function expire()
   local ended, before_ended = hub_us >= entry_current_until_us, hub_us >= entry_previous_until_us
   if ended then entry_current, entry_debt = 0, 0 end
@@ -528,7 +532,7 @@ local function discount_pool()
   cell_window_demand = cell_window_demand - pool_window_demand
 end
 
--- The hub's own bucket is as full as that.
+-- Sets the level of the hub's own bucket.
 local function fill_pool(milli)
   pool_previous = max(0, milli)
   pool_allowance = ceil(pool_previous / 1000)
@@ -542,7 +546,7 @@ local function fill_pool(milli)
   end
 end
 
--- The entry of the departed, taken out of the sums. Returns whether there is one.
+-- Reads the entry of the departed nodes, and takes it out of the sums. Returns whether there is one.
 local function read_pool(key)
   pool, pool_previous, pool_allowance, pool_window_demand = false, 0, 0, 0
   local kept = call('HGET', key, DEPARTED_FIELD)
@@ -555,7 +559,7 @@ local function read_pool(key)
   return true
 end
 
--- Before anything of the cell changes.
+-- Drains the hub's own bucket up to now; must be called before anything of the cell changes.
 local function drain_pool(key)
   report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS
   pool, pool_changed, pool_previous, pool_allowance, pool_window_demand = false, false, 0, 0, 0
@@ -572,13 +576,14 @@ local function drain_pool(key)
   fill_pool(pool_previous - floor(drained))
 end
 
--- As full as `least` in any case, and no fuller than the bucket that is poured lets it be, see `Fill` in merge/bounds.py.
+-- Pours a node's bucket into the hub's, to at least the level `least`, and to no more than `Fill` in merge/bounds.py
+-- allows.
 local function pour(milli, own_milli, least)
   if pool then discount_pool() end
   fill_pool(min(max(pool_previous + milli, least or 0), max(fill_most_milli, pool_previous + own_milli)))
 end
 
--- The hub's own bucket is written down, before all entries are read, or at last.
+-- Stores the hub's own bucket if it has changed: before a scan reads all entries, and after the merge of the cell.
 local function keep_pool(key)
   if not pool_changed then return end
   pool_changed = false
@@ -618,7 +623,7 @@ local function roll(epoch)
   cell_epoch = epoch
 end
 
--- Unless the reset is impossibly far ahead.
+-- Follows a reset that the report brings, unless it is impossibly far ahead.
 local function follow_reset()
   if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
   if report_reset_us > cell_reset_us then
@@ -629,7 +634,7 @@ local function follow_reset()
 end
 
 -- The answer, piece by piece: its header, which is written last, and a row for each cell.
--- The rows are made in any order; `place` is where the one at hand belongs.
+-- The rows are made in any order; `place` is where the current one belongs.
 local pieces, place, rows_answered, wide, row_format = { '' }, 1, 0, false, ANSWER
 
 local function widen()
@@ -640,7 +645,7 @@ local function widen()
   wide, row_format = true, ANSWER_WIDE
 end
 
--- How much of `amount`, which is part of a sum, may stay for the sum to fit.
+-- The most that may stay of `amount`, a part of `sum`, so that the sum fits into `room`.
 local function within(amount, sum, room)
   return max(0, amount - max(0, sum - room))
 end
@@ -682,7 +687,7 @@ end
 
 -- ------------------------------------------------------------------ merge/rule.py
 
--- What a node says of its bucket; see `Fill` in merge/bounds.py.
+-- Limits the level that a node reports of its bucket; see `Fill` in merge/bounds.py.
 local function keep_fill_within_bounds()
   fill_most_milli = max(rule.fill_max_milli, 1000 * DEBT_MAX * entry_capacity)
   local there = pool and pool_previous or 0
@@ -853,7 +858,7 @@ end
 
 -- ------------------------------------------------------------------ merge/asking.py
 
--- Whether what is free of the cell stays at the hub, as far as the node is concerned.
+-- Whether the free capacity of the cell is too scarce to be granted to this node in advance, and stays at the hub.
 local function stays_at_hub()
   local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
@@ -866,7 +871,7 @@ local function stays_at_hub()
   return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes * cell_unit
 end
 
--- Learn what a request costs, from one that waits.
+-- Updates the mean cost of requests from one that waits.
 local function note_cost(reported)
   local UNIT_WEIGHT -- from merge/asking.py
   local cost = min(report_ask, reported)
@@ -874,7 +879,7 @@ local function note_cost(reported)
   cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
 end
 
--- Returns what the node has in use.
+-- Processes a request for a quota that is kept at the hub. Returns the node's use.
 local function hear_ask(key, used)
   at_hub, waiting, granted, float_held, held = false, 0, 0, nil, 0
   if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
@@ -893,7 +898,7 @@ local function hear_ask(key, used)
   return 0
 end
 
--- Whether all entries have to be looked at to know what there is.
+-- Whether the free capacity can only be found by reading all entries.
 local function needs_all(used)
   if waiting == 0 or not sliding then return false end
   local capacity = cell_capacity + lent
@@ -929,7 +934,7 @@ local function all_records()
   return known_records
 end
 
--- The counts of those that depart: what Python has as another entry, into which it folds them.
+-- The sums of the entries that depart in this scan; in Python, the entry into which they are folded.
 local departed
 local function fold()
   if not departed then
@@ -943,7 +948,7 @@ local function fold()
   departed.previous_us = max(departed.previous_us, entry_previous_until_us)
 end
 
--- What is at hand becomes the entry of the departed. True if there is anything to remember.
+-- Stores the sums of departed entries as the entry of the departed nodes. Returns whether there is anything to store.
 local function bury(key, kept)
   local seen_us = hub_us
   if kept then
@@ -967,7 +972,7 @@ local function bury(key, kept)
   return true
 end
 
--- What a node has used of a key that it forgets, the entry at hand, is counted with that of departed nodes.
+-- Adds the current entry, of a node that forgets the key, to the entry of the departed nodes.
 local function take_over(key)
   depart(hub_us)
   fold()
@@ -985,8 +990,8 @@ local function take_over(key)
   end
 end
 
--- Counts everything anew but the entry of the node itself, which has yet to be granted its allowances. Others are at hand
--- meanwhile, one after the other.
+-- Sums up all entries anew except the node's own, which is still to be granted its allowances. Meanwhile the others are
+-- the current entry, one after the other.
 local function scan_others(key, fields)
   local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
   if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
@@ -1000,7 +1005,7 @@ local function scan_others(key, fields)
       local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
       if changed then catch_up() end
       if dated and expire() then changed = true end
-      if sliding then -- what has faded of an allowance that floats, and of a debt, is given back
+      if sliding then -- the faded part of a floating allowance, and of a debt, is given back
         local used, allowance, debt = ceil(used_of(entry_current, entry_previous)), entry_allowance, entry_debt
         if entry_vouchers > 0 then entry_allowance = min(allowance, used + entry_vouchers) end
         entry_debt = min(debt, max(0, used - entry_allowance))
@@ -1035,7 +1040,7 @@ local function scan_others(key, fields)
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_allowance - floor(used_of(entry_current, entry_previous)))
         end
-        lingers = lingers or left -- what it has in progress may go on
+        lingers = lingers or left -- its work in progress may go on
         if entry_capacity < capacity then capacity = entry_capacity end
         local since_us = entry_ask_since_us
         local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
@@ -1057,7 +1062,8 @@ local function scan_others(key, fields)
   cell_restless = (buried and not bucket or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
 end
 
--- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
+-- Reads all entries and sums them up anew. `own` is how many strings of the cell's hash are its sums and this node's
+-- entry; if there are no more, there is no other node.
 local function scan(key, own)
   cell_scanned_us = hub_us
   if bucket then keep_pool(key) end
@@ -1088,7 +1094,7 @@ local function scan(key, own)
     debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers
 end
 
--- At least an interval after the last time, or if there was none.
+-- Whether a scan is due; called when the last one is at least an interval ago, or when there was none.
 local function due(scanned_ago_us)
   local CALM_INTERVALS -- from merge/rule.py
   if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
@@ -1121,7 +1127,7 @@ local function new_cell(key, epoch)
   if rule.withheld > 0 then withhold(key) end
 end
 
--- What is lent now, and whether any loan lasts.
+-- Returns the amount that is lent now, and whether any loan lasts.
 local function lent_by(packed)
   local amount, lasting, loans = 0, false, { unpack_(packed) }
   for position = 2, #loans, 4 do
@@ -1132,7 +1138,7 @@ local function lent_by(packed)
   return amount, lasting
 end
 
--- How many cells are on the list; `redis/lending.py` counts them anew.
+-- Returns how many cells are on the list of wishes for loans, after adding `more`; `redis/lending.py` counts them anew.
 local function count_listed(more)
   local listed = tonumber(call('HGET', KEYS[1], 'listed') or 0) + more
   if more ~= 0 then call('HSET', KEYS[1], 'listed', max(0, listed)) end
@@ -1143,7 +1149,7 @@ local function strike_off(name)
   if call('HDEL', KEYS[1], name) > 0 then count_listed(-1) end
 end
 
--- The cell is put on the list of those that could do with a loan, or taken off it. See merge/loans.py.
+-- Puts the cell on the list of those that need a loan, or takes it off. See merge/loans.py.
 local function look(key, listed, lasting)
   local PACES, WISHES_MAX -- from merge/loans.py
   local name = string.sub(key, #KEYS[1] - 3)
@@ -1164,14 +1170,14 @@ local function look(key, listed, lasting)
   end
 end
 
--- What is said of a key for which there is no room.
+-- Answers that the hub has no room for a key.
 local function not_taken(epoch)
   local NOT_TAKEN -- from hub/report.py
   if not wide and rule_capacity > NARROW_MAX then widen() end
   pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
 end
 
--- Whether nothing would be lost with the cell, as far as is known without its entries.
+-- Whether the cell could be deleted without loss, as far as its sums show.
 local function forgettable()
   if cell_allowances ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
   if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
@@ -1183,8 +1189,8 @@ local function forgettable()
   return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
 end
 
--- Whether there is nothing in a cell but its sums and what is at hand. What is read counts like what is scanned; a cell
--- that is not looked at stays until a later batch, or until it expires.
+-- Whether the cell holds nothing but its sums and this node's entry. The entries read count as scanned; when no more
+-- may be read, the cell stays until a later batch, or until it expires.
 local function no_other_node(key)
   if scans_left <= 0 then return false end
   local fields, alone = call('HGETALL', key), true
@@ -1198,7 +1204,8 @@ local function no_other_node(key)
   return alone
 end
 
--- What the node says is cut down to where more would have no effect; see merge/bounds.py. A comparison costs less than a call.
+-- Cuts the reported amounts down to the largest that have an effect; see merge/bounds.py. `if` costs less than calls of
+-- min.
 local function keep_within_bounds()
   local capacity = rule.capacity
   if rule.slots then
@@ -1219,13 +1226,13 @@ local function keep_within_bounds()
   if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
 end
 
--- Whether nothing in this report contradicts that the node forgets the key with it, see hub/report.py.
+-- Whether the report may be a node's last one of a key: it holds nothing and needs nothing, see hub/report.py.
 local function is_farewell()
   return report_allowance == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
     and report_demand_milli == 0
 end
 
--- Writes what is at hand; returns whether the cell is still there.
+-- Stores the cell's sums and the current entry. Returns whether the cell still exists.
 local function write(key, known, heard, loans, lasting)
   if bucket then keep_pool(key) end
   local leaves = forgotten or (entry_allowance == 0 and empty() and not (at_hub and bucket))
@@ -1305,7 +1312,7 @@ local function merge_cell(key)
   if outlived then call('PEXPIRE', key, ceil((cell_expires_us - hub_us) / 1000)) end
 end
 
--- Accounts are stored flat: when last seen, then name, charged, refunded for each limit.
+-- An account is stored as a flat list: when it was last seen, then name, charged and refunded for each limit.
 local function keep_account()
   local stored = call('HGET', KEYS[3], batch.account)
   local account = stored and unpack_(stored) or { hub_us }
@@ -1360,7 +1367,8 @@ local function whole_text(number)
   return string.format('%.0f', number)
 end
 
--- Until when all nodes count as heard of, unless one leaves; and when one was given up last.
+-- Computes until when no node counts as silent, unless one leaves; when the last one was given up; and how many are
+-- live.
 local function look_around()
   local calm_us, live = nil, 0
   for _, record in pairs(all_records()) do
@@ -1393,7 +1401,7 @@ local fine, raw = pcall(unpack_, ARGV[1])
 if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
 local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
 if not well_formed then
-  -- A string that says what is wrong, unless the batch is so odd that a check has failed itself.
+  -- The message of a check, or of Lua if the batch is so odd that the check itself has failed.
   local what = tostring(report_format)
   return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
 end
@@ -1417,8 +1425,8 @@ local schema = tonumber(fields[5] or 0)
 if meta.generation and schema > SCHEMA_VERSION then
   return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. SCHEMA_VERSION)
 end
--- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
--- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
+-- A server that has reached its maxmemory refuses a script's first write if it may take memory, but no write after
+-- that. So a first write is tried. If it is refused, a write that takes no memory comes first, and all others succeed.
 do
   local tried = redis.pcall('HSET', KEYS[1], 'schema', SCHEMA_VERSION)
   if type(tried) == 'table' and tried.err and string.find(tried.err, 'OOM command not allowed', 1, true) then
@@ -1428,7 +1436,7 @@ do
   end
 end
 if not meta.generation or schema < SCHEMA_VERSION then
-  -- What an older schema has stored is lost to this one: its cells have other keys.
+  -- Data of an older schema count as lost: its cells have other keys.
   meta.lost = meta.generation and true or false
   meta.born_us = batch.certainly_new and not meta.lost and 0 or hub_us
   meta.generation = batch.candidate
@@ -1480,13 +1488,13 @@ for position, limit in ipairs(rules) do
   rules[position] = rule_of(limit)
   lives_ms = max(lives_ms, ceil(rules[position].kept_us / 1000))
 end
--- Every time, so that a user without this right fails before there is a cell that would never expire.
+-- In every exchange, so that a user without the right to PEXPIRE fails before a cell exists that would never expire.
 call('PEXPIRE', KEYS[2], max(call('PTTL', KEYS[2]), lives_ms))
 keep_account()
 node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
 local cells = #KEYS - 3
--- Another cell is the first one each time, so that each has its turn at being scanned.
+-- Each exchange begins with another cell, so that each cell is scanned in its turn.
 rows_answered = cells
 for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
 local first = cells > 0 and batch.sequence % cells * TURN % cells or 0

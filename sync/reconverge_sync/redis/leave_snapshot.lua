@@ -1,7 +1,7 @@
 -- Keeps a snapshot of a node, if a console is open and there is room. Follows now.lua.
 -- KEYS 1 the board, see watch.lua 2 snapshots by name
 -- ARGV 1 the name 2 the snapshot 3 for how many microseconds 4 how many may be kept 5 the time (tests only)
--- Returns for how many microseconds a console is open, and whether the snapshot was taken. Without one it only looks.
+-- Returns for how many microseconds a console stays open, and whether the snapshot was kept; an empty name keeps none.
 local hub_us, call = now_us(ARGV[5]), redis.call
 local open_us = math.max(0, tonumber(call('HGET', KEYS[1], '#') or 0) - hub_us)
 local open_for = string.format('%.0f', open_us)

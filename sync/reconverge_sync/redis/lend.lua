@@ -1,6 +1,7 @@
--- Lends to the cells of one shard, and answers how much of its loans each holds. Follows now.lua. `Lending.lend` in
--- merge/loans.py is the definition.
--- KEYS 1 meta 2... cells  ARGV 1 lender 2 sequence 3 the time in microseconds (tests only) 4... amount, end of each
+-- Lends to the cells of one shard, and returns how much each holds of this lender's loans. Follows now.lua.
+-- `Lending.lend` in merge/loans.py is the definition.
+-- KEYS 1 meta 2... cells  ARGV 1 lender 2 sequence 3 the time in microseconds (tests only) 4... of each cell, the
+--   amount and the end of its loan
 local LENDERS_MAX -- from merge/loans.py
 local call, pack, unpack_, hub_us = redis.call, cmsgpack.pack, cmsgpack.unpack, now_us(ARGV[3])
 local lender, sequence, found, stale = ARGV[1], tonumber(ARGV[2]), {}, false

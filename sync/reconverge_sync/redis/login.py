@@ -20,7 +20,7 @@ class ChangingLogin(CredentialProvider):
         """The user's name, if any, and the password that were used last."""
 
     def get_credentials(self) -> NoReturn:
-        raise NotImplementedError("the clients of hubs are asynchronous")
+        raise NotImplementedError("the clients of hubs are asynchronous; use get_credentials_async")
 
     async def get_credentials_async(self) -> Any:
         """Returns what the function returns. Raises AuthenticationError if it fails or returns something else.

@@ -1,5 +1,5 @@
--- The mark of a namespace's key secret: the one that is there, which is renewed if it is the same; or else the one that
--- is answered from now on. Follows now.lua.
+-- Returns the mark of a namespace's key secret. If none is kept, keeps the given one; if the same one is kept, renews
+-- it. Follows now.lua.
 -- KEYS 1 meta  ARGV 1 the mark 2 for how many microseconds it is kept 3 the time in microseconds (tests only)
 local hub_us, fields = now_us(ARGV[3]), redis.call('HMGET', KEYS[1], 'keymark', 'keymark_until')
 if fields[1] and fields[1] ~= ARGV[1] and hub_us < tonumber(fields[2]) then return fields[1] end

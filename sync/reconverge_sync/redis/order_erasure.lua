@@ -1,5 +1,5 @@
--- Leaves orders to erase identities. Follows now.lua. `Orders.give` in merge/orders.py is the definition.
--- KEYS 1 orders: by mark its moment; `#` is the latest moment  ARGV 1 the time in microseconds (tests only)
+-- Posts orders to erase identities. Follows now.lua. `Orders.give` in merge/orders.py is the definition.
+-- KEYS 1 orders: the moment of each by its mark; `#` is the latest moment  ARGV 1 the time in microseconds (tests only)
 --   2 for how many microseconds an order is kept 3 how many orders are kept 4... marks
 local hub_us, call, kept_us, most = now_us(ARGV[1]), redis.call, tonumber(ARGV[2]), tonumber(ARGV[3])
 local latest = tonumber(call('HGET', KEYS[1], '#') or 0)

@@ -1,5 +1,5 @@
--- All that is stored of some cells of one shard, as of one moment. Follows now.lua. It writes nothing, and works nothing
--- out: `merge/reading.py` does, of what `stored.py` makes of this.
+-- Returns all that is stored of some cells of one shard at one moment. Follows now.lua. Writes nothing, and computes
+-- nothing: `stored.py` parses the result, and `merge/reading.py` computes with it.
 -- KEYS 1 meta 2 nodes 3... cells  ARGV 1 the time in microseconds (tests only)
 local call, meta = redis.call, redis.call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'schema',
   'adopted')

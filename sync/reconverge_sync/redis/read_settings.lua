@@ -1,3 +1,4 @@
+-- Returns the mark and the payload of the settings; only the mark if the reader knows it, nothing if there are none.
 -- KEYS 1 the settings  ARGV 1 the mark that the reader knows 2 how many bytes it takes at most
 local mark = redis.call('HGET', KEYS[1], 'mark')
 if not mark then return {} end

@@ -1,5 +1,5 @@
--- All snapshots that are kept; those that are over go, as they bear keys. Follows now.lua.
--- KEYS 1 the board, see watch.lua 2 snapshots by name  ARGV 1 how many bytes of each 2 the time (tests only)
+-- Returns all snapshots that are kept. Deletes those whose time is over, as they contain keys. Follows now.lua.
+-- KEYS 1 the board, see watch.lua 2 snapshots by name  ARGV 1 how many bytes of each are read 2 the time (tests only)
 local hub_us, reply = now_us(ARGV[2]), {}
 local found = redis.call('HGETALL', KEYS[1])
 for position = 1, #found, 2 do

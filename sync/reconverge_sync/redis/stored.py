@@ -35,9 +35,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
     try:
         hub_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
         if int(schema) > SCHEMA_VERSION:
-            raise ValueError(
-                f"the data are of schema {int(schema)}, newer than {SCHEMA_VERSION}, which this version reads"
-            )
+            raise ValueError(f"the data are of schema {int(schema)}, newer than {SCHEMA_VERSION}; update this program")
         shard = LedgerShard(str(generation, "utf-8"), int(born_us), lost == b"1", int(adopted))
         shard.nodes = {str(name, "utf-8"): _node(packed) for name, packed in _fields(nodes).items()}
         lending = Lending()

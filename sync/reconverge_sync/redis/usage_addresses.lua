@@ -1,8 +1,9 @@
--- Merges what a node says of the addresses from which identities come. Follows now.lua. `AddressShard.note` in
--- merge/addresses.py is the definition.  KEYS 1 the sketches of an hour and a secret  ARGV 1 packed: identity and risen registers, in turn; two
--- bytes for each register, its number and its rank 2 identities at most 3 milliseconds to keep 4 the highest rank
---   5 from when and 6 until when the hour is counted, in microseconds 7 the time in microseconds (tests only)
--- Fields of the hash: 'n' how many sketches there are, and 'i' before each identity.
+-- Merges a node's sketches of the addresses from which identities come. Follows now.lua. `AddressShard.note` in
+-- merge/addresses.py is the definition. Returns how many identities were left out.
+-- KEYS 1 the sketches of an hour and a secret  ARGV 1 packed: identity and risen registers, in turn; two bytes for each
+--   register, its number and its rank 2 identities at most 3 milliseconds to keep 4 the highest rank 5 from when and 6
+--   until when the hour is counted, in microseconds 7 the time in microseconds (tests only)
+-- Fields of the hash: 'n' is the number of sketches; 'i' and an identity, the sketch of that identity.
 local REGISTERS -- from hub/usage.py
 local call, reported, room_max = redis.call, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local count, left_out, rank_max = tonumber(call('HGET', KEYS[1], 'n') or 0), 0, tonumber(ARGV[4])

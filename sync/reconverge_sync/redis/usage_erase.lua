@@ -1,6 +1,7 @@
--- Takes all that bears an identity out of one hash of usage. `UsageShard.erase` in merge/usage.py is the definition.
--- KEYS 1 totals, issued, pending events, or the rows of an account  ARGV 1 the identity and NUL 2 which of them: t i p o, or
--- a for sketches of addresses, which `AddressShard.erase` in merge/addresses.py forgets; these are no rows.
+-- Deletes the rows of an identity from one hash of usage, and returns how many. `UsageShard.erase` in merge/usage.py
+-- and `AddressShard.erase` in merge/addresses.py are the definition.
+-- KEYS 1 the hash  ARGV 1 the identity and NUL 2 the kind of hash: t totals, i issued, p pending events, o the rows of
+--   an account, or a sketches of addresses, which are no rows and are not counted
 local call, gone = redis.call, 0
 local begins, kind = ARGV[1], ARGV[2]
 if kind == 'a' then

@@ -1,6 +1,6 @@
--- Has this exporter be the one for a while, unless another one is. Follows now.lua. `UsageShard.lead_export` in
--- merge/usage.py is the definition.
--- KEYS 1 the lease  ARGV 1 exporter 2 microseconds 3 the time in microseconds (tests only)
+-- Gives the lease of the export to this exporter, unless another one has it. Follows now.lua. `UsageShard.lead_export`
+-- in merge/usage.py is the definition. Returns 1 or 0, the holder, the end of its lease, and the time.
+-- KEYS 1 the lease  ARGV 1 exporter 2 microseconds of the lease 3 the time in microseconds (tests only)
 local hub_us = now_us(ARGV[3])
 local found = redis.call('HMGET', KEYS[1], 'exporter', 'until')
 if found[1] and found[1] ~= ARGV[1] and hub_us < tonumber(found[2]) then

@@ -1,4 +1,4 @@
--- What nodes said that they are doing, without those that have not said so for long. Follows now.lua.
+-- Returns the loads that nodes have reported, and deletes those that are too old. Follows now.lua.
 -- KEYS 1 loads  ARGV 1 microseconds after which a node counts as gone 2 the time in microseconds (tests only)
 local hub_us, found, answer = now_us(ARGV[2]), redis.call('HGETALL', KEYS[1]), {}
 for position = 1, #found, 2 do

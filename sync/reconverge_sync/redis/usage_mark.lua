@@ -1,6 +1,6 @@
--- Raises a mark of the export to a period that is over, and says that one is not late any more unless more has come. Follows
--- now.lua.
--- `UsageShard.close_period` and `UsageShard.finish` in merge/usage.py are the definition.
+-- Raises a mark of the export to a period that is over, and clears the mark of a late period, unless more usage has
+-- come since. Follows now.lua. `UsageShard.close_period` and `UsageShard.finish` in merge/usage.py are the definition.
+-- Returns 0 if the period is not over.
 -- KEYS 1 meta  ARGV 1 the mark's name 2 number 3 milliseconds of meta 4 the name of the late period 5 its mark, or ''
 --   6 when the period ends, in microseconds 7 the time in microseconds (tests only)
 if now_us(ARGV[7]) < tonumber(ARGV[6]) then return 0 end

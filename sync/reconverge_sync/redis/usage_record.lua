@@ -1,12 +1,13 @@
--- Merges what an account says of its usage. Follows now.lua. `UsageShard.record` in merge/usage.py is the definition.
--- KEYS 1 meta 2 the account's sequence 3 loads, then for each group the totals and the account's own rows, then what
--- goes when the account leaves.  ARGV 1 header 2 groups, both packed 3 the time in microseconds (tests only)
+-- Merges the usage that an account reports. Follows now.lua. `UsageShard.record` in merge/usage.py is the definition.
+-- KEYS 1 meta 2 the account's sequence 3 loads, then for each group the totals and the account's own rows, then the
+--   hashes to delete when the account leaves
+-- ARGV 1 header 2 groups, both packed 3 the time in microseconds (tests only)
 -- header: sequence, answered, leaving (0 or 1), milliseconds of a sequence, of meta, rows of a page at most, node,
---   requests and cost per second in thousandths (or an empty node), microseconds after which a node counts as gone; groups:
---   kind, number, milliseconds to keep, the route of OTHERS, from when and until when rows are counted by the hub's clock,
---   in microseconds, then field, cost, requests, refused of each row
--- answer: the sequence before, merged, rows under OTHERS, the time, how many rows were refused, which (from 1 on, through
---   all groups), then kinds of periods and up to which they are done
+--   requests and cost per second in thousandths (or an empty node), microseconds after which a node counts as gone
+-- groups: kind, number, milliseconds to keep, the route of OTHERS, from when and until when rows are counted by the
+--   hub's clock, in microseconds, then field, cost, requests, refused of each row
+-- answer: the sequence before, whether this one was merged, rows counted under OTHERS, the time, how many rows were
+--   refused, their numbers (from 1, through all groups), then each kind of period and the last one that is done
 local GONE -- from merge/usage.py
 local OTHERS -- from hub/usage.py
 local PRUNED_EVERY = 64

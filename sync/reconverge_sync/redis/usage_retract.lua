@@ -1,4 +1,5 @@
--- Takes back some rows of an account, as if it had never reported them. `UsageShard.retract` in merge/usage.py is the definition.
+-- Takes back some rows of an account, as if the account had never reported them. `UsageShard.retract` in merge/usage.py
+-- is the definition.
 -- KEYS for each group: totals, issued, pending, the account's own rows  ARGV for each group its fields, packed
 local call, pack, unpack_ = redis.call, cmsgpack.pack, cmsgpack.unpack
 for group, packed in ipairs(ARGV) do

@@ -1,4 +1,5 @@
--- The secret by which all nodes hash addresses: the first that was proposed. `MemoryUsage.address_secret` is its twin.
+-- Returns the secret by which all nodes hash addresses: the first that was proposed, or ''.
+-- `MemoryUsage.address_secret` is its twin.
 -- KEYS 1 where it is kept  ARGV 1 the proposed one, or nothing 2 milliseconds to keep it
 local secret, proposed = redis.call('HGET', KEYS[1], 's'), ARGV[1]
 if proposed ~= '' then

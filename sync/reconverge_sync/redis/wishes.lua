@@ -1,5 +1,5 @@
--- The list of cells that a loan would help, from the hash of the shard; what has grown too old is taken off. Follows
--- now.lua. `Lending.current` in merge/loans.py is the definition.
+-- Returns the list of cells that need a loan, from the hash of the shard, and deletes what is too old. Follows now.lua.
+-- `Lending.current` in merge/loans.py is the definition.
 -- KEYS 1 meta 2 nodes  ARGV 1 the time in microseconds (tests only)
 local call, unpack_, hub_us, lease_us = redis.call, cmsgpack.unpack, now_us(ARGV[1]), 0
 local records = call('HGETALL', KEYS[2])

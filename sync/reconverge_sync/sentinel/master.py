@@ -132,7 +132,7 @@ class SentinelMaster:
                 break
         if votes:
             return votes.most_common(1)[0][0]
-        raise problem or exceptions.TimeoutError("no Sentinel answers")
+        raise problem or exceptions.TimeoutError("no Sentinel answers; check the hosts in the URL")
 
     def _sentinel(self, place: Place) -> redis.asyncio.Redis:
         more = self._connection.more

@@ -16,7 +16,7 @@ from reconverge_sync.redis.diagnosis.advice import as_failure
 from tests.support.certificates import Certificates
 from tests.support.commands.checked import PASSWORD, check
 from tests.support.fixtures.servers import TLSRedis
-from tests.support.servers import RedisServer, free_port
+from tests.support.servers import RedisServer, free_port, wait_until
 
 
 @pytest.fixture
@@ -127,14 +127,19 @@ def test_whatever_answers_is_recognized(answer: bytes, fact: str) -> None:
 
 def test_a_server_without_free_connections_says_so(own_redis: RedisServer) -> None:
     """The last connection is taken by somebody else."""
-    own_redis.command("CONFIG", "SET", "maxclients", "1")
     with socket.create_connection(("127.0.0.1", own_redis.port)) as other:
-        other.sendall(b"PING\r\n")
-        other.recv(16)
+        other.sendall(b"CONFIG SET maxclients 1\r\n")
+        assert b"+OK\r\n" == other.recv(16)
+        wait_until(lambda: _clients(other) == 1, "a server with one client")  # it closes others a little later
         checked = check(own_redis.url)
 
     assert "maxclients" in checked.only("reached")["fact"]
     assert "CLIENT LIST" in checked.only("reached")["remedy"]
+
+
+def _clients(connection: socket.socket) -> int:
+    connection.sendall(b"CLIENT LIST\r\n")
+    return connection.recv(65536).count(b" addr=")
 
 
 @pytest.mark.parametrize(

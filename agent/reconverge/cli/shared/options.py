@@ -64,7 +64,9 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
     within_ns = round(within_s(in_doubt) * SECOND_NS)
     if 0 < within_ns <= round_trip_ns:
         raise InvalidSetting(
-            "in_doubt", in_doubt, f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks"
+            "in_doubt",
+            in_doubt,
+            f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks; lengthen it",
         )
     if within_ns and all(policy.merged_only for policy in policies):
         raise InvalidSetting(

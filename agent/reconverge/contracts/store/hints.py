@@ -122,7 +122,8 @@ class HintListener:
             self._thread = None
             if self._logged.is_new("thread"):
                 logger.warning(
-                    "reconverge: the thread that listens for hints of changed contracts cannot be started: %s", error
+                    "reconverge: no thread can listen for hints of contracts; this node looks once in an interval: %s",
+                    error,
                 )
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
@@ -285,7 +286,9 @@ class _Listening:
                 loop.run_until_complete(self._task)
             loop.run_until_complete(loop.shutdown_asyncgens())
         except Exception:
-            logger.exception("reconverge: listening for hints failed; this node looks for changes once in an interval")
+            logger.exception(
+                "reconverge: listening for hints of changed contracts failed; this node looks once in an interval"
+            )
         finally:
             loop.close()
             self._ended.set()

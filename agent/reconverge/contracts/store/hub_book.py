@@ -291,7 +291,9 @@ class HubBook(ChangingBook):
         try:
             return await self._pages.document(self._store, outline)
         except MissingPage as error:
-            raise UnverifiedDocument(LOST, f"the hub does not have the page {str(error)[:16]}...") from None
+            raise UnverifiedDocument(
+                LOST, f"the hub does not have the page {str(error)[:16]}...; publish the contracts again"
+            ) from None
         except (DamagedPage, InvalidContracts) as error:
             raise UnverifiedDocument(LOST, f"a page {error}") from None
 

@@ -51,7 +51,9 @@ class Side:
             self._complain(f"no answer within {self._timeout_s:g} s")
         except Exception as error:
             if self._logged.is_new():
-                logger.exception("reconverge: the hub %s raised an error other than HubUnavailable, a bug", self.name)
+                logger.exception(
+                    "reconverge: the hub %s raised an error other than HubUnavailable; report this bug", self.name
+                )
             self._complain(type(error).__name__)
         else:
             if self._away:

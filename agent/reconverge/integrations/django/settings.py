@@ -110,7 +110,7 @@ class Configured:
         if slow:
             raise ImproperlyConfigured(
                 f"{SETTING}: {', '.join(slow)} has a coroutine function, but the middleware runs without an event loop"
-                " here: under WSGI, or because a middleware below it is synchronous only"
+                " here: under WSGI, or because a middleware below it is synchronous only; use a plain function"
             )
 
 

@@ -163,7 +163,7 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
 
 
 def _log_client_option(name: str) -> None:
-    logger.warning("reconverge: the setting %s is for a Redis client, which is not used here, and has no effect", name)
+    logger.warning("reconverge: the setting %s is for a Redis client, which is not used here; remove it", name)
 
 
 def _read(name: str, value: object) -> object:

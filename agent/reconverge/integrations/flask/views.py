@@ -47,7 +47,7 @@ def check_view(view: object, word: str) -> None:
     if isinstance(view, flask.Flask):
         raise InvalidSetting("view", view, "is an application; use default_limits= for all of its views")
     if inspect.isclass(view) and not issubclass(view, flask.views.View):
-        raise InvalidSetting("view", view, "is a class, but not a subclass of flask.views.View")
+        raise InvalidSetting("view", view, "is a class, but not a subclass of flask.views.View; inherit that")
     if not callable(view):
         raise InvalidSetting("view", view, f"is not a view; write @limits.{word} below @app.get")
 

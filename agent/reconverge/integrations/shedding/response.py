@@ -279,7 +279,7 @@ class Deciding:
         if self._throttle.allows(now_ns):
             self._throttle.note(now_ns)
             logger.error(
-                "reconverge: a request went on without load shedding, because finding its class or its key failed",
+                "reconverge: a request went on without load shedding; mend the function that names its class or key",
                 exc_info=error,
             )
 

@@ -54,14 +54,14 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.limiter.asking import within_s
-from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
+from reconverge.limiter.enforcement.bans import unheeded
+from reconverge.limiter.enforcement.switches import ON
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.reservation import Reservation
-from reconverge.limiter.switches import ON
 from reconverge.runtime.threads import Total
 from reconverge.usage.meter import Meter
 

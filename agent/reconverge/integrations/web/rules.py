@@ -19,7 +19,7 @@ from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.limiter.asking import within_s
-from reconverge.limiter.bans import NAME_ROOM, ban_terms
+from reconverge.limiter.enforcement.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.faces.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter

@@ -22,22 +22,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Explores the cases that are asked for. Returns the exit status: 1 if something is broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.explore", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="a kind of limit; by default all")
-    parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all that have a bound")
+    parser.add_argument("--policy", choices=tuple(POLICIES), action="append", help="by default all with a bound")
     parser.add_argument(
         "--asking", choices=tuple(ASKING), default="both", help="whether requests ask the hub, if they can"
     )
     parser.add_argument("--grain", choices=GRAINS, action="append", help="by default both")
-    parser.add_argument("--quota", type=int, default=4, help="of each limit (default: %(default)s)")
+    parser.add_argument("--quota", type=int, default=4, help="the quota of each limit (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument("--window", type=float, default=2.0, help="in seconds (default: %(default)s)")
-    parser.add_argument("--more", choices=MORE, action="append", default=[], help="what each case has beside the usual")
+    parser.add_argument("--window", type=float, default=2.0, help="of each limit, in seconds (default: %(default)s)")
+    parser.add_argument("--more", choices=MORE, action="append", default=[], help="an extra that each case has")
     parser.add_argument("--start", action="append", default=[], help="an event with which every path begins")
     parser.add_argument("--depth", type=int, default=4, help="the most events of a path (default: %(default)s)")
     parser.add_argument(
-        "--states", type=int, default=200_000, help="go no deeper with so many states (default: %(default)s)"
+        "--states", type=int, default=200_000, help="states after which a search goes no deeper (default: %(default)s)"
     )
     parser.add_argument("--faults", type=int, default=3, help="the most faults of a path (default: %(default)s)")
-    parser.add_argument("--table", type=Path, help="a file to which the rows are added; its cases are left out")
+    parser.add_argument("--table", type=Path, help="a file to which rows are added; skips cases that have a row")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
     cases = cases_of(
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     tasks = [Task(case, options.depth, options.states, options.faults, tuple(options.start)) for case in cases]
     table = RunTable(options.table)
-    os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
+    os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
     for done in mapped(
         explored, [task for task in tasks if not table.has(task)], processes=options.processes, apart=True
     ):

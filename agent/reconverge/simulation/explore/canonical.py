@@ -1,21 +1,21 @@
-"""Computes a digest of a world that equal worlds share, whenever and under whichever names they came to be."""
+"""Computes a digest of a small world, which worlds share that differ only in moments, names and order of nodes."""
 
 # Theory of operation.
 #
-# Two worlds are equal if the same follows from the same events. What differs without a difference is taken out:
+# Two worlds are equal if the same events lead to the same results in both. The digest abstracts from all else:
 #
-# - *Moments* count from now, by the clock of the nodes or the hub's; so does what lies between these. A number is taken
-#   for a moment by its size: the clocks of a small world begin so late (`EPOCH_NS`) that nothing else is as large, and
+# - *Moments* count from now, by the nodes' clock or the hub's, and so do offsets between the two clocks. A number is
+#   taken for a moment by its size: the clocks of a small world begin so late (`EPOCH_NS`) that all else is smaller, and
 #   the units (nanoseconds of either clock, microseconds, numbers of windows and of slices) lie far from each other.
-# - *Names*, and generations of the hub's data, are numbered in the order in which the walk meets them; those of nodes
-#   that have gone by what the hub knows of them.
+# - *Names*, and generations of the hub's data, are numbered in the order in which the walk meets them; names of nodes
+#   that have gone, in the order of the hub's records of them.
 # - *Nodes* are walked in the order of their own parts, so that it does not matter which of them is the first.
 # - *Numbers of batches* count from the latest of their node.
 # - *What nothing reads* is left out: LEFT_OUT lists it, with the reason (`reading.py`).
 #
-# A digest that forgot something would have the search pass by a part of what can happen. So the search tries it: of
-# some states that it meets again, it compares all that follows within an event with what followed the first time
-# (`search.py`). A digest that takes equal worlds for different ones costs time, and nothing else.
+# A digest that left out too much would make the search skip states. So the search tests it: for some states that it
+# meets again, it compares what each event leads to with what the event led to the first time (`search.py`). A digest
+# that takes equal worlds for different ones only costs time.
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from reconverge.simulation.explore.world import GENERATION, SmallWorld
 from reconverge.simulation.judging.first_hits import OpenedWindow
 
 EPOCH_NS: Final = 500_000_000 * SECOND_NS
-"""When the monotonic clock of an explored world begins."""
+"""The monotonic clock of an explored world at its beginning."""
 _NEAR_NS: Final = 10_000 * SECOND_NS
-"""Within so much of now a number is a moment."""
+"""A large number that is this close to now is a moment."""
 _SMALL: Final = 10**9
 """Numbers below this are counts or short durations."""
 _NANOSECONDS: Final = 10**17
 _MICROSECONDS: Final = 10**15
 """Numbers from here on are moments in nanoseconds, or microseconds, unless they are far from now."""
 _WINDOWS: Final = 10**4
-"""Within so many windows or slices of now a number of that size is one of theirs."""
+"""A number this close to the number of the present window, or slice, is the number of a window, or slice."""
 _NAMES: Final = (MARK, GENERATION)
 _NAMED: Final = (str, OpenedWindow)
 """Types of keys that may hold a name."""
@@ -72,8 +72,8 @@ class Walk:
         self._slice = wall_ns * (world.limit.slices or 1) // window_ns
 
     def large(self, one: float) -> None:
-        """Writes down a large number; a moment as its distance from now, also if its sign has a meaning of its own."""
-        if one in (NEVER_NS, -NEVER_NS):  # as many are
+        """Writes down a large number; a moment as its distance from now, even if it is stored with a minus sign."""
+        if one in (NEVER_NS, -NEVER_NS):  # the commonest values
             self.found.append(one)
             return
         if one < 0:
@@ -108,7 +108,7 @@ class Walk:
             self.found.append(one)
 
     def batch(self, one: Batch) -> None:
-        """Writes down a batch without its sums over a life, and its number as the distance from its node's latest."""
+        """Writes down a batch without its lifetime sums, and its number as the distance from its node's latest."""
         self.name(one.node)
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
@@ -194,7 +194,7 @@ class Walk:
         self.meet(one.values())
 
     def _rank(self, one: object) -> tuple[int, int, str]:
-        """Returns where a value stands among others of a set or a mapping, by what is known of it so far."""
+        """Returns the sort key of a member of a set or a mapping, by the numbers that names and objects have so far."""
         if isinstance(one, OpenedWindow):
             return self.names.get(f"{MARK}{one.node}", -1), one.began_us, ""
         if isinstance(one, str):
@@ -210,7 +210,7 @@ _SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
     "OpenedWindow": Walk.opened,
     "_ClockSample": Walk.sample,
 }
-"""How objects are written down of which not all counts, by class."""
+"""The methods that write down objects of which only some fields count, by the name of the class."""
 
 
 class NodePart(NamedTuple):
@@ -295,9 +295,9 @@ def _digest_of_all(world: SmallWorld, parts: list[NodePart]) -> bytes:
 
 
 def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:
-    """Numbers the names that only the hub knows, by what it knows of them and by whose processes they were.
+    """Numbers the names that only the hub knows, in the order of the hub's records of them.
 
-    Of names of which the hub knows the same, one comes first whose process has a number already, by that number.
+    Among names with equal records, those whose process has a number already come first, by that number.
     """
     departed = [name for name in shard.nodes if name not in names]
     several = len(departed) > 1
@@ -321,7 +321,7 @@ def _process_of(name: str) -> str:
 
 
 def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, int]) -> bytes:
-    """Returns all that the hub knows of a node that has gone; its account ends at the last dot of its name."""
+    """Returns all that the hub knows of a departed node; the name of its account is its own up to the last dot."""
     walk = Walk(world, {}, {}, latest)
     walk.meet((shard.nodes[name], shard.accounts.get(name.rpartition(".")[0])))
     walk.meet(cell.entries.get(name) for cell in shard.cells.values())

@@ -29,7 +29,7 @@ LATE: Final = "late"
 SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
 MORE: Final = (SECOND_KEY, DRIFTING)
-"""All that a case may have beside one key and clocks that run alike; each multiplies the states."""
+"""The extras that a case may have: a second key, and clocks that drift apart. Each multiplies the states."""
 
 
 class Event(NamedTuple):
@@ -108,9 +108,9 @@ def _data_loss(i: int, step: int, back: str) -> Event:
 
 
 def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
-    """Yields what happens to whole nodes, their settings and the hub, and what takes long.
+    """Yields the events of whole nodes, their settings and the hub, and the pauses without requests.
 
-    Where nodes take turns, they do in every order: otherwise two worlds whose nodes are swapped would not be one.
+    Where all nodes exchange in turn, each order is an event: else worlds with swapped nodes would not be equal.
     """
     turns = ((1, ""), (-1, "back "))[: 2 if nodes > 2 else 1]
 
@@ -176,7 +176,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events of what a case has beside one key and clocks that run alike."""
+    """Yields the events that the extras of a case add."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)
@@ -186,7 +186,7 @@ def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[
 
 
 def fine_events(limit: Limit, policy: Policy, nodes: int) -> list[Event]:
-    """Returns all events, each step of a message by itself."""
+    """Returns all events of the fine grain, in which each step of a message is an event."""
     return [
         *(event for i in range(nodes) for event in _requests(i, limit)),
         *(event for i in range(nodes) for event in _messages(i)),
@@ -276,13 +276,13 @@ POLICIES: Final = {
     "balanced": choose(max_overshoot=0.5, cold_allowance=0.0),
     "balanced at nodes": choose(max_overshoot=0.5, cold_allowance=0.0, scarce=NODES),
 }
-"""The policies that are explored: all that have a bound, and each place where scarce requests are kept."""
+"""The policies that are explored: those with a bound, each with scarce quotas kept at the hub and at the nodes."""
 
 
 FINE: Final = "fine"
 COARSE: Final = "coarse"
 GRAINS: Final = (FINE, COARSE)
-"""Whether each step of a message is an event, or a whole exchange."""
+"""In the fine grain each step of a message is an event, in the coarse one each whole exchange."""
 
 
 class Exploration(NamedTuple):
@@ -321,7 +321,7 @@ class Exploration(NamedTuple):
 
 
 def happen(world: SmallWorld, event: Event) -> None:
-    """Lets an event happen, and looks."""
+    """Lets an event happen, and judges the world after it."""
     event.happen(world)
     world.look()
 

@@ -13,9 +13,9 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], asking: int | None = None) -> list[str]:
-    """Lets events happen in a fresh world, those that can. Returns what is broken, at once or in the end.
+    """Lets those events happen that can, in a fresh world. Returns a sentence for each broken promise.
 
-    In the end a node `asking` asks for all; without one nothing more happens.
+    If `asking` is the number of a node, faults then end, and it is a problem if this node cannot use the whole quota.
     """
     events = {event.name: event for event in case.events()}
     for name in names:
@@ -30,14 +30,14 @@ def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], aski
 
 
 def replay(case: Exploration, *names: str, asking: int | None = None) -> list[str]:
-    """Returns what is broken after these events of a case, and when all faults have ended if a node is `asking`."""
+    """Returns a sentence for each promise that these events break; `asking` is explained at `problems_of`."""
     return problems_of(case.world(EPOCH_NS), case, names, asking)
 
 
 def cut_down(found: Counterexample) -> Counterexample:
-    """Leaves out one event after the other, as long as something is still broken in the end.
+    """Returns the counterexample without the events that it does not need to break a promise.
 
-    What no world shows by itself, as that a digest is blind, stays as it is.
+    If a replay breaks no promise, as when two paths share a digest, it is returned unchanged.
     """
     world = found.case.world(EPOCH_NS)
     begin = Snapshot(world)
@@ -53,7 +53,7 @@ def cut_down(found: Counterexample) -> Counterexample:
         else:
             place += 1
     begin.restore()
-    # Of two paths to one digest a replay of one shows nothing.
+    # A last replay, which describes what the shorter path breaks.
     problems = problems_of(world, found.case, names, found.asking) or found.problems
     return Counterexample(found.case, tuple(names), list(problems), found.asking)
 

@@ -18,7 +18,7 @@ from reconverge.policies import Policy
 START_S: Final = 1_750_000_000.0
 INTERVAL_NS: Final = SECOND_NS // 10
 LEASE_NS: Final = 3 * SECOND_NS
-"""Much shorter than any real lease, so that it ends within a window or two."""
+"""The lease of a node: much shorter than a real one, so that it ends within a window or two."""
 MARK: Final = "~"
 """The first character of each name of a node, and of nothing else."""
 
@@ -40,7 +40,7 @@ NUMBERS: Final = Serial()
 
 
 class NoJitter(Random):
-    """Draws the middle always, so that exchanges are not spread."""
+    """A generator that always draws 0.5, so that intervals between exchanges do not vary."""
 
     def random(self) -> float:
         return 0.5
@@ -152,7 +152,7 @@ class SmallNode:
         return flight.batch
 
     def exchanges_with(self, hub: MergeRule, rounds: int = 1) -> None:
-        """Exchanges so many times, without a moment passing."""
+        """Exchanges with the hub `rounds` times while no time passes."""
         for _ in range(rounds):
             self.sends()
             self.reaches(hub)

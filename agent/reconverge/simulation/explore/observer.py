@@ -2,9 +2,9 @@
 
 # Theory of operation.
 #
-# Each request that a node admits is entered at once, in the window or slice in which its node put it, and at its
-# moment. So the books are right by the rule that the nodes have to keep, and know of no message. Entries that can count
-# no more are dropped, so that two worlds with the same books are the same world whenever they came to be.
+# Each request that a node admits is entered at once, with its moment, in the window or slice to which its node charged
+# it. So the books follow the rule that the nodes have to keep, and depend on no message. Entries that can count no more
+# are dropped, so that worlds that differ only in what is long past have equal books.
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge.simulation.truth import at_once
 
 WINDOWS_KEPT = 4
-"""For so many windows after its own an entry is kept."""
+"""The number of windows after its own for which an entry is kept."""
 
 
 class TrueUse:
-    """The admissions of all nodes of one key."""
+    """The books of one key: all admissions by all nodes."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         self.limit = limit
@@ -37,7 +37,7 @@ class TrueUse:
         self._by_epoch: defaultdict[int, int] = defaultdict(int)
         self._by_slice: defaultdict[int, int] = defaultdict(int)
         self._log: list[tuple[int, int]] = []
-        """Each charge since a window ago, with its moment."""
+        """Each charge since a window ago, with its moment; kept for a sliding log alone."""
         self._fill = 0.0
         self._filled_ns = 0
         self.charged = 0
@@ -51,7 +51,7 @@ class TrueUse:
         self.charged += cost
 
     def gave_back(self, cost: int, epoch: int, slice_number: int) -> None:
-        """Enters that a request which was admitted just now is cheaper than it was charged, by `cost`."""
+        """Enters that a request admitted just now costs less than was charged, by `cost`."""
         self._enter(-cost, epoch, slice_number)
         self._fill = max(0.0, self._fill - cost)
         self.refunded += cost
@@ -65,15 +65,17 @@ class TrueUse:
             books[number] += cost
             for old in [old for old in books if old < number - kept]:
                 del books[old]
+        if self.limit.counts_as != SLIDING_LOG:
+            return
         now_ns = self._clock.monotonic_ns()
         since_ns = now_ns - self.limit.window_ns
         self._log = [*((at_ns, each) for at_ns, each in self._log if at_ns > since_ns), (now_ns, cost)]
 
     def counts_at(self, epoch: int) -> bool:
-        """Whether the hub's answer about this window can be compared with `excess`, which is of this very moment.
+        """Whether the hub's answer about this window can be compared with `excess`, the excess of this moment.
 
-        Charges with dates are judged by the worst of several windows, and other windows while they last. Allowances of
-        a paced limit are parts of its rate.
+        That can only be done while the window lasts; not for sliding logs and slices, whose excess is that of the worst
+        of several windows; and not for paced limits, whose allowances are parts of a rate.
         """
         if self.limit.algorithm in PACED or self.limit.counts_as in (SLIDING_LOG, SLIDING_SLICES):
             return False
@@ -98,7 +100,7 @@ class TrueUse:
         return used(epoch, 0) + used(epoch - 1, 0) * left - self.limit.capacity
 
     def _worst_slices(self, now_ns: int) -> int:
-        """Returns the most cost that slices hold which make up a window, by now."""
+        """Returns the highest cost in as many successive slices as make up a window, up to now."""
         slices = self.limit.slices or 1
         present = now_ns * slices // self.limit.window_ns
         return max(
@@ -114,7 +116,7 @@ class TrueUse:
 
 
 class BucketTruth(TrueUse):
-    """A bucket that begins as the limit says, when it is first asked about, and refills as the limit says."""
+    """The books of a bucket: it begins with the first request about it, filled and refilled as the limit declares."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
@@ -122,12 +124,15 @@ class BucketTruth(TrueUse):
         self._begun = False
 
     def asked(self) -> None:
-        """Enters that a request has come, admitted or not: from now on the bucket exists."""
+        """Enters that a request has come, admitted or not; the bucket exists from the first one on."""
         if self._marked_ns < 0:
             self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
 
     def begins(self, withheld: int) -> None:
-        """Enters that the hub hears of the key for the first time, by a limit that may have been edited meanwhile."""
+        """Enters that the hub has the key's first report, by which a new key lacks `withheld` of the capacity.
+
+        That may be less than the declared limit withholds, as the limit may have been changed meanwhile.
+        """
         if not self._begun:
             self._begun = True
             self.asked()
@@ -147,14 +152,14 @@ class BucketTruth(TrueUse):
 
 
 class FirstHitTruth(TrueUse):
-    """The fleet's windows begin with a hit: they are those in the hub's answers, and those that it never knew."""
+    """The books of windows that begin with a hit: those in the hub's answers, and those that the hub never knew."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
         self.by_window: defaultdict[OpenedWindow, int] = defaultdict(int)
         self._of_hub: set[int] = set()
         self._of_this: set[int] = set()
-        """Those of the hub's present data, each of which is a window of its own."""
+        """The windows in answers given from the hub's present data; no two of them overlap."""
         self._generation = ""
 
     def heard(self, epoch: int, generation: str) -> None:
@@ -175,17 +180,17 @@ class FirstHitTruth(TrueUse):
         self._of_this = {epoch for epoch in self._of_this if epoch >= since_us}
 
     def admitted_by(self, node: int, cost: int, epoch: int) -> None:
-        """Enters a request that a node was charged for in the window that it was in."""
+        """Enters a request that a node has admitted, in the node's present window."""
         self.by_window[OpenedWindow(node, epoch)] += cost
         self.charged += cost
 
     def gave_back_by(self, node: int, cost: int, epoch: int) -> None:
-        """Enters that a request of a node is cheaper than it was charged, by `cost`."""
+        """Enters that a request at a node costs less than was charged, by `cost`."""
         self.by_window[OpenedWindow(node, epoch)] -= cost
         self.refunded += cost
 
     def excess(self) -> float:
-        """Returns the excess in the worst of all windows."""
+        """Returns by how much the fullest window exceeds the limit; negative when none does."""
         totals: defaultdict[int, int] = defaultdict(int)
         places = fleet_windows(self.by_window, self.limit.window_ns // MICROSECOND_NS, of_hub=self._of_hub)
         for opened, cost in self.by_window.items():
@@ -207,7 +212,7 @@ class Held:
 
 
 class SlotTruth(TrueUse):
-    """The work in progress, but for that which counts apart."""
+    """The books of slots: the work in progress, without the work that counts `apart`."""
 
     held: list[Held]
 
@@ -243,7 +248,7 @@ class SlotTruth(TrueUse):
 
 
 def truth_of(limit: Limit, clock: ManualClock) -> TrueUse:
-    """Returns empty books about one key of a limit whose windows go by the clock, by the first hit, or not at all."""
+    """Returns empty books for one key, of the class that the limit's algorithm and windows need."""
     if limit.algorithm == CONCURRENCY:
         return SlotTruth(limit, clock)
     if limit.align == FIRST_HIT:
@@ -262,7 +267,7 @@ class WatchedHub:
         """The most by which an answer has called more free than one central limiter would still admit."""
 
     def lose_data(self) -> None:
-        """Has the hub forget everything; from here on it may not know what was used, and is not compared."""
+        """Makes the hub lose its data. It may not know the use then, so its answers are no longer compared."""
         self.rule.lose_data()
         self._knows_all = False
 
@@ -291,7 +296,7 @@ def usable(cell: Cell, window: int) -> int:
     A node that has yet to open the window will start it with its base; one that has left it cannot use it any more.
     """
     if floats(cell):
-        # Beside what it has in use, as that fades.
+        # Only what it has beyond its present use, which fades by itself.
         return max(0, cell.allowance - cell.used) if cell.epoch == window else 0
     if keeps_no_allowance(cell) and cell.table.meter.bucket:
         used = cell.charged + cell.used - cell.counted - cell.confirmed[1]
@@ -309,7 +314,7 @@ def usable(cell: Cell, window: int) -> int:
 
 
 def sum_of_shares(shares: list[tuple[int, int]]) -> tuple[int, int]:
-    """Returns the sum of fractions as one fraction, not cut down: a tenth of the time that Fraction takes."""
+    """Returns the sum of fractions as (numerator, denominator), not reduced: ten times as fast as `Fraction`."""
     above, below = 0, 1
     for part, whole in shares:
         above, below = above * whole + part * below, below * whole

@@ -1,4 +1,4 @@
-"""Ends all faults of a small world, and looks whether all that is unused comes back."""
+"""Checks that one node can use the whole quota of a small world once all faults and all use have ended."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def unrecovered(world: SmallWorld, asking: int) -> str:
-    """Ends all faults, and has a node ask for all when nothing counts. Describes what it lacks; empty if nothing."""
-    # A new key begins without a part of the capacity.
+    """Ends all faults and all use. Returns a sentence if the node `asking` then gets less than the quota, or ""."""
+    # With `initial`, a new key begins without a part of the capacity.
     least = world.limit.capacity // world.limit.unit - world.limit.withheld
     got = got_in_the_end(world, asking)
     if got < least - 1:
-        # A bucket drains by the smallest burst of all, which a dead node's allowance may be larger than: so after a
-        # quota was lowered, it may begin to drain with the first report after that.
+        # The hub's bucket has the smallest burst of all nodes, and a dead node's allowance may be larger. So after a
+        # quota was lowered, the bucket may begin to drain only with the next report, and the node asks once more.
         got = got_in_the_end(world, asking)
     return "" if got >= least - 1 else f"node {asking} gets {got} of {least}"
 
 
 def got_in_the_end(world: SmallWorld, index: int) -> int:
-    """Ends all faults; no request comes until nothing counts. Then a node asks for all; returns what it gets."""
+    """Ends all faults, and waits until no use counts. Returns the cost that a node gets if it then asks for all."""
     for each in range(len(world.nodes)):
         world.gives_up(each)
         world.cancels_asks(each)
@@ -50,7 +50,7 @@ def got_in_the_end(world: SmallWorld, index: int) -> int:
 
 
 def _look_at_all_charges(world: SmallWorld) -> None:
-    """When all nodes have reported, the hub counts every charge, unless a process or the hub may have lost some."""
+    """Notes a problem if the hub lacks charges after all reports, though no process and no hub can have lost any."""
     counted = world.hub.sums().get("limit", Totals(0, 0)).charged
     if not world.uncounted and counted != world.charged:
         world.problems.append(f"the hub counts {counted} of {world.charged} charges")

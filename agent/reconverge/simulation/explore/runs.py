@@ -1,4 +1,4 @@
-"""Searches one case after the other, each as far as is asked for, and sums up what was found."""
+"""Searches one case after the other, each to a given depth, and sums up what was found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconverge.simulation.explore.minimal import cut_down, program_of
 from reconverge.simulation.explore.search import Found, Search
 
 COLLECTED_AFTER: Final = 50_000
-"""So many objects may wait for the garbage collector: it walks the whole world, and only ended nodes are cycles."""
+"""New objects between garbage collections: each walks the whole world, in which only ended nodes are cycles."""
 ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
@@ -48,7 +48,7 @@ def cases_of(
     window_s: float = 2.0,
     more: Sequence[str] = (),
 ) -> list[Exploration]:
-    """Returns all cases of these; a paced limit has no requests that ask."""
+    """Returns every combination of these as a case; for paced limits only cases without requests that ask."""
     cases = [
         Exploration(kind, quota, policy, asks, grain, nodes, window_s, tuple(more))
         for kind, policy, asks, grain in product(kinds, policies, ASKING[asking], grains)
@@ -58,7 +58,7 @@ def cases_of(
 
 
 def explored(task: Task) -> Done:
-    """Searches a case: whole depths, until that depth or so many states are reached, or something is broken."""
+    """Searches a case depth by depth, until the task's depth or states are reached, or a promise is broken."""
     began = os.times()
     gc.freeze()  # so that the collector does not walk all modules again and again
     gc.set_threshold(COLLECTED_AFTER)

@@ -4,11 +4,10 @@
 #
 # A state is kept as the events that led to it, a byte each. To go on from it, the world is rewound to the beginning,
 # these events happen again, and a snapshot is taken, to which the world is rewound after each event that is tried. The
-# digest of what results says whether the search has been there (`canonical.py`). Of faults a path has only a few: so
-# the search gets deeper in what is usual. A state that is met again with fewer faults is gone on from once more.
+# digest of the result shows whether the search has met that state before (`canonical.py`). A path has few faults, so
+# that the search gets deeper among usual events. A state that is met again after fewer faults is expanded again.
 #
-# The promise that all recovers is tried in a part of the states, drawn by their digests; so is that equal digests mean
-# equal worlds.
+# Recovery, and that equal digests mean equal worlds, are tested in a part of the states, drawn by their digests.
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from reconverge.simulation.explore.recovery import unrecovered
 from reconverge.simulation.explore.rewind import Snapshot
 
 RECOVERY_SHARE: Final = 500
-"""One in so many states is tried for its recovery."""
+"""One in this many states is tested for recovery: once all faults end, a node gets the whole quota."""
 EQUALITY_SHARE: Final = 200
-"""One in so many states that are met again is tried for what follows from it."""
+"""One in this many states that are met again is tested: the same must follow as the first time."""
 
 Path = bytes
 """Events by their places in the list of all, in the order in which they happen."""
@@ -48,15 +47,15 @@ class Found:
     case: Exploration
     faults_max: int
     depth: int = 0
-    """All paths of so many events are known."""
+    """The length up to which all paths have been tried, in events."""
     states: int = 1
     """How many different states were met."""
     events: int = 0
     """How many events were tried."""
     recoveries: int = 0
-    """How many states were tried for their recovery."""
+    """How many states were tested for recovery."""
     equalities: int = 0
-    """How many states that were met again were tried for what follows from them."""
+    """How many states that were met again were tested for the equality of what follows."""
     whole: bool = False
     """Whether the search ended because nothing new was left."""
     layers: list[int] = field(default_factory=list)
@@ -84,7 +83,7 @@ class Search:
         self._first: dict[bytes, Path] = {}
         """The first path to some of the states, which are drawn by their digests."""
         self.frontier: list[Path] = [b""]
-        """From which states the search goes on; of those that are taken out, nothing that follows is tried."""
+        """The paths to the states from which the search goes on; a caller may take some out."""
 
     def deepen(self, until: Callable[[Found], bool] = lambda _: False) -> bool:
         """Tries every event in every state of the present depth. Returns whether there is anything left to do.
@@ -181,5 +180,5 @@ class Search:
 
 
 def drawn(known: bytes, share: int) -> bool:
-    """Whether a digest is one of those, one in `share`, that are drawn."""
+    """Whether a digest is among those that are drawn for a test, one in `share`."""
     return int.from_bytes(known[:4]) % share == 0

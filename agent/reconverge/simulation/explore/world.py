@@ -52,7 +52,7 @@ GENERATION: Final = "^"
 """The first character of each name of the hub's data, and of nothing else."""
 ROUNDING: Final = 1e-6
 LATE_MAX: Final = 2
-"""So many batches that were given up are kept, as they may still arrive."""
+"""The number of batches that were given up and are kept, as they may still arrive."""
 
 
 class SmallWorld:
@@ -74,11 +74,11 @@ class SmallWorld:
         rule = open_merge_rule(clock=self.hub_clock, new_name=lambda: f"{GENERATION}{generations.next()}")
         self.hub = WatchedHub(rule, self.truths)
         self.idle_ns = 0
-        """For so long after its last charge a cell counts something."""
+        """How long after its last charge a cell still counts some use."""
         self.started = 0
         """How many nodes were ever started."""
         self.bound = 0.0
-        """By how much cost the limit may be exceeded, as declared for so many nodes."""
+        """The cost by which the limit may be exceeded, as declared for the nodes started so far."""
         self.late: list[Batch] = []
         """Batches that were given up and may still arrive, the latest last."""
         self.gone = 0
@@ -125,7 +125,7 @@ class SmallWorld:
             self.remembered_until_ns = self.clock.monotonic_ns() + 2 * self.idle_ns
 
     def _look_at_allowances(self, key: str) -> None:
-        """The allowances of all nodes together stay within the capacity, in each window; and so do their bases."""
+        """Notes a problem if the allowances, or the bases, of all nodes exceed the capacity in a window."""
         now_ns = self.clock.monotonic_ns()
         cells = [self.table(index).cells.get(key) for index in range(len(self.nodes))]
         live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
@@ -141,7 +141,7 @@ class SmallWorld:
             self.problems.append(f"{overdrafts / whole:.3f} of the capacity lies in overdrafts")
 
     def _look_at_sums(self) -> None:
-        """No charge and no refund is counted twice at the hub."""
+        """Notes a problem if the hub counts a charge or a refund twice."""
         if self.overcounted:
             return
         sums = self.hub.sums().get("limit", Totals(0, 0))
@@ -173,7 +173,7 @@ class SmallWorld:
         return admitted
 
     def asks(self, index: int, times: int, cost: int = 1, key: str = KEY) -> None:
-        """Has requests wait for the hub's answer."""
+        """Makes requests wait for the hub's answer."""
         if cost <= self.table(index).limit.cost_max:
             self._exists(key)
             for _ in range(times):
@@ -188,7 +188,7 @@ class SmallWorld:
         return admitted
 
     def asks_at_once(self, index: int, times: int) -> int:
-        """Has requests ask, and exchanges without delay. Returns the cost that is admitted."""
+        """Makes requests ask the hub, and exchanges without delay. Returns the cost that is admitted."""
         self.asks(index, times)
         self.exchanges(index)
         if self.limit.align == FIRST_HIT:
@@ -239,7 +239,7 @@ class SmallWorld:
     # ------------------------------------------------------------ messages
 
     def may_speak(self, index: int) -> bool:
-        """Whether this node may send something to the hub without leaving what is promised."""
+        """Whether this node may send a batch without leading to a state that no promise covers."""
         return not self.witness_needed or bool(self.nodes[index].syncer._generation)
 
     def sends(self, index: int) -> None:
@@ -294,7 +294,7 @@ class SmallWorld:
         self.hub_clock.advance_ns(nanoseconds)
 
     def drifts(self, share: float) -> None:
-        """A lease passes by the hub's clock, which is that much too fast, or too slow, for those of the nodes."""
+        """The time of a lease passes at the hub, whose clock runs faster than the nodes' by this `share`."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))
@@ -352,10 +352,10 @@ class SmallWorld:
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
 
     def hub_loses_data(self, first: int, step: int = 1) -> None:
-        """The hub comes back empty; not while it alone remembers, which no promise covers.
+        """The hub loses its data, except while it alone remembers a departed node, which no promise covers.
 
-        Of a policy with an overdraft, the nodes that know its data exchange before anything else, `first` before the
-        others.
+        Under a policy with overdrafts, the nodes that know its data then exchange before anything else happens, first
+        the node `first`.
         """
         if self.clock.monotonic_ns() < self.remembered_until_ns:
             return

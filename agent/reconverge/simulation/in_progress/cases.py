@@ -34,7 +34,7 @@ def _request(world: SlotWorld, node: SlotNode, short_ns: int) -> None:
     world.asks(node, random.choice(world.keys), random.choice([1, 1, 1, 2]), patience_ns)
     for work in node.work[before:]:
         world.end_later(work, int(random.expovariate(1.0) * short_ns))
-    if random.random() < 0.1:  # some end at once, and those that were let in later end some time
+    if random.random() < 0.1:  # some end early; else work that had to wait would never end
         for work in [work for work in node.work if random.random() < 0.5]:
             world.ends(work)
 
@@ -55,7 +55,7 @@ def _fault(world: SlotWorld, node: SlotNode) -> None:
         node.syncer.leave(node.clock.monotonic_ns())
         world.pass_until(world.now_ns)
     elif what == "fork" and node.alive:
-        world.kill(node)  # the child goes on in its place, and the parent's work with the parent
+        world.kill(node)  # a new process, the child, takes its place; the parent's work ends
         world.start(node)
     elif what in ("down", "up"):
         world.down = what == "down"

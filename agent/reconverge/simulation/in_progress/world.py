@@ -6,7 +6,7 @@ about the work in progress at each moment, and not about the admissions in a win
 
 # Theory of operation.
 #
-# The truth of a limit on what is in progress is a list of the work that runs: on which node, of which key, how many
+# The true state of a limit on work in progress is a list of the work that runs: on which node, of which key, how many
 # slots. Work whose node has seen its lease end counts apart, for as long as it goes on: the hub has given its slots
 # away, as it must, and nothing but the work itself can end it. So what must hold at each moment is
 #
@@ -16,9 +16,10 @@ about the work in progress at each moment, and not about the admissions in a win
 #
 #     nothing is in use, on any node and at the hub; and a single node can take all slots
 #
-# The second finds slots that were given back twice, or never; what the first cannot, because too careful is not wrong.
+# The second finds slots that were given back twice or never. The first cannot, as a node that admits too little breaks
+# no limit.
 #
-# Whatever draws from chance does so from the seed alone, so a seed is a case.
+# All that is random is drawn from the seed, so a seed is a case.
 
 from __future__ import annotations
 
@@ -317,7 +318,7 @@ class SlotWorld:
         node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=node.clock.monotonic_ns())
         self._let_in(node)
         if node.stopping and node.syncer.left:
-            self.kill(node)  # the process ends after its last words
+            self.kill(node)  # the process ends after its last report
         self._look_at(node)
 
     def _gets_through(self, node: SlotNode) -> bool:

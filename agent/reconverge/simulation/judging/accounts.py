@@ -2,18 +2,17 @@
 
 # Theory of operation.
 #
-# Lifetime numbers go by account. Their sum at the hub is compared to what the nodes have charged, which their tallies
-# say. Two things come between them:
+# The hub keeps lifetime sums by account. Their total is compared with the tallies of charges that the nodes keep. Two
+# things make them differ:
 #
 # - A killed node takes with it what it had not reported, and does not know whether its last report has arrived. So the
-# hub
-#   counts anything between what was confirmed and what was charged.
+#   hub counts anything between what was confirmed and what was charged.
 # - A node that has heard nothing of the hub for half a day opens a new account (`exchange/syncer.py`), and its tallies
 #   begin anew, with what was not confirmed. That may have arrived under the old account all the same, and counts twice
-#   then. What was confirmed stays at the hub, unless the hub loses its data after that: no node tells it again.
+#   then. What was confirmed stays at the hub, unless the hub loses its data after that: no node reports it again.
 #
-# A hub may be away for so long without any fault of a node: the members that keep a ledger among themselves part from
-# each other for some windows, and a window may be a day.
+# A hub may be away for half a day without any fault of a node: members that keep a ledger among themselves are cut off
+# from each other for some windows, and a window may be a day.
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@
 # allowance. So each answer is judged as well. What it calls free may be granted to the next node, and must be free in
 # truth: in one bucket into which all charges went, or in the count of one window.
 #
-# Judged are limits whose use at a moment is plain: buckets, and windows that begin by the clock and do not fade. A run
-# in which the hub loses its data, or the limit changes, has moments at which the hub knows less or grants by another
-# capacity; what it grants then is judged by what is admitted.
+# Only limits are judged whose use at a moment can be computed: buckets, and windows that begin by the clock and do not
+# fade. A run in which the hub loses its data, or the limit changes, has moments at which the hub knows less, or grants
+# by another capacity; such grants are judged only by what is admitted with them.
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Proves that the protocol keeps its bounds for every number of nodes, by relations that numbers satisfy as well."""
+"""Proves that the protocol keeps its bounds for every number of nodes, and checks steps of the code by the proof."""

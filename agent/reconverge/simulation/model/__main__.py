@@ -66,7 +66,7 @@ def _show(outcome: proving.Check) -> None:
 
 
 def lines(example: Mapping[str, tuple[Number | bool, Number | bool]]) -> list[str]:
-    """Returns a counterexample in words: each field that changes, or is not nothing."""
+    """Returns a line for each field of a counterexample that changes, or is neither 0 nor false."""
     found: list[str] = []
     for name, (before, after) in example.items():
         if before != after:
@@ -99,12 +99,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")
-    parser.add_argument("--bind", action="store_true", help="check steps of the code")
-    parser.add_argument("--runs", type=int, default=100, help="of each mode, with --bind (default: %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="the first seed of these")
-    parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all")
-    parser.add_argument("--processes", type=int, default=PROCESSES, help="with --bind")
-    parser.add_argument("--page", type=Path, help="with --bind, a file for what was accepted")
+    parser.add_argument("--bind", action="store_true", help="check that steps of the code are steps of the model")
+    parser.add_argument("--runs", type=int, default=100, help="with --bind, how many of each mode (%(default)s)")
+    parser.add_argument("--start", type=int, default=0, help="with --bind, the first seed")
+    parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all modes")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="with --bind, how many")
+    parser.add_argument("--page", type=Path, help="with --bind, a file for the accepted steps")
     parser.add_argument(
         "--guard", choices=[guard.name for guard in ProofGuard], metavar="NAME", help="only take this guard out"
     )
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_ns = CLOCK.monotonic_ns()
     unproved = _proofs()
     wrong = 0 if options.no_guards else _guards(ProofGuard, full=options.examples)
-    print(f"\n{unproved} steps unproved, {wrong} guards are not as they are known, {_seconds(began_ns):.0f} s")
+    print(f"\n{unproved} steps unproved, {wrong} guards differ from NOT_ALONE, {_seconds(began_ns):.0f} s")
     return 1 if unproved or wrong else 0
 
 

@@ -1,13 +1,13 @@
-"""The merge of a report at the hub: it replaces what the hub knew of the name, grants, and is answered."""
+"""The merge of a report: the hub replaces its entry of the name, grants more, and answers."""
 
 # Theory of operation.
 #
 # A merge is one action for a batch that is under way and for one that comes late: `_heard` replaces the entry,
 # `_grants` raises it and answers.
 #
-# The ledger's sums over the others are free, but for what each of the others has there: an invariant of one name holds
-# for each, so for sums as well. Use beyond allowances, debt, counts against allowances whole, and against overdrafts
-# as far as no overdraft covers it.
+# The proof may choose any sums of the ledger over the other names that hold what each of these names has: an invariant
+# of one name holds for each, so for sums as well. All use beyond allowances, the debt, takes room from allowances; the
+# part of it that no overdraft covers takes room from overdrafts.
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
 
 
 def held(scene: ModelState) -> Amount:
-    """Returns the most that the name may have used, or may yet be answered, in the window that is looked at."""
+    """Returns the most that the name may have used, or may still be granted, in the window that is looked at."""
     entry = scene.entry
     there = entry.known & ~entry.gone & ~entry.left
     counted = entry.part + entry.extra
@@ -59,7 +59,7 @@ def held(scene: ModelState) -> Amount:
 
 
 def held_beyond(scene: ModelState) -> Amount:
-    """Returns the same of the overdraft alone."""
+    """Returns the part of `held` that is overdraft."""
     return choose(scene.entry.gone, scene.entry.extra, larger(scene.entry.overdraft, scene.entry.extra))
 
 
@@ -100,7 +100,7 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
 
 
 def _in_use(scene: ModelState, report: ReportState) -> Amount:
-    """Returns what a report says of use in the window that is looked at, as far as the ledger has counted it before."""
+    """Returns the use that a report gives in the window that is looked at, up to what the ledger has counted before."""
     use = smaller(report.used, scene.entry.part + scene.entry.extra)
     return choose(equal(report.window, scene.frame.looked), use, 0)
 
@@ -134,7 +134,7 @@ SUMS = ("allowances", "bases", "overdrafts", "debts", "uncovered")
 
 
 def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
-    """Returns whether the ledger's sums have what the others hold, as each of their entries has."""
+    """Returns whether the ledger's sums over the others include what these hold, as each of their entries does."""
     others = scene.others
     with_debts = raised.allowances + raised.debts + raised.overdrafts
     covered = raised.allowances + raised.uncovered + raised.overdrafts
@@ -174,7 +174,7 @@ def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised:
 
 
 def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, ...]:
-    """Returns the most that the answer may grant: no more than there is room for, and nothing to what forgets."""
+    """Returns the most that the answer may grant: what there is room for; nothing to a node that forgets the key."""
     hub = scene.hub
 
     def within(amount: Amount, others: Amount, most: Amount) -> Amount:
@@ -252,7 +252,7 @@ def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tup
 
 
 def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
-    """Returns the entry; if `fact`, nothing is in it any more: what it counted has gone to the others."""
+    """Returns the entry; if `fact`, an empty one, as its count has moved to the sums over the others."""
 
     def kept(amount: Amount) -> Amount:
         return choose(fact, 0, amount)

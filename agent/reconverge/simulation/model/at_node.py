@@ -2,9 +2,9 @@
 
 # Theory of operation.
 #
-# Each action says what it needs of a state, guards included, and returns the state that it leaves. What the production
-# code works out (how much of an allowance to keep) is free here within the bounds that the code keeps: so what is
-# proved does not rest on how demand is measured or shares are dealt.
+# Each action returns what it needs of a state, guards included, and the state that it leaves. Amounts that production
+# code computes, such as how much of an allowance to keep, are free here within the bounds that the code keeps: so the
+# proof does not depend on how demand is measured or shares are dealt.
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def owes(scene: ModelState, law: Law) -> Move:
 
 
 def _begun(scene: ModelState, window: Amount) -> Fact:
-    """Returns whether a window may have begun by the clock of a node, if it is the one that is looked at or a later."""
+    """Returns whether a node's clock may have begun this window, if it is not before the one that is looked at."""
     return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
 
 
@@ -313,7 +313,7 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 
 
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
-    """Returns when the lease ends once a batch is answered, by data of its node's `own` or not, and whether it may."""
+    """Returns the lease's end after an answer, and whether that is allowed; `own`: from data that the node knew."""
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
     end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + scene.frame.drift)
@@ -321,7 +321,7 @@ def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
 
 
 def begun_in_lease(scene: ModelState, law: Law) -> Amount:
-    """Returns what was admitted and still counts if the lease begins anew: work that outlives its lease does not."""
+    """Returns the admitted cost that counts under a new lease: of slots, nothing that has outlived the last lease."""
     ended = scene.hub.now >= scene.node.until
     return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
 
@@ -341,7 +341,7 @@ def comes_back(scene: ModelState, law: Law) -> Move:
 
 
 def lowers(scene: ModelState, law: Law) -> Move:
-    """A node lowers what it holds, though it be in use: it learns of a smaller quota or overdraft, or drops the key."""
+    """A node lowers what it holds, even if in use: it learns of a smaller quota or overdraft, or drops the key."""
     node = scene.node
     allowance = law.any("allowance", lambda after: after.node.allowance)
     base = law.any("base", lambda after: after.node.base)
@@ -357,7 +357,7 @@ def lowers(scene: ModelState, law: Law) -> Move:
 
 
 def node_actions(law: Law) -> Mapping[str, Action]:
-    """Returns what can happen at a node, of limits of that class and under that policy."""
+    """Returns the actions of a node for limits of that class and under that policy, by name."""
     found: dict[str, Action] = {
         "a node admits a request": admits,
         "a node gives back": gives_back,

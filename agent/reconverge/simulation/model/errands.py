@@ -1,4 +1,4 @@
-"""Lists the actions of batches that do not report the key that is looked at: they keep a name, and end it."""
+"""Lists the actions of batches that do not report the key that is looked at: they renew a name's lease, or end it."""
 
 # Theory of operation.
 #
@@ -67,7 +67,7 @@ def hears_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def errands() -> Mapping[str, Action]:
-    """Returns what can happen to batches that do not report this key."""
+    """Returns the actions of batches that do not report this key, by name."""
     return {
         "a node sends of other keys": sends_of_others,
         "a batch of other keys is merged": merges_of_others,

@@ -32,7 +32,7 @@ class ProofGuard(Enum):
     WITHIN_ALLOWANCE = HeldBy(f"{_KERNEL}/table/slow_path.py", "evaluate", "a charge fits below the allowance")
     NODE_STOPS_AT_LEASE = HeldBy(f"{_KERNEL}/cell.py", "usable_allowance", "after its lease an allowance is 0")
     BEYOND_WHILE_FRESH = HeldBy("agent/reconverge/policies.py", "balanced", "beyond the allowance only while fresh")
-    ONE_REQUEST_BEYOND = HeldBy("agent/reconverge/policies.py", "balanced", "past both allowances by one request")
+    ONE_REQUEST_BEYOND = HeldBy("agent/reconverge/policies.py", "balanced", "beyond both allowances by one request")
     OPEN_FROM_BASE = HeldBy(f"{_KERNEL}/algorithms/windows.py", "open_window", "a window begins with the base")
     # a node reports
     LOWER_BEFORE_REPORT = HeldBy(_REPORTS, "report_cell", "allowances are lowered before they are reported")
@@ -58,8 +58,8 @@ class ProofGuard(Enum):
     BASE_OWN_WINDOW = HeldBy(f"{_MERGE}/granting.py", "raise_base", "bases rise for nodes of this window alone")
     ALLOWANCE_OWN_WINDOW = HeldBy(f"{_MERGE}/granting.py", "grant", "allowances rise for nodes of this window alone")
     OVERDRAFTS_WITHIN = HeldBy(f"{_MERGE}/granting.py", "grant", "overdrafts have a sum of their own")
-    OVERDRAFTS_LESS_EXCESS = HeldBy(f"{_MERGE}/granting.py", "grant", "less what departed overdrafts have used")
-    UNCOVERED_USE_TAKES_ROOM = HeldBy(f"{_MERGE}/granting.py", "grant", "nor is use that neither covers")
+    OVERDRAFTS_LESS_EXCESS = HeldBy(f"{_MERGE}/granting.py", "grant", "used overdrafts of departed names take room")
+    UNCOVERED_USE_TAKES_ROOM = HeldBy(f"{_MERGE}/granting.py", "grant", "use that neither covers takes room, too")
     RAISE_BEFORE_ANSWER = HeldBy(f"{_MERGE}/rule.py", "_answer", "the ledger is raised before the answer")
     ANSWER_WITHIN_ROOM = HeldBy(f"{_MERGE}/ledger.py", "answer", "an answer grants no more than there is room for")
     # the hub gives up on a node
@@ -74,11 +74,11 @@ class ProofGuard(Enum):
     ONE_BATCH = HeldBy(_SYNCER, "take", "one batch is under way")
     OVERDRAFT_NOT_AHEAD = HeldBy(_REPORTS, "apply_answer", "no overdraft rises by an answer of a later window")
     LEASE_FROM_SENDING = HeldBy(_SYNCER, "merged", "a lease runs from the sending")
-    LEASE_LESS_DRIFT = HeldBy(_SYNCER, "merged", "less what the hub's clock may be faster")
+    LEASE_LESS_DRIFT = HeldBy(_SYNCER, "merged", "it is shorter by the drift of clocks")
     CONFIRM_BEFORE_LEASE = HeldBy(_SYNCER, "merged", "after a loss no lease before every key is confirmed")
     # the hub has lost its data
     WAIT_AFTER_LOSS = HeldBy(f"{_MERGE}/rule.py", "_learning", "after a loss nothing is granted for a while")
-    WAIT_A_LEASE = HeldBy(f"{_MERGE}/rule.py", "learning_us", "for a lease")
+    WAIT_A_LEASE = HeldBy(f"{_MERGE}/rule.py", "learning_us", "that wait is as long as a lease")
     WAIT_TWO_WINDOWS = HeldBy(f"{_MERGE}/rule.py", "learning_us", "and for two windows")
     # use fades, or drains
     CLOCK_READ_LATE = HeldBy(f"{_KERNEL}/algorithms/windows.py", "_left_ns", "the hub's clock is taken to be behind")
@@ -91,18 +91,18 @@ class ProofGuard(Enum):
     CHARGES_WITHIN_VOUCHERS = HeldBy(f"{_KERNEL}/algorithms/bucket.py", "spare", "a node charges within its vouchers")
     # a quota changes
     SCALES_DOWN = HeldBy(f"{_KERNEL}/table/changes.py", "adapt_to_quota", "allowances fall as the quota does")
-    ANSWERS_SCALE_DOWN = HeldBy(_REPORTS, "as_lowered", "so do answers to earlier reports")
+    ANSWERS_SCALE_DOWN = HeldBy(_REPORTS, "as_lowered", "answers to earlier reports fall as the quota does")
     SMALLEST_CAPACITY = HeldBy(f"{_MERGE}/rule.py", "scan", "the smallest capacity of all nodes is dealt out")
 
 
 NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
     ProofGuard.ZERO_AFTER_LEASE: "NO_NAME_AFTER_LEASE keeps the node from reporting at all by then",
     ProofGuard.OVERDRAFT_IN_USE_STAYS: "UNCOVERED_USE_TAKES_ROOM does as much",
-    ProofGuard.LEDGER_KEEPS_OVERDRAFT_IN_USE: "UNCOVERED_USE_TAKES_ROOM, likewise",
-    ProofGuard.ANSWER_WITHIN_ROOM: "what the ledger has is within the bound; it makes up for a smaller quota sooner",
+    ProofGuard.LEDGER_KEEPS_OVERDRAFT_IN_USE: "UNCOVERED_USE_TAKES_ROOM does as much",
+    ProofGuard.ANSWER_WITHIN_ROOM: "the ledger stays within the bound; the guard only adapts to a smaller quota sooner",
     ProofGuard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
 }
-"""The guards without which all is proved all the same, and the reason."""
+"""The guards without which the proof still succeeds, each with the reason."""
 
 
 class Assumption(Enum):
@@ -162,15 +162,15 @@ class Law:
         return guard not in self.without
 
     def given(self, guard: ProofGuard, fact: Fact) -> Fact:
-        """Returns a precondition; if its guard is taken out, there is none."""
+        """Returns the precondition `fact`, or if its guard is taken out, TRUE."""
         return fact if self.keeps(guard) else TRUE
 
     def by(self, guard: ProofGuard, amount: Amount | int, otherwise: Amount | int) -> Amount:
-        """Returns an amount that a guard makes what it is; `otherwise` if the guard is taken out."""
+        """Returns `amount`, which the guard enforces, or if the guard is taken out, `otherwise`."""
         return as_amount(amount if self.keeps(guard) else otherwise)
 
     def assume(self, assumption: Assumption, fact: Fact) -> Fact:
-        """Returns a fact that is not proved."""
+        """Returns a fact that the proof takes for granted; TRUE if the law assumes nothing."""
         self.assumed.add(assumption)
         return fact if self._assuming else TRUE
 
@@ -193,7 +193,7 @@ class Move(NamedTuple):
 
 
 Action = Callable[[ModelState, Law], Move]
-"""Something that can happen: what it needs of a state, and what comes of that state."""
+"""A function that returns what an event needs of a state, and the state after it."""
 
 
 def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:

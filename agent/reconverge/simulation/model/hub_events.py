@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """The use that the last report of a name has dated counts no more."""
+    """Use to which the last report of a name gave a date expires at the hub."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -65,10 +65,10 @@ def lets_expire(scene: ModelState, law: Law) -> Move:
 
 
 def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """Dated use of a name that is gone does not count any more."""
+    """The hub forgets dated use of a departed name, which counts no more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
-    # Of a node that has left, the hub goes by the dates of its last report.
+    # For a node that has left, the hub uses the dates in its last report.
     dated = law.assume(Assumption.DATES, ~counts(scene, law))
     needs = entry.gone & law.given(ProofGuard.DATES_COUNT_A_WINDOW, over | dated)
     return Move(needs, scene._replace(entry=entry._replace(part=NOTHING, allowance=NOTHING)))
@@ -97,7 +97,7 @@ def opens_window(scene: ModelState, law: Law) -> Move:
 def loses_data(scene: ModelState, law: Law) -> Move:
     """The hub loses all that it knew."""
     hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
-    # A node that no data have ever answered holds nothing, and takes the next ones for the first.
+    # A node that the hub has never answered holds nothing, and takes the new data for the first.
     spotless = equal(scene.node.spent, 0) if law.strict else TRUE
     unheard = holds_nothing(scene.node) & spotless & ~scene.answer.there & ~scene.errand.answered
     knows = law.either("never heard of any", lambda after: after.node.knows) & unheard & scene.node.knows
@@ -120,7 +120,7 @@ def loses_data(scene: ModelState, law: Law) -> Move:
 
 
 def ends_wait(scene: ModelState, law: Law) -> Move:
-    """The wait after a loss of data is over: what the hub has not heard of counts no longer."""
+    """The wait after a loss of data is over: names that have not reported since count no longer."""
     hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
     matters = hub.window <= frame.looked
     unheard = ~entry.known
@@ -130,7 +130,7 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     needs = hub.waits & by_hubs_clock(scene, law)
     mattering = implies(matters & counts(scene, law), equal(scene.node.spent, 0))
     if law.strict:
-        # A hub that no node knows by other data does not wait for so long: no node holds anything then.
+        # A hub does not wait a whole lease if no node has ever had answers from other data: no node holds anything.
         idle = holds_nothing(scene.node) & equal(scene.node.spent, 0)
         none = implies(unheard, (~live(scene) | idle) & mattering) & _only_present(scene)
         needs &= (hub.now > until) | none
@@ -157,7 +157,7 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
 
 
 def _only_present(scene: ModelState) -> Fact:
-    """Returns whether no answer is on its way that was given by data which are lost."""
+    """Returns whether every answer on its way was given from the hub's present data."""
     answer, errand = scene.answer, scene.errand
     return (~answer.there | answer.present) & (~errand.answered | errand.present)
 
@@ -183,7 +183,7 @@ def passes_time(scene: ModelState, law: Law) -> Move:
 
 
 def hub_actions(law: Law) -> Mapping[str, Action]:
-    """Returns what can happen at the hub, of limits of that class and under that policy."""
+    """Returns the actions of the hub for limits of that class and under that policy, by name."""
     found: dict[str, Action] = {
         "a batch is merged": merges,
         "a late batch is merged": merges_late,

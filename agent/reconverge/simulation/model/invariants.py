@@ -26,33 +26,33 @@ SUM = "what the ledger counts of all names is within the bound"
 
 
 def right(scene: ModelState) -> Amount:
-    """Returns up to what use the node may go alone in the window that is looked at."""
+    """Returns the use up to which the node may admit by itself in the window that is looked at."""
     node, looked = scene.node, scene.frame.looked
     return choose(equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0))
 
 
 def _limit(scene: ModelState, report: ReportState) -> Amount:
-    """Returns what a report gives the node as its right in the window that is looked at."""
+    """Returns the `right` that a report leaves the node in the window that is looked at."""
     looked = scene.frame.looked
     return choose(equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0))
 
 
 def counted(scene: ModelState) -> Amount:
-    """Returns what the ledger counts and has as an allowance of this name, in the window that is looked at."""
+    """Returns the least that the ledger has for this name, in the window that is looked at, without the overdraft."""
     entry, hub, looked = scene.entry, scene.hub, scene.frame.looked
     held = choose(hub.window < looked, entry.base, choose(equal(hub.window, looked), entry.allowance, entry.part))
     return choose(entry.known, smaller(entry.part, held), entry.part)
 
 
 def counted_beyond(scene: ModelState) -> Amount:
-    """Returns the same for the overdraft."""
+    """Returns the least that the ledger has for the overdraft of this name, in the window that is looked at."""
     entry = scene.entry
     known = entry.known & (scene.hub.window <= scene.frame.looked)
     return choose(known, smaller(entry.extra, entry.overdraft), entry.extra)
 
 
 def frame_holds(scene: ModelState, law: Law) -> Fact:
-    """Returns what holds of the numbers that no action changes, and of the class of limits."""
+    """Returns the facts about the numbers that no action changes, and about the class of limits."""
     frame, hub = scene.frame, scene.hub
     found = [
         frame.lease > 0,

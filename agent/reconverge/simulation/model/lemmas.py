@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# The actions of this package know use that stays until it is given back, or its time is over. Sliding windows and
-# buckets take the same steps: an allowance covers the use, a vanished node has used all of it. What they add is
-# arithmetic, with products of amounts and parts of a window. So it stands here, apart: each lemma says that what the
-# code works out keeps a node's use below what the hub has for it, or the fleet's below the sum of both.
+# In the actions of this package, use stays until it is given back or its time is over. Sliding windows and buckets take
+# the same steps: an allowance covers the use, and a vanished node has used all of it. What they add is arithmetic, with
+# products of amounts and parts of a window, which stands here, apart: each lemma states that the code's sums keep a
+# node's use below the hub's count of it, or the fleet's use below the sum of both.
 #
 # `part` is the part of the last window that a sliding window still covers; it falls from 1 to 0.
 #
@@ -35,7 +35,7 @@ from reconverge.simulation.model.terms import (
 
 
 class Lemma(NamedTuple):
-    """A fact that follows from others; some of these the code keeps as guards."""
+    """A fact that follows from others, of which some are guards in the code."""
 
     name: str
     premises: tuple[Fact, ...]
@@ -75,7 +75,7 @@ def _sliding() -> list[Lemma]:
         return now + Product(before, covered)
 
     charged = current + cost
-    # What the hub folds of a node that is gone: the reported count, and what the allowance has beyond it.
+    # The use that the hub counts for a departed node: the reported count, and the allowance beyond it.
     folded = allowance - Product(previous, later)
     return [
         Lemma(
@@ -231,4 +231,4 @@ def lemmas() -> list[Lemma]:
 
 
 IN_LEMMAS: Final = frozenset(guard for lemma in lemmas() for guard, _ in lemma.guarded)
-"""The guards that lemmas rest on; all others are those of actions."""
+"""The guards that lemmas need; actions need all others."""

@@ -106,7 +106,7 @@ class Translator:
 
 
 def is_flag(symbol: Any) -> bool:
-    """Returns whether a symbol of z3 is true or false."""
+    """Returns whether a symbol of z3 stands for a truth value."""
     return bool(z3.is_bool(symbol))
 
 
@@ -123,16 +123,16 @@ class Check(NamedTuple):
     invariant: str
     proved: bool
     counterexample: Mapping[str, tuple[Number | bool, Number | bool]]
-    """The fields of a state that the action leads out of the invariant: before and after. Empty if there is none."""
+    """Each field of a state that breaks the invariant: before the action and after it. Empty if no state does."""
 
 
 def actions_of(law: Law) -> Mapping[str, Action]:
-    """Returns all that can happen, of limits of that class and under that policy."""
+    """Returns all actions that limits of that class can take under that policy, by name."""
     return {**node_actions(law), **errands(), **hub_actions(law)}
 
 
 SMALL = 12
-"""A counterexample is looked for among amounts up to this one first, as it is easier to read."""
+"""The largest amount in the first search for a counterexample, as small amounts are easier to read."""
 
 
 def checks(law: Law, name: str, action: Action, *, timeout_ms: int = 60_000) -> Iterator[Check]:
@@ -216,7 +216,7 @@ def check_beginning(law: Law) -> Iterator[Check]:
 
 
 def prove(law: Law) -> Iterator[Check]:
-    """Checks all actions."""
+    """Checks whether each action keeps each invariant."""
     yield from check_beginning(law)
     for name, action in actions_of(law).items():
         yield from checks(law, name, action)

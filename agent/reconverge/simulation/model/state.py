@@ -46,7 +46,7 @@ class HubState(NamedTuple):
     now: Amount
     window: Amount
     waits: Fact
-    """Whether data were lost, and nothing may be granted yet."""
+    """Whether the hub has lost its data and may not grant yet."""
     lost: Amount
     """When data were lost last."""
     capacity: Amount
@@ -68,15 +68,15 @@ class NodeState(NamedTuple):
     base: Amount
     overdraft: Amount
     used: Amount
-    """The use that it counts in its window, with what it owes."""
+    """The use that the node counts in its window, with its debt."""
     spent: Amount
     """The cost that it has admitted in the window that is looked at, less what was given back; in the proof alone."""
     last: Amount
-    """When it admitted something last; in the proof alone."""
+    """When the node admitted a request last; in the proof alone."""
     knows: Fact
-    """Whether it has heard from the hub's present data, or never from any."""
+    """Whether the node has an answer from the hub's present data, or has never had any answer."""
     unconfirmed: Fact
-    """Whether it has noticed a loss of data and not been answered about this key since."""
+    """Whether the node has noticed a loss of data and has not been answered about this key since."""
     sent: Amount
     """When it sent the batch that is under way."""
 
@@ -86,7 +86,7 @@ class EntryState(NamedTuple):
 
     known: Fact
     gone: Fact
-    """Whether the hub has given up on the name; then `allowance` is what it counts of it as used."""
+    """Whether the hub has given up on the name; it then counts `allowance` as the use of the name."""
     left: Fact
     """Whether the node has left, and the hub has not given up on the name yet."""
     seen: Amount
@@ -97,7 +97,7 @@ class EntryState(NamedTuple):
     part: Amount
     """The least that the ledger counts of this name in the window that is looked at; in the proof alone."""
     extra: Amount
-    """Likewise, of its overdraft."""
+    """The least that the ledger counts of its overdraft in that window; in the proof alone."""
 
 
 class ReportState(NamedTuple):
@@ -105,7 +105,7 @@ class ReportState(NamedTuple):
 
     there: Fact
     fresh: Fact
-    """Whether the hub has merged no newer one of this name."""
+    """Whether the hub has merged no newer report of this name."""
     final: Fact
     """Whether the node holds nothing any more: it leaves, or forgets the key."""
     leaves: Fact
@@ -121,7 +121,7 @@ class AnswerState(NamedTuple):
 
     there: Fact
     present: Fact
-    """Whether the data that gave it are still there."""
+    """Whether the hub still has the data from which it answered."""
     own: Fact
     """Whether these are the data that the node had heard from before."""
     window: Amount
@@ -146,12 +146,12 @@ class Others(NamedTuple):
     held: Amount
     overdrafts: Amount
     lost: Amount
-    """The same of names that the hub has lost, and not heard of since."""
+    """The part held by names that the hub has lost with its data and that have not reported since."""
     lost_overdrafts: Amount
 
 
 class ModelState(NamedTuple):
-    """All of it."""
+    """The whole state: one name at its node, at the hub and in messages, and the sums over all other names."""
 
     frame: Frame
     hub: HubState
@@ -222,6 +222,6 @@ def of_numbers(values: Mapping[str, Number | bool]) -> ModelState:
 
 @cache
 def nothing() -> ModelState:
-    """Returns a state of zeros in which nothing is true."""
+    """Returns a state in which every amount is 0 and every fact is false."""
     blank = {name: False if isinstance(kind, Flag) else 0 for name, kind in fields(symbols())}
     return of_numbers(blank)

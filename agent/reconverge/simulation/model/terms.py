@@ -7,11 +7,11 @@
 # same. So an action builds a small tree, once: `Amount` for numbers, `Fact` for what is true or false. `Valuation`
 # walks the tree with a value for each symbol; `proving.py` translates it for z3, which only that file imports.
 #
-# What is known already is worked out at once, so that a step of plain numbers builds no tree at all. Checks of recorded
-# steps spend their time with that, so `Constant` and `Known` answer for themselves.
+# An operation on known values is computed at once, so that a step of plain numbers builds no tree at all. Checks of
+# recorded steps spend their time with that, so `Constant` and `Known` answer for themselves.
 #
-# Trees are compared by identity: `==` of two amounts would have to be a fact, and Python's `==` is for Python. What an
-# action has to say is `equal(one, other)`.
+# `==` compares trees by identity, since Python expects a bool of it. The fact that two amounts are equal is written
+# `equal(one, other)`.
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol(Amount):
-    """A number without a value of its own; `whole` if it is an integer."""
+    """A named number whose value is given elsewhere; `whole` if it is an integer."""
 
     name: str
     whole: bool = True
@@ -73,7 +73,7 @@ class Symbol(Amount):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Amount):
-    """A number."""
+    """A number whose value is known."""
 
     value: Number
 
@@ -98,7 +98,7 @@ class Sum(Amount):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Less(Amount):
-    """The first amount less the second."""
+    """The first amount minus the second."""
 
     one: Amount
     other: Amount
@@ -123,7 +123,7 @@ class Choice(Amount):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known(Fact):
-    """A fact that is known."""
+    """A fact whose truth is known: `TRUE` or `FALSE`."""
 
     value: bool
 
@@ -139,7 +139,7 @@ class Known(Fact):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flag(Fact):
-    """A fact without a value of its own."""
+    """A named fact whose truth is given elsewhere."""
 
     name: str
 

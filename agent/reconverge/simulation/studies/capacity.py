@@ -1,6 +1,6 @@
 """Computes the cost of a fleet for its hub and its nodes, from how many nodes report how many keys how often.
 
-The coefficients are measured by `python -m bench.capacity` and kept in the folder above.
+The coefficients are measured by `python -m bench.capacity` and kept in `simulation/capacity.json`.
 """
 
 # Every cost is linear in two counts: CPU and bytes in batches and reports, memory in keys and in nodes that report
@@ -63,7 +63,7 @@ class ExchangeRate:
 
     batches: float
     cells: float
-    """Reports of one key."""
+    """Reports of a key, each about one key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 PROCESSES: Final = multiprocessing.cpu_count()
-"""The number of cores, unless another one is given."""
+"""The default number of processes: one for each core."""
 
 
 def mapped(

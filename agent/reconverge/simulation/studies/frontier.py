@@ -1,7 +1,7 @@
 """The least that limiters lose without messages. Run as `python -m reconverge.simulation.studies.frontier`.
 
 In a partition of a full window each limiter is asked twice: for more than the limit on every node, and for as much on
-one node alone, for each node in turn. Policies run as in production; other limiters are a rule of a line each.
+one node alone, for each node in turn. Policies run as in production; each other limiter is a rule of one line.
 """
 
 # Theory of operation. A node that hears nothing decides by its own arrivals: it admits the same, a, whether the other
@@ -37,13 +37,13 @@ QUOTA: Final = 160
 WINDOW_S: Final = 10
 KEY: Final = "key-0"
 BUSY, CALM, NEW = 3.0, 0.5, 0.0
-"""How much a key was asked for before; a new key, not at all."""
+"""The demand for a key before the judged window, as a multiple of the limit; 0 for a new key."""
 BUSY_NODE_DEMAND: Final = 2
 """A busy node is asked in the judged window for this multiple of the limit, which is more than it may admit."""
 BEFORE: Final = 3
 """The number of windows before the judged one."""
 CUT: Final = f"cut:all@{BEFORE - 0.05}w+1.05w"
-"""Begins early enough that nothing which was sent before it arrives in the judged window."""
+"""A partition, which begins so early that no message from before it arrives in the judged window."""
 LIMIT: Final = Limit(QUOTA, WINDOW_S, algorithm=FIXED_WINDOW)
 WITHIN_NS: Final = 25 * MILLISECOND_NS
 SEED: Final = 7_000

@@ -244,9 +244,9 @@ def read_before(path: Path) -> Before:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the page. Returns status 1 if a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.grid", description=__doc__)
-    parser.add_argument("--cells", type=int, default=CELLS, help="how many are drawn (default: %(default)s)")
+    parser.add_argument("--cells", type=int, default=CELLS, help="how many cells are drawn (default: %(default)s)")
     parser.add_argument(
-        "--held-out", action="store_true", help="also those that are held out until constants are fixed"
+        "--held-out", action="store_true", help="also simulate cells that are held out until constants are fixed"
     )
     parser.add_argument("--policy", choices=sorted(POLICIES), default=STRICT.name)
     parser.add_argument("--within-ms", type=int, default=WITHIN_MS, help="how long a request asks; 0: only from memory")

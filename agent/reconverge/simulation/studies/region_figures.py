@@ -1,4 +1,7 @@
-"""Compares what regions with bridges admit with fixed parts of a limit; as a module prints a table."""
+"""Compares what regions with bridges admit with fixed parts of a limit.
+
+Run as `python -m reconverge.simulation.studies.region_figures`, which prints a table.
+"""
 
 from __future__ import annotations
 

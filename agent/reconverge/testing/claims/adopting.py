@@ -34,7 +34,7 @@ def operator(trial: Trial, scene: Scene) -> Adoptable:
 
 
 class AdoptingClaims(Trial):
-    """Claims about an operator's order that ends the wait after a loss of data."""
+    """Tests of the promises of a hub about an operator's order that ends the wait after a loss of data."""
 
     @property
     def reporting_s(self) -> float:

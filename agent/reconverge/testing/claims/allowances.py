@@ -29,7 +29,7 @@ STEPS = 120
 
 
 class LineClaims(Trial):
-    """Claims about allowances."""
+    """Tests of the promises of a hub about allowances."""
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:

@@ -40,7 +40,7 @@ def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
 
 
 class AskingClaims(Trial):
-    """Claims about requests that ask the hub."""
+    """Tests of the promises of a hub about requests that ask the hub."""
 
     @claim
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:

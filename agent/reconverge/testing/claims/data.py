@@ -8,7 +8,7 @@ from reconverge.testing.claims.scenes.trial import Trial, claim
 
 
 class DataClaims(Trial):
-    """Claims about the hub's data."""
+    """Tests of the promises of a hub about its data."""
 
     @claim
     async def test_the_generation_is_the_same_for_all(self, scene: Scene) -> None:

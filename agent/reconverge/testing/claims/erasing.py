@@ -100,7 +100,7 @@ async def used(hub: UsageLedger, day: Period) -> dict[UsageKey, int]:
 
 
 class ErasingClaims(Trial):
-    """Claims about the erasure of an identity."""
+    """Tests of the promises of a hub about the erasure of an identity."""
 
     @claim
     async def test_what_no_node_has_any_more_is_erased(self, scene: Scene) -> None:

@@ -22,7 +22,7 @@ ROUNDING = 1e-6
 
 
 class FleetClaims(Trial):
-    """Claims about a hub in a fleet of real nodes."""
+    """Tests of the promises of a hub in a fleet of real nodes."""
 
     def test_strict_nodes_never_exceed_the_limit(self) -> None:
         """Nodes with the strict policy never exceed the limit, although messages are lost and nodes crash."""

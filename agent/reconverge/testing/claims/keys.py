@@ -30,7 +30,7 @@ HOSTILE_KEYS = (
 
 
 class KeyClaims(Trial):
-    """Claims about keys."""
+    """Tests of the promises of a hub about keys."""
 
     @claim
     async def test_hostile_keys_do_not_collide(self, scene: Scene) -> None:

@@ -11,7 +11,7 @@ SHORT_LEASE_US = int(LEASE_S) * SECOND_US
 
 
 class NameClaims(Trial):
-    """Claims about nodes that are gone."""
+    """Tests of the promises of a hub about nodes that are gone."""
 
     @claim
     async def test_what_a_node_has_used_stays_used_when_it_leaves(self, scene: Scene) -> None:

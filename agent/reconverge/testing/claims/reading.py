@@ -46,7 +46,7 @@ async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, sh
 
 
 class ReadingClaims(Trial):
-    """Claims about readings of keys."""
+    """Tests of the promises of a hub about readings of keys."""
 
     @claim
     async def test_a_reader_sees_what_all_nodes_have_used(self, scene: Scene) -> None:

@@ -13,7 +13,7 @@ STEPS_OF_AN_EXCHANGE = 16
 
 
 class RepeatClaims(Trial):
-    """Claims about messages that are lost, delayed or repeated."""
+    """Tests of the promises of a hub about messages that are lost, delayed or repeated."""
 
     @claim
     async def test_a_batch_that_comes_twice_counts_once(self, scene: Scene) -> None:

@@ -16,7 +16,7 @@ from reconverge.testing.claims.scenes.trial import Trial, claim
 
 
 class UseClaims(Trial):
-    """Claims about the methods of a hub object, such as closing it and using it again."""
+    """Tests of the promises of a hub about its methods, such as closing it and using it again."""
 
     @claim
     async def test_it_is_a_hub(self, scene: Scene) -> None:

@@ -12,7 +12,7 @@ DATED = limit(algorithm=SLIDING_LOG)
 
 
 class WindowClaims(Trial):
-    """Claims about windows and resets."""
+    """Tests of the promises of a hub about windows and resets."""
 
     @claim
     async def test_the_epoch_is_counted_from_1970(self, scene: Scene) -> None:

@@ -17,11 +17,11 @@ from reconverge.simulation.model.bound.worlds import BoundRun, bound_case, bound
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 KINDS: Final = ("fixed", "log", "slices", "slots")
-"""The kinds of explored limits that the model has."""
+"""The kinds of explored limits that the model covers."""
 POLICIES: Final = ("strict", "strict at nodes", "balanced", "balanced at nodes")
 WALK_STEPS: Final = 40
 SLOTS_WINDOW_S: Final = 3.0
-"""The lease of slots is that of the nodes: the model has no limit with a lease of its own."""
+"""The window of slots, equal to the nodes' lease, as the model has no limit with a lease of its own."""
 PROGRESS_RUNS: Final = 500
 WALK: Final = "walk"
 """A random walk through a small world."""
@@ -43,7 +43,7 @@ class BoundTask(NamedTuple):
 
 
 def exploration_of(seed: int) -> Exploration:
-    """Returns the case through which the walk of a seed goes: all cases in turn."""
+    """Returns the case that the walk of a seed goes through; successive seeds take the cases in turn."""
     kind, rest = KINDS[seed % len(KINDS)], seed // len(KINDS)
     policy, rest = POLICIES[rest % len(POLICIES)], rest // len(POLICIES)
     grain, asking = (FINE, COARSE)[rest % 2], rest // 2 % 2 == 1
@@ -52,7 +52,7 @@ def exploration_of(seed: int) -> Exploration:
 
 
 def tried(task: BoundTask) -> tuple[BoundTask, BoundRun]:
-    """Makes a run."""
+    """Returns the task and the outcome of its run."""
     if task.mode != WALK:
         return task, bound_case(task.case())
     case = exploration_of(task.seed)
@@ -85,7 +85,7 @@ class BoundTally:
 
     def __str__(self) -> str:
         return (
-            f"{self.covered:,} of {self.runs:,} runs are of limits that the model has; "
+            f"{self.covered:,} of {self.runs:,} runs are of limits that the model covers; "
             f"{self.rejected:,} were rejected; {self.steps.total():,} steps"
         )
 
@@ -100,7 +100,7 @@ class BoundTally:
         yield ""
         for assumption, times in self.outside.items():
             if assumption:
-                yield f"{times:,} runs were followed until what the proof assumes not to happen: {assumption}."
+                yield f"{times:,} runs were followed until this assumption of the proof failed: {assumption}."
 
 
 def bind(
@@ -112,7 +112,7 @@ def bind(
     page: Path | None = None,
 ) -> int:
     """Makes so many runs of each mode, and prints what was accepted. Returns how many were rejected."""
-    os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # of the workers, which look into the kernel's objects
+    os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
     tasks = [BoundTask(seed, mode) for seed in range(start, start + runs) for mode in modes]
     chosen = " ".join(f"--mode {mode}" for mode in modes)
     command = f"python -m reconverge.simulation.model --bind {chosen} --start {start} --runs {runs}"

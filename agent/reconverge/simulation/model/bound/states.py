@@ -5,14 +5,14 @@
 # A `BoundKey` follows one key of one limit. For each name that a node ever had, and for each window that matters, it
 # keeps a state of the model, made of plain numbers. What the code does is a *step*: an action of the model, and the
 # fields that were seen in the code's objects after it. The action is evaluated on the state before; if what it needs
-# does not hold, or if it leaves other values than were seen, the step is rejected. All that cannot be seen, the ghosts,
-# is what the action leaves. So no relation is written a second time.
+# does not hold, or if it leaves other values than were seen, the step is rejected. Fields that no object of
+# the code has, the ghosts, take the values that the action leaves. So no relation is written a second time.
 #
 # A window that lies ahead of all is kept as well, and stands for all later ones; when it is reached, the next one
 # begins as a copy of it. Sums over the other names are sums over their states.
 #
-# A step that needs what the model only assumes (`Assumption`) ends the following of that run: after it the proof claims
-# nothing. Such runs are counted apart.
+# A step against what the model assumes (`Assumption`) ends the checks of that run: after it the proof claims nothing.
+# Such runs are counted apart.
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class BoundName:
 
     @property
     def any_scene(self) -> ModelState:
-        """Returns the state in one of the windows; but for the ghosts it is the same in each."""
+        """Returns the state in any one window; only the ghosts differ from window to window."""
         return next(iter(self.scenes.values()))
 
 
 def value_of(what: Amount | Fact) -> Number | bool:
-    """Returns the number, or whether it is true."""
+    """Returns the number that an amount is, or whether a fact is true."""
     return NUMBERS.holds(what) if isinstance(what, Fact) else NUMBERS.value(what)
 
 
@@ -133,7 +133,7 @@ class BoundKey:
             Constant(terms.overdrafts),
         )
         self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
-        """The last window that has states; it is later than all that anything is in, and stands for those behind it."""
+        """The last window that has states; nothing is in it yet, and it stands for all later windows."""
         self._taken: list[tuple[int, Number, Number]] = []
         """The use that the hub has taken over of names that forgot the key: the window, how much, and until when that
         counts; NEVER_NS if it is as long as the window is open."""
@@ -167,7 +167,7 @@ class BoundKey:
         return name
 
     def reach(self, window: int) -> None:
-        """Makes states for the windows up to one behind this."""
+        """Makes states for the windows up to the one after this."""
         while self.terms.meter is MeterClass.WINDOW and self._last <= window:
             for name in self.names.values():
                 ahead = name.scenes[self._last]
@@ -175,7 +175,7 @@ class BoundKey:
             self._last += 1
 
     def forget_departed(self) -> None:
-        """Lets dated use of names that are gone count no more, as soon as it may."""
+        """Takes the steps by which dated use of departed names ceases to count, once the model allows them."""
         for name in list(self.names.values()):
             entry = name.any_scene.entry
             if (
@@ -187,7 +187,7 @@ class BoundKey:
         self.forget_old()
 
     def forget_old(self) -> None:
-        """Drops the windows that nothing is in any more, and the names that count in none."""
+        """Drops past windows in which nothing counts any more, and names that count in no window."""
         least = int(NUMBERS.value(self.hub.window)) - WINDOWS_BEHIND
         for name in list(self.names.values()):
             for looked in [looked for looked in name.scenes if looked < least and looked != self._last]:
@@ -218,7 +218,7 @@ class BoundKey:
         return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
 
     def _held_of(self, name: BoundName, looked: int) -> tuple[bool, Number, Number]:
-        """Returns whether the hub knows a name, what is held by it, and what beyond."""
+        """Returns whether the hub knows a name, and the amounts `held` and `held_beyond` of it."""
         scene = name.scenes[looked]
         kept = name.sums.get(looked)
         if kept is not None and kept[0] is scene.entry and kept[1] is self.hub.window:
@@ -239,7 +239,7 @@ class BoundKey:
     # ------------------------------------------------------------ steps
 
     def passes(self, now_ns: int) -> None:
-        """Time has passed."""
+        """Sets the time of all states."""
         if now_ns > NUMBERS.value(self.hub.now):
             self.hub = self.hub._replace(now=Constant(now_ns))
             self.accepted["time passes"] += 1
@@ -294,7 +294,7 @@ class BoundKey:
             bold = Law(terms.meter, strict=terms.strict, after=target, chosen=chosen, assuming=False)
             if NUMBERS.holds(self._actions[action](scene, bold).needs):
                 raise OutsideAssumption(action)
-            self._reject(name, action, scene, seen, chosen, "it needs what does not hold")
+            self._reject(name, action, scene, seen, chosen, "a precondition of the action does not hold")
         for field_name, value in seen.items():
             group, _, one = field_name.partition(".")
             left = value_of(getattr(getattr(move.after, group), one))
@@ -318,7 +318,7 @@ class BoundKey:
         )
 
     def reject(self, name: BoundName, what: str, seen: Mapping[str, Number | bool]) -> NoReturn:
-        """Rejects a step that is of no action."""
+        """Raises UnboundStep for a step that no action of the model explains."""
         self._reject(name, what, self.scene(name, next(iter(name.scenes))), seen, {}, "no action does that")
 
     # ------------------------------------------------------------ steps of all names at once
@@ -358,13 +358,13 @@ class BoundKey:
         return self._actions[action](scene, law).after
 
     def opens(self, window: int) -> None:
-        """The hub has opened a window."""
+        """Takes the step of a hub that opens a window."""
         self.reach(window)
         self._all_move("the hub opens a window", {"window": window})
         self.forget_old()
 
     def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
-        """The hub has lost its data; `knows` holds the names that no data have ever answered."""
+        """Takes the step of a hub that loses its data; `knows` holds the names that the hub has never answered."""
         self._taken_and_lost += self._taken
         self._taken = []
         for name in self.names.values():
@@ -373,12 +373,12 @@ class BoundKey:
         self._all_move("the hub loses its data", {}, heard)
 
     def ends_wait(self) -> None:
-        """The hub grants again."""
+        """Takes the step by which the hub ends its wait after a loss, and grants again."""
         self._taken_and_lost = []
         self._all_move("the wait after a loss ends", {})
 
     def changes_capacity(self, capacity: int) -> None:
-        """The hub goes by another capacity."""
+        """Takes the step by which the hub goes over to another capacity."""
         if capacity != NUMBERS.value(self.hub.capacity):
             self._all_move("the hub learns of another quota", {"capacity": capacity})
 

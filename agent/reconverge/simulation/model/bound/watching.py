@@ -1,4 +1,4 @@
-"""Sees what the production code does with one key of one limit, and binds each step to the model (`binding.py`)."""
+"""Sees what the production code does with one key of one limit, and binds each step to the model (`states.py`)."""
 
 # Theory of operation.
 #
@@ -51,11 +51,11 @@ class NodeWatch:
     # ------------------------------------------------------------ nodes
 
     def starts(self, syncer: Syncer) -> None:
-        """A process has started."""
+        """Notes that a process has started."""
         self._names[syncer] = self.binding.begin(syncer.node)
 
     def ends(self, syncer: Syncer) -> None:
-        """A process has ended, or its name has."""
+        """Notes that a process, or the use of its name, has ended."""
         name = self._names.pop(syncer)
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
@@ -65,7 +65,7 @@ class NodeWatch:
         return table.cells.get(self.key)
 
     def _read(self, syncer: Syncer) -> Values:
-        """Returns what a node's cell has. A node whose lease is over has no allowance, and its name none yet."""
+        """Returns the amounts in a node's cell; without allowances if the lease is over, or the name is a new one."""
         cell = self._cell(syncer)
         scene = self._names[syncer].any_scene
         if cell is None:
@@ -92,11 +92,11 @@ class NodeWatch:
         return max(LONG_AGO, until_ns + self._base_ns) if until_ns > -NEVER_NS else LONG_AGO
 
     def passes(self, now_ns: int) -> None:
-        """Time has passed until now, by the simulation's clock."""
+        """Notes that time has passed until `now_ns`, by the simulation's clock."""
         self.binding.passes(now_ns + self._base_ns)
 
     def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
-        """Takes the steps that a node takes by itself, until it has `used` so much; returns what was read."""
+        """Takes the steps that a node has taken by itself, until its use is `used`. Returns its cell's amounts."""
         name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
         wanted = seen["node.used"] if used is None else used
         window = int(seen["node.window"])
@@ -124,10 +124,10 @@ class NodeWatch:
         return seen
 
     def admits(self, syncer: Syncer, cost: int) -> None:
-        """A node has just charged a request."""
+        """Takes the step of a node that has just charged a request."""
         name, cell = self._names[syncer], self._cell(syncer)
         if cell is None:
-            return  # it was charged where there is no room for keys
+            return  # the node had no room for the key, and charged elsewhere
         self.catches_up(syncer, cell.used - cost, lowers=False)
         if value_of(name.any_scene.node.window) not in name.scenes:
             raise OutsideAssumption("a node's clock is behind by two windows")
@@ -138,7 +138,7 @@ class NodeWatch:
         self.binding.step(name, action, {"node.used": cell.used})
 
     def took(self, syncer: Syncer, batch: Batch | None) -> None:
-        """A node has taken a batch, or found that there is nothing to report."""
+        """Takes the step of a node that sends a batch; `batch` is None if the node has nothing to report."""
         if syncer.node != self._names[syncer].title:
             self.ends(syncer)
             self._wrote.pop(syncer, None)
@@ -166,7 +166,7 @@ class NodeWatch:
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
-        """A new name begins with the use that an earlier one has not reported."""
+        """Takes the step of a new name that begins with the unreported use of an earlier one."""
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:
@@ -196,7 +196,7 @@ class NodeWatch:
         }
 
     def heard(self, syncer: Syncer, answer: Answer) -> None:
-        """A node has been answered."""
+        """Takes the step of a node that has been answered."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
         name, binding = self._names[syncer], self.binding
@@ -218,7 +218,7 @@ class NodeWatch:
         binding.step(name, action, {**seen, "node.until": self._until(syncer)})
 
     def gave_up(self, syncer: Syncer) -> None:
-        """A node has given up its batch, which may arrive all the same."""
+        """Takes the step of a node that has given up its batch, which may still arrive."""
         name, scene = self._names[syncer], self._names[syncer].any_scene
         sequence = self._wrote.pop(syncer, None)
         if sequence is None:

@@ -1,4 +1,4 @@
-"""The hub's half of what is seen of one key (`watching.py`): merges, and what a merge changes of other names."""
+"""Follows one key at the hub, as `watching.py` does at nodes: merges, and their effects on other names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, Number
 
 
 def class_of(limit: Limit) -> MeterClass | None:
-    """Returns the class of the model that a limit belongs to; None if it has none of these."""
+    """Returns the model's class of limits that a limit belongs to; None if the model does not cover it."""
     if limit.algorithm == CONCURRENCY:
         return MeterClass.SLOTS
     if limit.dated:
@@ -28,7 +28,7 @@ def class_of(limit: Limit) -> MeterClass | None:
 
 
 def is_bound(limit: Limit, policy: Policy) -> bool:
-    """Whether the model has such limits: those of its classes, with a bound, and without an allowance for new keys."""
+    """Whether the model covers the limit: one of its classes, with a bound, and without `cold_allowance`."""
     return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
 
 
@@ -36,7 +36,7 @@ def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, reques
     """Returns what is the same in all states of a key of this limit."""
     meter = class_of(limit)
     if meter is None:
-        raise NotImplementedError(f"the model has no such limits: {limit}")
+        raise NotImplementedError(f"the model does not cover {limit}; ask `is_bound` first")
     strict = policy.max_overshoot == 0
     overdrafts = capacity * policy.overshoot_milli // 1000
     lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
@@ -90,13 +90,13 @@ class Watch(NodeWatch):
         return None
 
     def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
-        """Returns an entry as it is in the cell's window, though the hub has yet to look at it there."""
+        """Returns an entry as the hub will read it in the cell's present window."""
         if self._window and entry.epoch != cell.epoch:
             return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
         return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
 
     def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
-        """The hub has merged a batch."""
+        """Takes the steps of a hub that has merged a batch."""
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
@@ -194,7 +194,7 @@ class Watch(NodeWatch):
         binding.changes_capacity(after.capacity)
 
     def _gives_up_on(self, name: BoundName) -> None:
-        """The hub has given up on a name; if the use that it had dated is over, that has expired first."""
+        """Takes the step of a hub that has given up on a name, and before it that of dated use which has expired."""
         entry = name.any_scene.entry
         if not is_known(entry.known):
             return
@@ -209,7 +209,7 @@ class Watch(NodeWatch):
         self.binding.step(name, gives_up, None, chosen)
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
-        """Compares the entry of a name of which nothing was merged."""
+        """Compares the entry of a name of which no batch was merged: it may not have changed."""
         entry = name.any_scene.entry
         if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
             self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
@@ -238,7 +238,7 @@ class Watch(NodeWatch):
         after: LedgerSums | None,
         title: str,
     ) -> None:
-        """Ends the wait after a loss of data if the hub has raised anything."""
+        """Takes the step that ends the wait after a loss of data, if the merge has raised any amount."""
         if not is_known(self.binding.hub.waits) or report is None or after is None:
             return
         had = before.entries.get(title) if before is not None else None
@@ -246,7 +246,7 @@ class Watch(NodeWatch):
         entry = name.any_scene.entry
         least = (report.allowance, report.base, report.overdraft)
         if had is not None and is_known(entry.known):
-            # The report has lowered what was there, but for an allowance of another window and an overdraft in use.
+            # The report has lowered the entry, except an allowance of another window and an overdraft in use.
             kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
             same = not self._window or report.epoch == after.window
             least = (
@@ -260,7 +260,7 @@ class Watch(NodeWatch):
             self.binding.ends_wait()
 
     def loses_data(self) -> None:
-        """The hub has lost its data."""
+        """Takes the step of a hub that has lost its data."""
         fresh = {name: not (syncer._generation or self._is_answered(name)) for syncer, name in self._names.items()}
         knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
         self.binding.loses_data(knows)

@@ -27,12 +27,12 @@ from reconverge.simulation.world import World
 SMALL_LIMIT: Final = "limit"
 """The name of the limit of a small world."""
 KEYS_MAX: Final = 2
-"""So many keys of a fuzz run are followed, those that are asked about most."""
+"""The number of keys of a fuzz run that are followed: those with the most requests."""
 
 
 @dataclass
 class BoundRun:
-    """The outcome of a run: the accepted steps by action, and why the following ended early, if it did."""
+    """The outcome of a run: the accepted steps by action, and why the checks ended early, if they did."""
 
     accepted: Counter[str] = field(default_factory=Counter)
     rejected: str = ""
@@ -48,7 +48,7 @@ class Watching:
         self.watches: list[Watch] = []
 
     def note(self, happens: str, *arguments: Any) -> None:
-        """Tells all watches that something has happened; after a step outside the assumptions nothing is followed."""
+        """Reports an event to all watches; after a step against the assumptions, none is reported any more."""
         if self.run.rejected or self.run.outside:
             return
         try:
@@ -107,7 +107,7 @@ class Watching:
         hub.merge, hub.lose_data = merges, loses
 
     def note_of(self, watch: Watch, happens: str, *arguments: Any) -> None:
-        """Tells one watch that something has happened."""
+        """Reports an event to one watch."""
         watches, self.watches = self.watches, [watch]
         self.note(happens, *arguments)
         self.watches = watches
@@ -230,7 +230,7 @@ def bound_case(case: Case) -> BoundRun:
 
 
 def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
-    """Lets events of an exploration happen in a random order. Returns their names, and what came of it."""
+    """Lets events of an exploration happen in a random order. Returns their names, and the outcome of the run."""
     random, events = Random(f"walk {seed}"), case.events()
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     names: list[str] = []
@@ -246,7 +246,7 @@ def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) ->
 
 
 def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
-    """Lets events happen in this order."""
+    """Returns the outcome of a run in which the events of these names happen in this order."""
     events = {event.name: event for event in case.events()}
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     for name in names:

@@ -22,7 +22,7 @@ ALL: Final[tuple[LimitReport, ...]] = (SLOTS, SHORT)
 
 
 class SlotClaims(Trial):
-    """Claims about slots of work in progress."""
+    """Tests of the promises of a hub about slots of work in progress."""
 
     @claim
     async def test_a_slot_in_use_is_granted_to_no_other_node(self, scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Answers for a limit with a quota of 0, and the part of them that all modes share in which nothing waits."""
+"""The answers of a limit with a quota of 0, and a base class of the modes in which no request waits."""
 
 # A quota of 0 refuses everything, and there is nothing to count: rates and shares are divided by the quota, here, in
 # the compiled kernel and at the hub. So such a limit is `Closed`, in the place of `On`, and no request reaches its
@@ -66,7 +66,7 @@ class ClosableLimit(Protocol):
 
     @property
     def deciding(self) -> object:
-        """Returns what decides while the limit is on."""
+        """Returns the object with the answers that the limit gives while it is on."""
         ...
 
     @property
