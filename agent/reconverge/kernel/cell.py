@@ -63,6 +63,7 @@ class Shard(Protocol):
     lease_until_ns: int
     leased_ns: int
     lost_ns: int
+    met_ns: int
     attended_until_ns: int
     looks_ns: int
     regular_ns: int

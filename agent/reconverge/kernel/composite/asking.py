@@ -375,13 +375,19 @@ def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
 
 def _grants_ns(cell: Cell) -> int:
     """Returns from when on a hub that was new at its first answer grants strict limits."""
-    return cell.shard.met_ns + cell.table.kernel.interval_ns + SPEAK_UP_NS
+    return cell.shard.met_ns + _node_interval_ns(cell) + SPEAK_UP_NS
+
+
+def _node_interval_ns(cell: Cell) -> int:
+    """Returns the sync interval that the hub counts on: the node's, which limits may shorten for themselves."""
+    assert isinstance(cell.table, Table)
+    return cell.table.kernel.interval_ns
 
 
 def _withholds(cell: Cell, cost: int) -> bool:
     """Returns whether the last answer has refused a cost that is free, as it came from a new hub."""
     table = cell.table
-    if table.policy.overshoot_milli or table.kernel.interval_ns > SPEAK_UP_NS:
+    if table.policy.overshoot_milli or _node_interval_ns(cell) > SPEAK_UP_NS:
         return False
     return cell.reported_ns < _grants_ns(cell) and cell.free - cell.reserved >= cost
 
