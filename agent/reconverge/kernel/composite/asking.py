@@ -27,10 +27,6 @@
 #
 # A hub that has lost its data grants nothing until all nodes have reported, and knows less than they do: its answers in
 # that time settle nothing, and memory decides. The same holds for a hub that is full, and stores nothing about the key.
-#
-# A new hub cannot know whether it has lost data, so it grants no strict limit until all nodes have had the time to
-# report; its answers show that what was asked for is free. That is over about a second after this node's first answer,
-# so the request asks again until then, unless long intervals would make it wait for longer.
 
 from __future__ import annotations
 
@@ -40,21 +36,19 @@ from enum import Enum, auto
 from itertools import cycle
 from typing import Final, NamedTuple
 
-from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_allowance
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
+from reconverge.kernel.composite.withholding import SPEAK_UP_NS, wait_out, withholds
 from reconverge.kernel.engine import Decision, Reentry
-from reconverge.kernel.reporting.requests import ask_at_once, request_early, take_interest
+from reconverge.kernel.reporting.requests import ask_at_once, take_interest
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.explain import is_certain
 from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.slow_path import commit, evaluate
 from reconverge.kernel.table.table import Charged, Table
-
-SPEAK_UP_NS = SECOND_NS
-"""The time within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
 class DecidingRule(Enum):
@@ -193,7 +187,7 @@ class AskGate:
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
         """Asks a hub that withholds what is free again in a while; returns from when on it grants that."""
-        return max(cell.table.lock.run(_wait_out, cell) for cell in cells)
+        return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
@@ -373,32 +367,6 @@ def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
     return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
 
 
-def _grants_ns(cell: Cell) -> int:
-    """Returns from when on a hub that was new at its first answer grants strict limits."""
-    return cell.shard.met_ns + _node_interval_ns(cell) + SPEAK_UP_NS
-
-
-def _node_interval_ns(cell: Cell) -> int:
-    """Returns the sync interval that the hub counts on: the node's, which limits may shorten for themselves."""
-    assert isinstance(cell.table, Table)
-    return cell.table.kernel.interval_ns
-
-
-def _withholds(cell: Cell, cost: int) -> bool:
-    """Returns whether the last answer has refused a cost that is free, as it came from a new hub."""
-    table = cell.table
-    if table.policy.overshoot_milli or _node_interval_ns(cell) > SPEAK_UP_NS:
-        return False
-    return cell.reported_ns < _grants_ns(cell) and cell.free - cell.reserved >= cost
-
-
-def _wait_out(cell: Cell) -> int:
-    grants_ns = _grants_ns(cell)
-    if cell.denied:
-        request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))
-    return grants_ns
-
-
 def _word_on(cell: Cell, cost: int, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
@@ -417,7 +385,7 @@ def _word_on(cell: Cell, cost: int, since_ns: int, now_ns: int) -> Word:
         of_one_window = table.meter.aligned or floats(cell)
         void = of_one_window and cell.confirmed[0] != cell.epoch
         if not void and (cell.denied or _is_no_use(table, cell, now_ns)):
-            return Word.WITHHELD if cell.denied and _withholds(cell, cost) else Word.ANSWERED
+            return Word.WITHHELD if cell.denied and withholds(cell, cost) else Word.ANSWERED
     # A cell that another request has queued may wait for the next regular exchange, which is too late for an ask.
     leaves = cell.urgent and shard.asking_ns < NEVER_NS
     return Word.AWAITED if leaves or under_way else Word.MISSED
