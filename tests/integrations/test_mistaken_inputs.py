@@ -7,7 +7,6 @@ its message must have. The message is that of an error, of the log, or of a comm
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +32,9 @@ from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications import django_project
 from tests.support.commands.checked import said_by
+
+pytestmark = pytest.mark.usefixtures("bare_environment")
+
 
 AGENT: Any = Agent
 LIMIT: Any = Limit
@@ -101,13 +103,10 @@ FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
         ("60000000000 s", "between 1 ms and ten years", "in seconds"),
     ),
     "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
-    "burst beside a text": (lambda: limit("5/minute", burst=9), ("burst=9", "Limit(quota, window, algorithm=")),
     "name and limit swapped": (
         lambda: AGENT("memory://").limit("5/minute", "login"),
         ("'5/minute'", "the name here", "write agent.limit('login', '5/minute')"),
     ),
-    "no limit": (lambda: AGENT("memory://").limit("5/minute"), ("is missing", "agent.limit('login', '100/minute')")),
-    "misspelt algorithm": (lambda: limit("5/minute", algorithm="token_bucket"), ("'token_bucket'", "'token-bucket'")),
 }
 HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "client": (lambda: Agent(_any(redis.Redis(port=7000, db=2))), ("client of Redis", "redis://localhost:7000/2")),
@@ -164,7 +163,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "nothing": (("simulate", "--nodes", "4", "--limit", "0/minute"), ("refuses everything", "at least 1")),
     "policy": (("simulate", "--nodes", "4", "--limit", "9/s", "--policy", "strickt"), ("did you mean 'strict'?",)),
     "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
-    "file": (("contracts", "validate", "nowhere.yaml"), ("nowhere.yaml",)),
     "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
     "nodes": (
         ("simulate", "--nodes", "0", "--limit", "5/minute"),
@@ -249,14 +247,6 @@ def lacking(message: str, words: Words) -> list[str]:
     """Returns the words that a message has not; with the message if any is missing."""
     missing = [word for word in words if word not in message]
     return [*missing, message] if missing else []
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment in which the tests run says nothing."""
-    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
-        if name != "RECONVERGE_NO_EXTENSIONS":
-            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("what", FUNCTIONS)

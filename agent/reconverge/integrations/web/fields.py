@@ -84,7 +84,7 @@ def fields_of(
     """
     if not decided_on:
         return []
-    decided_on = sorted(decided_on, key=lambda each: _binding_first((None, each.decision)))
+    decided_on = sorted(decided_on, key=lambda each: binding_first((None, each.decision)))
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
@@ -158,7 +158,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
     if len(decided) == 1:
         ((binding, decision),) = decided
         return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)
-    decided = sorted(decided, key=_binding_first)
+    decided = sorted(decided, key=binding_first)
     for _, decision in decided:
         refused = refused or not decision.allowed
     services: dict[str, str] = {}
@@ -250,7 +250,8 @@ def _window_s(limit: Limit) -> int:
     return max(1, _whole(limit.window * share))
 
 
-def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
+def binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
+    """Returns a key for sorting limits with their decisions: the refusing limit with the longest wait comes first."""
     _, decision = decided
     return (decision.allowed, -decision.retry_after, decision.remaining)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, ReconvergeError
-from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecision, fields_11
+from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecision, binding_first, fields_11
 from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
@@ -183,6 +183,15 @@ class Outcome(Unique):
         return None
 
     @property
+    def decision(self) -> Decision | None:
+        """The decision of the limit that binds, with `remaining` and `retry_after`; None without limits.
+
+        Of a refusal, that is the refusing limit with the longest wait, else the limit with the smallest part left.
+        """
+        decided = [ruling.decision for ruling in self.rulings]
+        return min(decided, key=lambda decision: binding_first((None, decision)), default=None)
+
+    @property
     def unsettled(self) -> bool:
         """Whether a cost depends on the response and must still be settled."""
         return bool(self._unsettled)
@@ -323,6 +332,5 @@ class RateLimited(ReconvergeError):
     def of(cls, outcome: Outcome) -> RateLimited:
         """Returns the exception for a refusing outcome."""
         assert outcome.refusal is not None
-        refusing = [ruling.decision for ruling in outcome.rulings if not ruling.decision.allowed]
-        decision = max(refusing, key=lambda decision: decision.retry_after, default=None)
-        return cls(outcome.refusal.detail, decision, outcome)
+        decision = outcome.decision
+        return cls(outcome.refusal.detail, None if decision is None or decision.allowed else decision, outcome)

@@ -98,6 +98,10 @@ class CellMeter(ABC):
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns this node's own use, rounded up."""
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        return self.used(cell, now_ns)
+
     @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns the cost that fits below `allowance`; negative when more is used."""
@@ -148,6 +152,7 @@ class CellMeter(ABC):
     def clear(self, cell: Cell) -> None:
         """Forgets all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 
