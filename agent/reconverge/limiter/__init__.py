@@ -1,4 +1,4 @@
-"""Limiters: decisions about requests to one limit, with switches, reservations, slots, bans and queues."""
+"""Limiters, which decide about requests to one limit, with switches, reservations, slots, bans and queues."""
 
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter

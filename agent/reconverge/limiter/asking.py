@@ -1,4 +1,4 @@
-"""Asks the hub about a request that memory cannot settle, and waits a few milliseconds for its answer."""
+"""Asks the hub about a request that memory cannot decide for certain, and waits some milliseconds for its answer."""
 
 # Theory of operation.
 #
@@ -53,26 +53,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 Result: TypeAlias = Literal["admitted", "refused", "unsettled", "timeout", "in_vain", "capped", "not_here"]
-"""The end of a request in doubt: the hub's answer admitted or refused it; or memory decided, because the hub knew
-too little, did not answer in time, has not answered before, was asked too much, or because it could not wait there."""
+"""The way in which a request in doubt was decided. By the hub's answer: "admitted", "refused". From memory: because the
+hub knew too little ("unsettled"), did not answer in time ("timeout") or had left earlier requests unanswered
+("in_vain"), because the node asked too often ("capped"), or because the thread must not wait ("not_here")."""
 RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 WITHIN_S: Final = 0.025
 WITHIN_MAX_S: Final = 10.0
 REFUSE: Final = "refuse"
-"""The setting `in_doubt` by which requests do not ask: in doubt, memory decides by the policy."""
+"""The value of `in_doubt` with which requests do not ask the hub: in doubt, memory decides by the policy."""
 ASK: Final = "ask:25ms"
 _TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 RETRY_MAX: Final = 7
-"""The longest pause in sync intervals, less one."""
+"""The longest pause between asks about a key, in sync intervals, less one."""
 PAUSES_MAX: Final = 1024
-"""So many keys are remembered as paused before those are forgotten whose pause is over."""
+"""The number of keys with pauses from which on each new pause makes the node forget the pauses that are over."""
 
 Steps: TypeAlias = Generator[int, None, Settled]
-"""A generator that yields nanoseconds to sleep; the waker may end that sleep early."""
+"""A generator that yields nanoseconds to sleep, and returns the decision; its waker may end each sleep early."""
 
 
 def within_s(in_doubt: object) -> float:
-    """Returns the seconds for which a request in doubt asks the hub: 0.0 for "refuse", 0.025 for "ask:25ms".
+    """Returns the seconds for which a request in doubt waits for the hub: 0.0 for "refuse", 0.025 for "ask:25ms".
 
     Raises InvalidSetting for anything else, for a time of zero, and for more than ten seconds.
     """
@@ -91,11 +92,11 @@ def within_s(in_doubt: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AskStats:
-    """Counts of the requests of one limit that asked the hub, by result, and how long they waited."""
+    """The number of requests of one limit that asked the hub, by result, and the time that they waited."""
 
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     durations: Durations = field(default_factory=Durations)
-    """The durations of the asks that waited for an answer."""
+    """The times that the requests waited which waited for an answer."""
 
     def __add__(self, other: AskStats) -> AskStats:
         both: dict[Result, int] = {result: self.results[result] + other.results[result] for result in RESULTS}
@@ -104,9 +105,9 @@ class AskStats:
 
 @dataclass(frozen=True, slots=True)
 class AskedCost:
-    """A request's question to the hub: the key, the cost by each quota, and how long the request may wait.
+    """A request's question to the hub: the key, the cost by each quota, and the time that the request may wait.
 
-    `units` is the cost of one unit by each quota; with it, the charges can be corrected later.
+    `units[i]` is the charge of quota i for a cost of 1; with `units`, the charges can be corrected later.
     """
 
     key: str
@@ -118,21 +119,21 @@ class AskedCost:
 
 
 class Pause(NamedTuple):
-    """A time in which requests do not ask the hub about a key, because the hub has just refused one."""
+    """A time in which requests about a key do not ask the hub, because the hub has just refused one of them."""
 
     until_ns: int
     retry: int
-    """How long the next pause is in sync intervals, less one."""
+    """The length of the next pause, in sync intervals, less one."""
     costs: Costs
-    """The refused cost, by each quota. The hub may have room for less."""
+    """The cost that the hub refused, by each quota. It may have room for a smaller cost."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
-        """Returns whether the pause is in force for a request: it lasts, and `costs` are at least those refused."""
+        """Returns whether a request must not ask: the pause lasts, and `costs` are at least the refused ones."""
         return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
 
 
 class Asking:
-    """Lets requests of one limit ask the hub in doubt, and counts the results."""
+    """Lets the requests of one limit ask the hub in doubt, and counts the results."""
 
     def __init__(self, limit: Decider) -> None:
         self.limit = limit
@@ -145,21 +146,21 @@ class Asking:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all asks and results. Called in a forked child."""
+        """Forgets all asks and results. Called in a forked child, as they belong to the parent."""
         self._pauses: dict[str, Pause] = {}
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
         self._section = Section()
-        """Entered to add a duration."""
+        """The section that a thread enters to add a duration."""
 
     @property
     def stats(self) -> AskStats:
-        """Returns a snapshot of the results and durations."""
+        """Returns a copy of the numbers of requests by result, and of the times that they waited."""
         counts: dict[Result, int] = {result: total.value for result, total in self._results.items()}
         return AskStats(counts, self._durations.copy())
 
     def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> AskedCost:
-        """Returns the question to the hub; with `marks`, its charges can be corrected.
+        """Returns the question to the hub about a request; with `marks`, its charges can be corrected later.
 
         Raises InvalidKey, InvalidCost, UnknownKind.
         """
@@ -196,7 +197,7 @@ class Asking:
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
         """Asks the hub, and decides by its answer, or from memory if the answer is late.
 
-        A generator: yields the nanoseconds to sleep.
+        A generator: yields the nanoseconds to sleep, returns the decision.
         """
         gate, began_ns = self.gate, self.now_ns()
         shards = gate.shards(request.key)
@@ -225,7 +226,7 @@ class Asking:
             self.leave(request, shards, cells, waker)
 
     def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
-        """Returns the rule to decide by if asking the hub is of no use now; None if it should be asked."""
+        """Returns the rule to decide by at once if there is no use in asking the hub now; None if there is."""
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return DecidingRule.MEMORY
@@ -238,8 +239,8 @@ class Asking:
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Lets a request wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns the moment since which each report to the hub asks for the request; None if the hub is not asked. See
-        `AskGate.join`.
+        Returns the time, by the monotonic clock in nanoseconds, since which each report to the hub asks for the
+        request; None if the hub is not asked. See `AskGate.join`.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -248,13 +249,13 @@ class Asking:
         return self.gate.join(request.key, request.costs, cells)
 
     def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
-        """Notes that a request does not wait for the hub any more."""
+        """Notes that a request does not wait for the hub any more, whether or not it was answered."""
         for shard in shards:
             shard.forget_asker(waker)
         self.gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
-        """Notes that the hub has left a request unanswered; no further request waits for it until it answers."""
+        """Notes that the hub has left a request unanswered; later requests do not wait until it answers again."""
         for shard in shards:
             if shard.acked_ns < began_ns:
                 shard.note_in_vain()
@@ -263,7 +264,7 @@ class Asking:
     def _as_answered(
         self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int, patience: Patience
     ) -> Settled | None:
-        """Returns the decision if the hub has answered, or if there is room anyway; None while no answer is there."""
+        """Returns the decision if the hub has answered, or if there is room without its answer; else None."""
         gate = self.gate
         settled = gate.settle(
             request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
@@ -295,7 +296,7 @@ class Asking:
             self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
     def at_once(self, request: AskedCost) -> Settled | None:
-        """Returns the decision if it is certain. In doubt returns None and charges nothing."""
+        """Returns the decision if it is certain. In doubt returns None, and charges nothing."""
         try:
             in_doubt = self.gate.in_doubt(request.key, request.costs)
         except Reentry:
@@ -311,7 +312,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """Returns the decision by a rule. `counted`: the request's demand was counted when it began to ask."""
+        """Returns the decision by `rule`; `counted` if the demand of the request was counted when it began to ask."""
         try:
             settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -322,16 +323,16 @@ class Asking:
         return settled
 
     def note(self, result: Result, began_ns: int) -> None:
-        """Counts the result of an ask, and how long the ask took."""
+        """Counts a request that asked by its result, and the time since `began_ns` for which it waited."""
         self._results[result].add()
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
-        """Pauses asks about a key for some time, in which other nodes may give back what they hold.
+        """Keeps requests about a key from asking for a time in which other nodes may give back what they hold.
 
-        With `grows`, the next pause is longer. Pauses should not grow for a key that is kept at the hub, because the
-        nodes then hold little of its quota.
+        With `grows`, the pause after this one is longer. It should not grow for a key that is kept at the hub, as nodes
+        then hold little of its quota.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)
@@ -346,7 +347,7 @@ class Asking:
         pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
-        """Whether this thread may wait here. If not, that is logged once."""
+        """Whether the calling thread may wait. If it must not, logs that once."""
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(
@@ -360,7 +361,7 @@ class Asking:
 
 
 def checked_within_ns(within: object) -> int:
-    """Returns how long a request in doubt waits at most, in nanoseconds. Raises InvalidSetting."""
+    """Returns the longest time, in nanoseconds, that a request in doubt waits. Raises InvalidSetting."""
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 <= within <= WITHIN_MAX_S:
         raise InvalidSetting("within", within, f"must be a number of seconds from 0 (do not ask) to {WITHIN_MAX_S:g}")
     return round(within * SECOND_NS)

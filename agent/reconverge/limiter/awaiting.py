@@ -1,4 +1,4 @@
-"""Coroutines that return a decision, and that raise TypeError if a caller takes their truth value without `await`.
+"""Coroutines that return a decision, and raise TypeError if a caller takes their truth value without `await`.
 
 Every object is true in Python unless its class defines otherwise, and so is a coroutine that was never awaited: an `if`
 without its `await` would admit every request, with nothing but a warning when the coroutine is collected.
@@ -19,7 +19,7 @@ _MARK: Final = getattr(asyncio.coroutines, "_is_coroutine", True)
 
 
 class Undecided(Coroutine[Any, Any, T]):
-    """A coroutine whose truth value is an error."""
+    """A coroutine that raises TypeError when its truth value is taken."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
@@ -48,7 +48,7 @@ class Undecided(Coroutine[Any, Any, T]):
 
 
 def undecided(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorates a coroutine function, so that the truth value of its coroutines is an error."""
+    """Decorates a coroutine function, so that its coroutines raise TypeError when their truth value is taken."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:

@@ -21,26 +21,26 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """Returns the refusal of a request, with a `retry_after` after which any node probably admits the request.
+    """Returns a refusal with the time `retry_after`, in seconds, after which any node probably admits the request.
 
     The new `retry_after` is never shorter than that of `decision`. It is for clients that may reach another node when
-    they retry. An admission is returned as it is.
+    they retry. If `decision` is an admission, it is returned unchanged.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Returns whether the request was charged. It was not if the limit is off, or is in shadow and would refuse it."""
+    """Returns whether the request was charged: not if it was refused, or if the limit is off or shadow admitted it."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """Returns the cost of a request; with several quotas, by the table of costs of the first."""
+    """Returns the charge for a request in the limit's first quota, by that quota's table of costs."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """Returns how much is left of the quota that has refused a request in doubt, as far as this node knows.
+    """Returns the cost that is left, as far as this node knows, in the quota that refused a request in doubt.
 
     `decision.remaining` is no substitute: in a refusal it is always less than the request's cost.
     """
@@ -49,9 +49,9 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
 
 
 def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
-    """Returns the numbers of all quotas of a limit but the one that a decision is about, as admissions that cost 0.
+    """Returns the numbers of all quotas of a limit except `decision`'s own, as admissions that cost 0.
 
-    Returns none for a share, of which one quota has to admit and not all, and none for a ban.
+    The list is empty for a share, of which only one quota has to admit, and for a ban.
     """
     control = limiter.control
     tables = control.tables
@@ -61,7 +61,7 @@ def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decis
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
-    """Returns whether other nodes hold enough unused allowance for a refused request, which they will give back.
+    """Returns whether other nodes hold enough unused allowance for a refused request, and will give it back.
 
     Returns False if the hub does not answer.
     """
@@ -73,17 +73,17 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
 
 
 def never_admitted(limiter: Limiter, key: str) -> Decision:
-    """Returns the refusal of a request that costs more than the limit can ever admit; its wait is infinite."""
+    """Returns the refusal of a request whose cost exceeds all that the limit ever admits; its wait is infinite."""
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
 def known_keys(limiter: Limiter) -> list[str]:
-    """Returns the keys that this node counts one by one."""
+    """Returns the keys that this node counts separately."""
     return list(limiter.control.table.cells)
 
 
 def is_known(limiter: Limiter, key: str) -> bool:
-    """Whether this node has a count for this key alone."""
+    """Whether this node counts this key separately."""
     return key in limiter.control.table.cells
 
 
@@ -93,14 +93,14 @@ def is_alone(limiter: Limiter) -> bool:
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
-    """Lets the hub keep the free part of a small quota, so that no node holds spare allowance; with False, ends that.
+    """Lets the hub keep the free part of a small quota, so that nodes hold no unused allowance; or ends that.
 
-    See `Table.leave_spare_at_hub`. On a node without a hub nothing changes.
+    `leave` is whether it begins. See `Table.leave_spare_at_hub`. On a node without a hub nothing changes.
     """
     if not is_alone(limiter):
         limiter.control.table.leave_spare_at_hub(leave=leave)
 
 
 def leaves_spare_at_hub(limiter: Limiter) -> bool:
-    """Whether the free part of a quota is kept at the hub."""
+    """Whether the hub keeps the free part of the limit's small quota, as `leave_spare_at_hub` lets it."""
     return not limiter.control.table.keeps_spare

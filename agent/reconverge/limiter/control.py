@@ -35,22 +35,25 @@ if TYPE_CHECKING:
 
 
 _of_table: Final = WeakKeyDictionary["Table", WeakSet["LimitControl"]]()
-"""The limits that count by a table, by the first table of each: several for agents of one `memory://NAME`."""
+"""By the first table of a limit, all limits of this process that count by it: several for agents of one
+`memory://NAME`."""
 
 
 class LimitControl:
-    """The tables of one limit, and its quotas, policy and switch, both as this node declared them and as published."""
+    """The tables of one limit; its quotas, policy and switch, as this node declared them and as they were published."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
         self.bans = bans
-        """The banned keys of a limit with `block_for`; else None."""
+        """The banned keys of a limit with `block_for`; None for a limit without."""
         self.key_bytes_max = table.tables[0].kernel.key_bytes_max
-        """The longest key, in UTF-8; a longer one raises InvalidKey."""
+        """The length of the longest key, in bytes of UTF-8; a longer one raises InvalidKey."""
         self.borrows = table.is_share
-        """Whether the limit may charge its parent's pool; only a settled reservation gives such a charge back."""
+        """Whether the limit may charge its parent's pool; a charge to the pool is given back only when a reservation is
+        settled."""
         self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
-        """The modes of the limit, the one in force, and the counts of requests that shadow or off have admitted."""
+        """The limit's modes (on, shadow, off), the one in force, and the number of requests that shadow or off
+        admitted."""
         self._pauses: Pauses | None = None
         self.on_turn: Callable[[], None] | None = None
         """A function that is called after each switch of the mode; see `RateLimiter`."""
@@ -58,10 +61,10 @@ class LimitControl:
         self._agents_switch = Layered[Switch](ON)
         self._override = LimitOverride()
         self._quotas: Layered[Quotas] | None = None
-        """The node's own and the published quotas; None while the tables hold the node's own, which other agents of
-        `memory://NAME` may change there."""
+        """The node's own and the published quotas. None if none are published: the tables then hold the node's own, and
+        other agents of `memory://NAME` may change them there."""
         self._policy: Layered[Policy] | None = None
-        """The node's own and the published policy; None while the tables hold the node's own."""
+        """The node's own and the published policy; None if none is published, and the tables hold the node's own."""
         self._caps: Quotas | None = None
         self._tier_of: tuple[str, ...] = ()
         self._sharers = _of_table.setdefault(table.tables[0], WeakSet())
@@ -113,16 +116,16 @@ class LimitControl:
 
     @property
     def pauses(self) -> Pauses:
-        """Returns the pauses of keys that called servers have demanded; the first use declares their table.
+        """Returns the pauses of keys that called servers have asked for; the first use declares their table.
 
-        Raises LimitConflict if another limit has the name of its table.
+        Raises LimitConflict if another limit has the name of their table.
         """
         if self._pauses is None:
             self._pauses = Pauses(self.name, cast("Kernel", self._table.tables[0].kernel))
         return self._pauses
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:
-        """Returns the quotas that a decision was about, by name: the declared ones, and the ban of a banned key."""
+        """Returns by name the quotas that a decision depended on: the declared ones, and the ban if a ban refused."""
         bans = self.bans
         if bans is None or decision.binding != bans.table.name:
             return self.quotas
@@ -148,7 +151,7 @@ class LimitControl:
 
     @property
     def policy(self) -> Policy:
-        """Returns the policy in force, which decides how far past its allowance this node may go."""
+        """Returns the policy in force, which decides how far beyond its allowance this node may go."""
         return self.enforcement.tables[0].policy
 
     @property
@@ -171,7 +174,7 @@ class LimitControl:
         self._apply_switch()
 
     def _apply_switch(self) -> bool:
-        """Lets the mode in force decide; returns whether a cap kept the limit from being switched as published."""
+        """Lets the mode in force decide. Returns whether the limit's cap kept a published switch from being applied."""
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
@@ -194,7 +197,7 @@ class LimitControl:
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """Returns the quotas and the policy in force after the limit is declared again with these.
+        """Returns the quotas and the policy in force after the limit is declared again with `quotas` and `policy`.
 
         A published value stays in force if the second declaration repeats the node's own value.
         """
@@ -204,24 +207,27 @@ class LimitControl:
         return quotas, self.policy if policy == self.own_policy else policy
 
     def cap(self, limit: str) -> None:
-        """Sets how far published settings may raise this limit; with a cap they cannot switch it off, either.
+        """Sets the limit up to which published settings may raise this one; they cannot switch it off then.
 
-        Without a cap, published settings can lower the node's limit and switch it, and raise nothing.
+        Without a cap, published settings can lower the node's limit and switch it, but not raise it.
 
         Raises InvalidSetting if the cap does not fit the limit, or is lower than the limit.
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Makes this the limit of one plan, by these names; with `has_cap`, published settings cannot switch it off."""
+        """Makes this the limit of one plan, to be addressed by `names`.
+
+        With `has_cap`, published settings cannot switch it off.
+        """
         self._tier_of = tuple(dict.fromkeys(names))
         self._caps = self.own_quotas if has_cap else None
 
     def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
-        """Applies published settings: those for this limit, and the switch for all limits.
+        """Applies published settings: `override` for this limit, and `fleet_switch` for all limits.
 
-        Settings that are not published stay as the node has declared them. Returns whether a cap was applied instead,
-        and the problem with a setting that cannot be applied, or an empty string.
+        Settings that are not published stay as the node has declared them. Returns whether a cap replaced a published
+        value, and the problem with a setting that cannot be applied, or an empty string.
         """
         with self.enforcement.turning:
             self._override = override
@@ -230,7 +236,7 @@ class LimitControl:
             return any([capped, self._apply_policy(), self._apply_switch()]), problem
 
     def _apply_quotas(self) -> tuple[bool, str]:
-        """Lets the tables count by the quotas in force. Returns the same as `apply_override`."""
+        """Makes the tables count by the quotas in force. Returns whether a cap was applied, and a problem or ""."""
         layered, problem = self._layered_quotas()
         self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
         quotas = layered.in_force
@@ -248,7 +254,7 @@ class LimitControl:
         return layered.capped, problem
 
     def _close(self, *, refuses_all: bool) -> None:
-        """Lets another mode decide if the limit has a quota of 0 now, and had none before, or the reverse."""
+        """Changes the answers of the limit if `refuses_all`, whether a quota is 0, differs from before."""
         if self.enforcement.refuses_all != refuses_all:
             self.enforcement.refuses_all = refuses_all
             self._turn(self.enforcement.state)
@@ -256,7 +262,7 @@ class LimitControl:
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
         """Returns the node's own and the published quotas, and the problem with the published ones, or "".
 
-        Published quotas with a problem are left out.
+        Published quotas that have a problem are left out.
         """
         own = self.own_quotas
         try:
@@ -267,7 +273,7 @@ class LimitControl:
         return Layered(own) if problem else layered, problem
 
     def _apply_policy(self) -> bool:
-        """Applies the policy in force; returns whether more overshoot was published than the node's own policy has."""
+        """Applies the policy in force. Returns whether a higher overshoot was published than the node's own."""
         own = self.own_policy
         overshoot = layered_overshoot(own, self._override.max_overshoot)
         layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
@@ -281,7 +287,7 @@ class LimitControl:
         return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
-        """Returns why `quotas`, named as the declared ones, cannot replace them; an empty string if they can."""
+        """Returns the reason why `quotas`, by the same names, cannot replace the declared ones; "" if they can."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use; restart the process"
@@ -303,7 +309,7 @@ class LimitControl:
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> Callable[[], None]:
-        """Checks a change; returns the function that makes it and cannot fail. See `RateLimiter.change`."""
+        """Checks a change. Returns a function that makes the change and cannot fail. See `RateLimiter.change`."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
@@ -334,14 +340,14 @@ class LimitControl:
         return change
 
     def _close_others(self, *, refuses_all: bool) -> None:
-        """Does as `_close` for other agents' limits on the same tables, whose quotas change with these."""
+        """Does as `_close` for other agents' limits on the same tables, whose quotas have changed, too."""
         for each in list(self._sharers):
             if each is not self:
                 with each.enforcement.turning:
                     each._close(refuses_all=refuses_all)  # noqa: SLF001  # of the same class
 
     def take_over(self, key: str) -> None:
-        """Moves a key into this limit from another tier of the same limit; see `Agent.tier`."""
+        """Moves `key`, with its use, into this limit from another tier of the same limit; see `Agent.tier`."""
         for table in self._table.tables:
             table.take_over(key)
 
@@ -358,12 +364,12 @@ class LimitControl:
         self.tell(key)
 
     def reset_all(self) -> None:
-        """Resets all keys that this process has."""
+        """Resets all keys that this process has counted."""
         for key in {key for table in self.all_tables for key in list(table.cells)}:
             self.reset(key)
 
     def keys_beside(self) -> list[str]:
-        """Returns all keys of this node in this limit and in the other tiers of the same limit."""
+        """Returns all keys that this node counts in this limit or in other tiers of the same limit."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:

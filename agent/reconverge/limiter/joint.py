@@ -1,6 +1,6 @@
 """One request about several limits, each by a key of its own: all limits charge the request in one moment, or none.
 
-A request in doubt asks the hub about all limits at once. `kernel/composite/joint.py` decides.
+If the request is in doubt, it asks the hub about all limits at once. `kernel/composite/joint.py` decides.
 """
 
 # Theory of operation.
@@ -47,47 +47,48 @@ if TYPE_CHECKING:
     from reconverge.limiter.waiting.queue import Waker
 
 Steps: TypeAlias = Generator[int, None, Joint]
-"""The steps of a request that asks: yields the nanoseconds to sleep, unless its waker wakes it; returns the answers."""
+"""The steps of a request that asks the hub: yields the nanoseconds to sleep, unless its waker wakes it; returns the
+answers."""
 
 
 Stores: TypeAlias = "tuple[Store, ...]"
 """One store for each quota of a limit."""
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
-"""The answer of one limit: its decision, and a reservation if that was requested and all limits have charged."""
+"""The answer of one limit: its decision, and a reservation if one was requested and all limits have charged."""
 
 
 class Asks(Protocol):
-    """The demand of a request on one limit, about which it may ask the hub."""
+    """The demand of a request on one limit that may ask the hub."""
 
     @property
     def request(self) -> AskedCost:
-        """Returns the key and the cost about which to ask the hub."""
+        """Returns the question to the hub: the key and the cost."""
         ...
 
     @property
     def marks(self) -> bool:
-        """Whether its charge can be corrected later."""
+        """Whether the charge can be corrected later."""
         ...
 
     @property
     def would_be_admitted(self) -> bool:
-        """Whether this node's memory would admit the request. Charges nothing."""
+        """Whether the limit would admit the request from this node's memory. Charges nothing."""
         ...
 
     @property
     def asking(self) -> Asking:
-        """Returns the object by which requests of the limit ask the hub."""
+        """Returns the object by which requests to this limit ask the hub."""
         ...
 
 
 @dataclass(slots=True)
 class Member:
-    """The demand of a request on one limit, out of several limits that decide together; called a claim below."""
+    """The demand of a request on one of several limits that decide together; called a claim below."""
 
     limiter: Limiter
     request: AskedCost
     marks: bool
-    """Whether its charge can be corrected later."""
+    """Whether the charge of the claim can be corrected later."""
 
     @property
     def would_be_admitted(self) -> bool:
@@ -99,7 +100,7 @@ class Member:
 
 
 def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Member:
-    """Returns the claim of a request on a limit; `within_ns` is how long it may wait for the hub, 0 for not at all.
+    """Returns the claim of a request on a limit; `within_ns` is the time it may wait for the hub, 0 if it must not ask.
 
     Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota.
     """
@@ -120,22 +121,22 @@ def can_be_joined(limiter: Limiter) -> bool:
 
 
 def is_closed(limiter: Limiter) -> bool:
-    """Whether a rate limit is on and has a quota of 0, so that it refuses everything."""
+    """Whether the limit is a rate limit that is on and has a quota of 0, so that it refuses each request."""
     board = limiter.control.enforcement
     return board.refuses_all and board.answers is board.deciding and isinstance(limiter, RateLimiter)
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:
-    """Whether the limits belong to one agent, and no quota occurs twice."""
+    """Whether all limits belong to one agent, and no quota belongs to two of them."""
     tables = [table for limiter in limiters for table in limiter.control.tables]
     return len(set(map(id, tables))) == len(tables) and len({id(table.kernel) for table in tables}) == 1
 
 
 def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) -> list[Decision] | int | None:
-    """Returns the decisions if all limits admit the request; then all have charged it.
+    """Returns the decisions if all limits admit the request; each of them has then charged it.
 
-    Otherwise charges nothing, and returns the index in `asked` of a limit that refuses for certain, or None if this
-    function cannot decide. With `certain`, only requests that fit into the node's own part of each limit are admitted.
+    Otherwise charges nothing, and returns the index in `asked` of a limit that surely refuses, or None if this function
+    cannot decide. With `certain`, only requests that fit into the node's own part of each limit are admitted.
     """
     claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
@@ -144,32 +145,33 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
 def stores_if_joint(limiter: Limiter) -> Stores:
     """Returns the compiled store of each quota of a limit, for `hit_stores`.
 
-    Returns an empty tuple for a limit that `hit_stores` cannot decide about, such as one with slots or bans.
+    The tuple is empty for a limit that `hit_stores` cannot decide about, such as one with slots or bans.
     """
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
 
 
 hit_stores: Final = hit_all
-"""Decides as `hit_together` about limits whose stores the caller has from `stores_if_joint`."""
+"""Decides as `hit_together`, about limits whose stores the caller has from `stores_if_joint`."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """A claim that is in doubt, and the state of its ask."""
+    """A claim in doubt, with the state of its question to the hub."""
 
     member: Asks
     shards: list[ShardState]
     rule: DecidingRule | None = None
-    """The rule by which the claim is decided; None until that is known."""
+    """The rule by which to decide the claim; None until the hub has answered or need not be asked."""
     joined: bool = False
     asked_ns: int = 0
-    """The moment from which on reports ask for the claim's cost; 0 before it has joined."""
+    """The time from which on reports to the hub ask for the claim's cost, by the monotonic clock; 0 if none does
+    yet."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
 class Jointly:
-    """One request with a claim on several limits; no quota occurs twice. All are charged or none."""
+    """One request with a claim on each of several limits, without common quotas. All charge it, or none does."""
 
     def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members
@@ -177,7 +179,10 @@ class Jointly:
         self._now_ns = members[0].asking.now_ns
 
     def at_once(self, *, blocking: bool) -> list[Answer] | None:
-        """Decides if the answer is certain, or if this thread must not wait; else charges nothing and returns None."""
+        """Decides if the answer is certain, or if this thread must not wait; else charges nothing and returns None.
+
+        `blocking` is whether the caller would wait on its thread.
+        """
         self._waits = self._in_doubt()
         first = self._members[0].asking
         if not self._waits or first.manual or (blocking and not first.may_block()):
@@ -185,17 +190,17 @@ class Jointly:
         return None
 
     async def ask(self) -> list[Answer]:
-        """Decides in doubt, after waiting for the hub's answer in the running event loop."""
+        """Returns each limit's answer, in doubt after waiting for the hub in the running event loop."""
         waker = LoopWaker()
         return self._answers(await run(self.steps(waker), waker.sleep))
 
     def ask_blocking(self) -> list[Answer]:
-        """Decides in doubt, after waiting for the hub's answer on the calling thread."""
+        """Returns each limit's answer, in doubt after waiting for the hub on the calling thread."""
         waker = thread_waker()
         return self._answers(run_blocking(self.steps(waker), waker.sleep))
 
     def _in_doubt(self) -> list[_Wait]:
-        """Returns the claims that could ask the hub; none if any other claim would be refused."""
+        """Returns the claims that are in doubt; an empty list if any other claim would be refused."""
         waits = []
         try:
             for member in self._members:
@@ -209,9 +214,9 @@ class Jointly:
             return []
 
     def steps(self, waker: Waker) -> Steps:
-        """Asks the hub about claims in doubt, and decides; claims without an answer in time are decided from memory.
+        """Asks the hub about the claims in doubt, and decides; from memory where its answer does not come in time.
 
-        A generator: yields the nanoseconds to sleep.
+        A generator: yields the nanoseconds to sleep, returns the answers.
         """
         waits, began_ns = self._waits, self._now_ns()
         try:
@@ -237,7 +242,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Makes a claim ask the hub, if that is of use."""
+        """Makes a claim ask the hub, unless there is no use in asking."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:
@@ -257,7 +262,7 @@ class Jointly:
 
     @staticmethod
     def _answered(each: _Wait, began_ns: int, patience: Patience) -> DecidingRule | None:
-        """Returns the rule to decide a claim by if the hub has answered or if there is room anyway; else None."""
+        """Returns the rule by which to decide a claim, if the hub has answered or there is room anyway; else None."""
         asking, request = each.member.asking, each.member.request
         if asking.gate.fits(request.key, request.costs):
             return DecidingRule.ALLOWANCE
@@ -274,7 +279,7 @@ class Jointly:
         return None
 
     def _settle(self, waits: Sequence[_Wait] = (), began_ns: int | None = None) -> Joint:
-        """Charges all claims, or none if one is refused; returns the answers."""
+        """Charges all claims, or none if one is refused. Returns the joint decision."""
         of = {id(each.member): each for each in waits}
         parts = []
         for member in self._members:

@@ -7,14 +7,15 @@ from hashlib import blake2b
 from typing import Final
 
 OURS: Final = "~"
-"""The first character of keys that clients cannot send: a client's key that begins so is hashed."""
+"""The first character of keys that clients cannot send: a key of a client that begins with it is replaced by its
+hash."""
 HASHED: Final = f"{OURS}hashed:"
-"""The beginning of a hash that replaces a key."""
+"""The first characters of a hash that replaces a key."""
 DIGEST_BYTES: Final = 20
 REMEMBERED: Final = 8
-"""How many keys' hashes are remembered: several rules count one request by the same key."""
+"""The number of keys whose hashes are remembered, as several rules count one request by the same key."""
 REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
-"""The longest key whose hash is remembered; no server takes longer header fields."""
+"""The length of the longest key whose hash is remembered; no server accepts longer header fields."""
 
 
 def fitting(key: str, bytes_max: int) -> str:
@@ -33,7 +34,7 @@ def fitting(key: str, bytes_max: int) -> str:
 
 
 def hashed(key: str) -> str:
-    """Returns the hash that replaces a key."""
+    """Returns the hash that replaces `key`, with the prefix HASHED."""
     return _remembered(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _hashed(key)
 
 
@@ -47,7 +48,7 @@ _remembered: Final = lru_cache(maxsize=REMEMBERED)(_hashed)
 
 
 def _is_text(text: str) -> bool:
-    """Whether the string can be encoded in UTF-8: has no lone surrogate, which no hub can store."""
+    """Whether the string can be encoded in UTF-8; one with a lone surrogate cannot, and no hub can store it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from reconverge.kernel import Kernel
 
 PAUSE: Final = "/pause"
-"""The end of the name of a limit that holds the pauses of another limit."""
+"""The ending that the name of a limit gets in the name of the table with its pauses."""
 LONGEST_S: Final = 86_400
 """The longest pause, in seconds."""
 WINDOW_NS: Final = LONGEST_S * SECOND_NS
 LIMIT: Final = Limit(1, float(LONGEST_S), algorithm=FIXED_WINDOW)
 HEARD_MAX: Final = 1000
-"""The most keys whose pause a node remembers without the hub; beyond, it forgets the oldest."""
+"""The largest number of keys whose pause a node remembers without the hub; beyond it, the node forgets the oldest."""
 
 
 class Pauses:
@@ -57,14 +57,14 @@ class Pauses:
         self._section = Section()
         """The section that guards changes of the remembered pauses; reads need none, as a signal handler may read."""
         self._new: deque[tuple[str, int]] = deque()
-        """Pauses that are not stored yet: a key, and the time until which it is paused."""
+        """Pauses that have not been added to the remembered ones: the key, and the time until which it is paused."""
         self._heard: OrderedDict[str, int] = OrderedDict()
         self._unshared: dict[str, int] = {}
-        """Pauses that have yet to be shared: the time until which each key is paused."""
+        """By key, the time until which it is paused, for pauses that other nodes have yet to learn of."""
         kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
-        """Pauses a key until a moment of this node's clock; a known pause with a later end stays."""
+        """Pauses `key` until `until_ns` by this node's clock; a known pause with a later end stays."""
         until_ns = min(until_ns, self._now_ns() + WINDOW_NS)
         self._new.append((key, until_ns))
         # If this thread is inside the loop already, that loop takes the new entry, too.
@@ -73,7 +73,7 @@ class Pauses:
         self._share(key, until_ns)
 
     def left_ns(self, key: str) -> int:
-        """Returns for how long a key is paused; 0 if it is not."""
+        """Returns the nanoseconds for which `key` is still paused; 0 if it is not paused."""
         until_ns = max(self._heard.get(key, 0), *(until for each, until in self._new.copy() if each == key), 0)
         return max(0, until_ns - self._now_ns(), self.table.last_reset_ns(key) + WINDOW_NS - self._now_ns())
 
@@ -82,7 +82,7 @@ class Pauses:
             self._share(key, until_ns)
 
     def _share(self, key: str, until_ns: int) -> None:
-        """Shares a pause with the other nodes, or stores it to be shared later."""
+        """Shares a pause with the other nodes, or stores it to share it later."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
             self._unshared.pop(key, None)
         elif len(self._unshared) < HEARD_MAX:

@@ -1,4 +1,4 @@
-"""Reservations: charges that are corrected once the true cost is known."""
+"""Reservations: charges of an estimate, which are corrected once the true cost is known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reservation(Unique):
         self._report: Callable[[int], None] | None = None
         self.estimate = estimate
         self.decision = decision
-        """The answer to the estimate."""
+        """The decision about the estimate."""
 
     @property
     def allowed(self) -> bool:
@@ -88,15 +88,15 @@ class Reservation(Unique):
             self._charged = self._spent
 
     def on_correction(self, report: Callable[[int], None]) -> None:
-        """Calls `report` with each later correction: the cost charged in addition, negative if some is given back.
+        """Calls `report` with the change of the cost at each correction; negative if a part is given back.
 
-        If several quotas have different costs for the kind of request, `report` gets that of the first quota. A second
-        call replaces the function, which must not fail.
+        If several quotas have different costs for the kind of request, `report` gets the first quota's. A second call
+        replaces the function, which must not fail.
         """
         self._report = report
 
     def _check(self, actual: int) -> None:
-        """Raises InvalidCost if the cost could not be charged to every quota."""
+        """Raises InvalidCost if any quota could not be charged with the cost `actual`."""
         Table.check_cost(actual)
         for charge in self._charges:
             Table.check_correction(actual * charge.unit)

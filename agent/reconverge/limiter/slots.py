@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.enforcement.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
-"""The cell in which a slot is counted, or None if none was taken, and the decision."""
+"""The cell that counts a slot, or None if no slot was taken; and the decision."""
 Order: TypeAlias = Literal["fifo", "lifo"]
 FIFO: Final = "fifo"
 LIFO: Final = "lifo"
@@ -84,17 +84,18 @@ class Slot(Unique):
         self._terms = terms
         self._timer: asyncio.TimerHandle | None = None
         self._cancels: int | None = None
-        """The task's count of cancel requests when this slot cancelled it at the lease's end; None if it did not."""
+        """The number of cancel requests to the task when this slot cancelled it at the lease's end; None if it did
+        not."""
         self.cell: Cell | None = None
-        """The cell in which the slot is counted; see `kernel.table.corrections.HeldSlots`."""
+        """The cell that counts the slot; None while no slot is held. See `kernel.table.corrections.HeldSlots`."""
         self.cost = 0
-        """How many slots of the limit this object holds now."""
+        """The number of the limit's slots that this object holds now."""
         self._decision: Decision | None = None
         self._costs = door.checked(key, terms)
 
     @property
     def decision(self) -> Decision | None:
-        """Returns the decision; None before the slot was requested."""
+        """Returns the decision about the slot; None before the slot was requested."""
         cell = self.cell
         if self._decision is None and cell is not None:
             self._decision = self._door.table.explain_held(cell, self._costs[0])
@@ -167,7 +168,7 @@ class Slot(Unique):
             raise RuntimeError(f"this slot of {self._key!r} is held already; make another slot for each block")
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
-        """Checks by a timer whether the lease has ended; then cancels `task`, or calls the function `on_lease_end`."""
+        """Watches for the end of the slot's lease with a timer; then cancels `task`, or calls `on_lease_end`."""
         cell, loop = self.cell, asyncio.get_running_loop()
         if cell is None or self.cost == 0:
             return
@@ -220,7 +221,7 @@ class Slot(Unique):
 
 
 class SlotTerms:
-    """The settings of a request for a slot. Raises InvalidSetting."""
+    """The settings of a request for a slot. Raises InvalidSetting for invalid ones."""
 
     __slots__ = ("cost", "kind", "lifo", "max_queue", "on_lease_end", "timeout", "within_ns")
 
@@ -254,11 +255,11 @@ class SlotTerms:
 
 
 class SlotDoor:
-    """Grants the slots of one limit."""
+    """Grants the slots of one limit, and counts slots that were dropped."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.plain = SlotTerms()
-        """The default settings of a slot."""
+        """The settings of a slot for which the caller has given none."""
         self._enforcement = enforcement
         self.table: Table = enforcement.tables[0]
         self.name = self.table.name
@@ -268,7 +269,10 @@ class SlotDoor:
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """Returns the cost. Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota beyond the limit."""
+        """Returns the cost by each quota.
+
+        Raises InvalidKey, InvalidCost, UnknownKind; CostExceedsQuota if the cost is above the number of slots.
+        """
         self.table.check_key(key)
         costs = self.table.costs_of(terms.cost, terms.kind)
         if self._enforcement.answers is self._enforcement.on:
@@ -276,13 +280,13 @@ class SlotDoor:
         return costs
 
     def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
-        """Takes the slot if there is certainly room and no request waits for the key; returns whether it did."""
+        """Takes the slot if there is surely room and no request waits for the key. Returns whether it has."""
         if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
             return False
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread, after a wait if the terms allow one; returns its cell and the decision."""
+        """Takes the slot on this thread, after a wait if the terms allow one. Returns its cell and the decision."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:
@@ -325,21 +329,21 @@ class SlotDoor:
         return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
 
     def _is_new(self, key: str) -> bool:
-        """Returns whether the hub has never answered for a key, so that it must be asked before a wait begins.
+        """Returns whether the hub has never answered about a key, so that a request must ask it before it waits.
 
-        Also permits the hub to keep the last slots of keys itself, because waiting requests ask about them from now on.
+        Also permits the hub to keep the last slots of keys, because waiting requests ask about them from now on.
         """
         self.table.asks = self.table.policy.keeps_at_hub
         cell = self.table.cells.get(key)
         return not self.table.kernel.alone and (cell is None or not cell.heard)
 
     def _take_at_once(self, key: str, terms: SlotTerms) -> Taken:
-        """Decides for a limit that is off or in shadow, where nothing waits."""
+        """Takes the slot of a limit that is off or in shadow, where no request waits."""
         decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
         return (charges[0].mark.cell if charges else None), decision
 
     def _charged(self, key: str, decision: Decision) -> Cell | None:
-        """Returns the cell of `key` that was charged after a wait; None if the decision charged nothing."""
+        """Returns the cell of `key` that a granted request has charged; None if it has charged nothing."""
         if not decision.allowed or _lets_all_in(decision):
             return None
         return self.table.cell_in_use(key)

@@ -1,4 +1,4 @@
-"""Charges a quota for its use by clients outside this fleet, until a moment at which that use ceases to count."""
+"""Charges a quota for use by clients outside this fleet, and gives the charges back when that use ceases to count."""
 
 # Theory of operation.
 #
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 EXTRAS_MAX: Final = 1000
-"""The most charges that are given back; beyond that, the oldest stay until the window ends."""
+"""The largest number of charges to give back; if there are more, the oldest stay until the window ends."""
 
 
 class Extra(NamedTuple):
-    """A charge for the use by clients outside this fleet."""
+    """One charge for use by clients outside this fleet."""
 
     key: str
     charged: Charged
@@ -44,7 +44,7 @@ class UsedElsewhere:
         self._extras: deque[Extra] = deque(maxlen=EXTRAS_MAX)
 
     def lower(self, key: str, quota: str, remaining: int, for_s: float | None) -> None:
-        """Charges a key until `remaining` is left of a quota, for `for_s` seconds; with None until its window ends."""
+        """Charges `key` until `remaining` is left of `quota`, for `for_s` seconds; None: until its window ends."""
         _, charges = self._control.enforcement.answers.hit_and_mark(key, 0, None)
         for charged in charges:
             if charged.table.name != quota:
@@ -57,7 +57,7 @@ class UsedElsewhere:
                     self._extras.append(Extra(key, charged, amount, now_ns, now_ns + round(for_s * SECOND_NS)))
 
     def give_back(self, key: str) -> None:
-        """Gives back the charges of a key whose time is over."""
+        """Gives back the charges of `key` whose time is over."""
         now_ns = self._now_ns()
         for _ in range(len(self._extras)):
             try:

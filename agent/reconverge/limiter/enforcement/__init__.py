@@ -1,1 +1,1 @@
-"""Answers of a limit as its switch has it: on, in shadow or off; and those of a limit with bans, or a quota of 0."""
+"""The answers of a limit that is on, in shadow or off, of a limit with bans, and of a limit whose quota is 0."""

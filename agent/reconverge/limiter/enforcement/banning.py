@@ -39,7 +39,7 @@ class OnWithBans(On):
         self.settles = self._settles
 
     def _allow_quickly(self) -> Callable[..., bool]:
-        """Returns the function `allow` of this limit; to be fast, it has the limit's objects in local variables."""
+        """Returns the function that serves as `allow`; it keeps the limit's objects in local variables, for speed."""
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -54,7 +54,7 @@ class OnWithBans(On):
         return allow
 
     def _hit_quickly(self) -> Callable[..., Decision]:
-        """Returns the function `hit` of this limit; to be fast, it has the limit's objects in local variables."""
+        """Returns the function that serves as `hit`; it keeps the limit's objects in local variables, for speed."""
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -90,7 +90,7 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """Waits as `RateLimiter.wait`. A banned key is refused at once, also while its requests wait already."""
+        """Waits as `RateLimiter.wait`. A request for a banned key is refused at once, even if it has been waiting."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -107,7 +107,7 @@ class OnWithBans(On):
         return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """Asks as `RateLimiter.ask`. A banned key is refused without asking the hub."""
+        """Asks as `RateLimiter.ask`. A request for a banned key is refused without a question to the hub."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()
@@ -133,18 +133,18 @@ class OnWithBans(On):
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Returns whether the limit is certainly used up, so that the refusal of a request counts towards a ban."""
+        """Returns whether the limit would refuse for certain, as it is used up: such a refusal counts towards a ban."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """Returns `decision`. Counts a certain refusal towards a ban, unless a ban has refused or the cost is 0."""
+        """Counts a certain refusal towards a ban, except one by a ban or of a cost of 0. Returns `decision`."""
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision
 
     def _note(self, key: str) -> None:
-        """Counts a refusal; if that begins a ban, requests that wait for the key leave."""
+        """Counts a refusal towards a ban; if a ban begins, ends the waiting of requests for the key."""
         if self._bans.note(key):
             for table in self._table.tables:
                 table.tell(key)

@@ -62,26 +62,26 @@ if TYPE_CHECKING:
 REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
-"""The least time for which a key that was found not banned counts as free; the next answer after it ends that."""
+"""The least time, in nanoseconds, for which a key that was found free counts as free; the next answer of the hub after
+it ends that."""
 FRESH_INTERVALS: Final = 2
-"""The sync intervals after which an answer of the hub is too old to rely on."""
+"""The age, in sync intervals, from which an answer of the hub is too old to rely on."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
-"""The number of characters that the names of the two further limits add to the limit's own name."""
+"""The number of characters that `/refusals`, the longer of the two endings, adds to the name of a limit with bans."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
 
 
 class BanTerms(NamedTuple):
-    """The two limits that define bans: one for the refusals that begin a ban, one for the time that it lasts."""
+    """The two limits that define bans: the number of refusals that begins a ban, and the time that a ban lasts."""
 
     refusals: Limit
     ban: Limit
 
 
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
-    """Returns the terms of a limit's bans, from two settings of `Agent.limit`; None if neither is given.
+    """Returns the terms of a limit's bans from two settings of `Agent.limit`; None if both are None.
 
-    Raises InvalidSetting for one setting without the other, for an unusable number of refusals, and for an unusable
-    duration.
+    Raises InvalidSetting if only one is given, for a number of refusals that cannot be used, and for such a duration.
     """
     if block_after is None and block_for is None:
         return None
@@ -106,7 +106,7 @@ def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTe
 
 @contextmanager
 def unheeded() -> Iterator[None]:
-    """Marks refusals within the block as without consequence for a client: they are not counted and lead to no ban."""
+    """Marks refusals within its `with` block as without consequence for a client: they do not count towards a ban."""
     _unheeded.set(True)
     try:
         yield
@@ -115,7 +115,7 @@ def unheeded() -> Iterator[None]:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Returns the names of the limits that count the refusals and the bans of a limit with bans.
+    """Returns the names of the two limits that count the refusals, and the bans, of the limit called `name`.
 
     Raises InvalidLimit if they are too long.
     """
@@ -137,7 +137,7 @@ def _refusals(block_after: object) -> Limit:
 
 
 def _seconds(block_for: object) -> float:
-    """Returns the seconds of a number, a `timedelta`, or words like "10 minutes". Raises InvalidSetting."""
+    """Returns as seconds a number, a `timedelta`, or words like "10 minutes". Raises InvalidSetting."""
     problem = "must be a duration, such as '10 minutes', or a number of seconds above zero"
     if isinstance(block_for, str):
         try:
@@ -159,23 +159,24 @@ class Bans:
     def __init__(self, refusals: Table, table: Table) -> None:
         self._refusals = refusals
         self.table = table
-        """The table of `name/ban`; its `admitted` is the number of bans that this node has begun."""
+        """The table of `name/ban`; its `admitted` counts the bans that this node has begun."""
         self.free: set[str] = set()
-        """Keys that were found not to be banned; when there are `max_keys`, all are dropped and looked up anew."""
+        """Keys that were found not to be banned. When they are `max_keys`, all are dropped and looked up anew."""
         self._in_doubt: set[str] = set()
-        """The free keys for which the hub's answer is old."""
+        """The keys in `free` about which the hub's last answer is old."""
         table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
-        """Whether the limit is on. Its refusals while it is off or in shadow have no effect, and do not count."""
+        """Whether the limit is on. While it is off or in shadow, its refusals have no effect, and do not count towards
+        a ban."""
         self.start_over()
 
     @property
     def tables(self) -> tuple[Table, Table]:
-        """Returns the table that counts refusals and the table that counts bans."""
+        """Returns the table that counts refusals, and the table that counts bans."""
         return self._refusals, self.table
 
     def start_over(self) -> None:
-        """Forgets all keys. Called in a forked child."""
+        """Forgets all keys. Called in a forked child, as they belong to the parent."""
         self._read_all_anew()
         self._emptied_ns = -NEVER_NS
         self._refused = Total()
@@ -191,7 +192,7 @@ class Bans:
         return self._refused.value
 
     def is_banned(self, key: str) -> bool:
-        """Whether a key is banned. A key found free may count as free for LOOK_NS before it is looked up again."""
+        """Whether a key is banned. A key that was found free may count as free for LOOK_NS without a second look."""
         if type(key) is str and key in self.free:
             return False
         table = self.table
@@ -210,7 +211,7 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """Drops keys that were found free, because the hub has answered and may have reported bans."""
+        """Drops the keys that were found free, if the hub has answered since: it may have reported bans."""
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()
@@ -225,7 +226,7 @@ class Bans:
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
         """Returns the refusal of a banned key, with the wait until the ban ends; None if the key is not banned.
 
-        With `counts`, the refusal is counted; a test of the limit passes False.
+        With `counts`, counts the refusal; a test of the limit passes False.
         """
         if not self.is_banned(key):
             return None
@@ -237,7 +238,7 @@ class Bans:
         return replace(decision, certain=True)
 
     def note(self, key: str) -> bool:
-        """Counts a certain refusal; begins a ban if all nodes together have made enough of them.
+        """Counts a certain refusal towards a ban, and begins the ban if all nodes together have made enough.
 
         A refusal without consequence for a client is not counted. Returns whether the key is banned.
         """
@@ -254,16 +255,16 @@ class Bans:
 
     @property
     def _heeded(self) -> bool:
-        """Returns whether refusals count now: the limit is on, and this code does not run in an `unheeded` block."""
+        """Returns whether refusals count now: the limit is on, and the caller is not in an `unheeded` block."""
         return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
-        """Ends a ban and forgets the refusals: on this node at once, on other nodes when they next look the key up."""
+        """Ends the ban of `key` and forgets its refusals: on this node at once, on others when they next look it up."""
         self.table.reset(key)
         self._refusals.reset(key)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all keys are read anew
-        """Forgets which keys were found free, because an identity is erased.
+        """Forgets all keys that were found not banned, because an identity is erased that may be among them.
 
         The tables that count refusals and bans forget their keys as all tables do.
         """

@@ -1,4 +1,4 @@
-"""The answers of a limit with a quota of 0, and a base class of the modes in which no request waits."""
+"""The answers of a limit with a quota of 0, and the base class of modes in which no request waits."""
 
 # A quota of 0 refuses everything, and there is nothing to count: rates and shares are divided by the quota, here, in
 # the compiled kernel and at the hub. So such a limit is `Closed`, in the place of `On`, and no request reaches its
@@ -22,7 +22,10 @@ Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, int]]:
-    """Returns each key with its cost, by default 1. Raises InvalidSetting unless there are as many costs as keys."""
+    """Returns each key with its cost, or with 1 if `costs` is None.
+
+    Raises InvalidSetting if there are more or fewer costs than keys.
+    """
     if costs is None:
         return [(key, 1) for key in keys]
     if len(costs) != len(keys):
@@ -59,14 +62,14 @@ class AsksNothing:
 
 
 class ClosableLimit(Protocol):
-    """A limit whose quota may be 0, with the answers that are in force."""
+    """A limit whose quota may be 0, as the class `Closed` needs it."""
 
     table: Decider
     answers: Any
 
     @property
     def deciding(self) -> object:
-        """Returns the object with the answers that the limit gives while it is on."""
+        """Returns the object that gives the limit's answers while it is on."""
         ...
 
     @property
@@ -80,12 +83,12 @@ class ClosableLimit(Protocol):
         ...
 
     def note(self, *, closed: int) -> None:
-        """Counts refused requests."""
+        """Adds to the number of requests that the limit has refused because a quota is 0."""
         ...
 
 
 class Closed(AsksNothing):
-    """The answers of a limit with a quota of 0: refuses all requests, certainly and without an end to the wait.
+    """The answers of a limit with a quota of 0: it refuses each request, for certain and with an infinite wait.
 
     Wrong arguments raise the same errors as usual.
     """
@@ -94,7 +97,7 @@ class Closed(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns False. If the quota has changed since this function was kept, the new one decides."""
+        """Returns False. If a caller has kept this function and the quota has changed since, the new one decides."""
         board = self._board
         if board.deciding is not self:
             allowed: bool = board.answers.allow(key, cost, kind)
@@ -104,7 +107,7 @@ class Closed(AsksNothing):
         return False
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns a refusal. If the quota has changed since this function was kept, the new one decides."""
+        """Returns a refusal. If a caller has kept this function and the quota has changed, the new one decides."""
         board = self._board
         if board.deciding is not self:
             decision: Decision = board.answers.hit(key, cost, kind)
@@ -120,12 +123,12 @@ class Closed(AsksNothing):
         return [False] * len(keys)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal. A test is no request, and is not counted."""
+        """Returns a refusal, without counting it: a test is no request."""
         self._check(key, cost, kind)
         return self._refusal()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns a refusal without charges."""
+        """Returns a refusal, with no charges to correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(
@@ -140,12 +143,12 @@ class Closed(AsksNothing):
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """Returns the refusal of a request that was waiting when the quota fell to 0."""
+        """Returns the refusal of a request that waited when the quota fell to 0."""
         self._board.note(closed=1)
         return self._refusal()
 
     def _check(self, key: str, cost: int, kind: str | None) -> None:
-        """Raises InvalidKey, InvalidCost or UnknownKind, as a decision would."""
+        """Raises InvalidKey, InvalidCost or UnknownKind, as a usual decision would."""
         self._board.tables[0].check_key(key)
         self._board.table.costs_of(cost, kind)
 

@@ -1,4 +1,4 @@
-"""The answers of a limit to each kind of call, while it is on, in shadow or off."""
+"""The answers of a limit to each method of a limiter, while it is on, in shadow or off."""
 
 # A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and to read a flag
 # before it would take as long as the decision. So a switch assigns another function to the attribute. The functions for
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
-"""The names of all fields of a decision."""
+"""The names of all fields of a decision in shadow."""
 
 
 class On:
-    """The answers of a limit that is on, to each kind of call. With `marks`, charges can be corrected later."""
+    """The answers of a limit that is on, one method for each method of a limiter.
+
+    With `marks`, charges can be corrected later.
+    """
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -88,7 +91,7 @@ class InShadow(AsksNothing):
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Decides and charges, and returns True even for a refusal.
 
-        If the limit has been switched since this function was kept, the new mode decides.
+        If the caller has kept this function and the limit was switched since, the new mode decides.
         """
         board = self._board
         if board.answers is not self:
@@ -102,7 +105,7 @@ class InShadow(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the decision. If the limit has been switched since this function was kept, the new mode decides."""
+        """Returns the decision. If a caller has kept this function and the limit was switched, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
@@ -111,7 +114,7 @@ class InShadow(AsksNothing):
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
         """Decides and charges for each key, and returns True for each.
 
-        If a cost exceeds the quota, decides about one key after the other.
+        If any cost exceeds the quota, decides about one key after the other, as that is no error in shadow.
         """
         try:
             answers = self._board.deciding.allow_many(keys, costs)
@@ -121,11 +124,11 @@ class InShadow(AsksNothing):
         return [True] * len(answers)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns the decision without charging anything. A test is no request, and is not counted."""
+        """Returns the decision without charging anything or counting it: a test is no request."""
         return self._shadowed(lambda: self._board.deciding.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns the decision and its charges. A request that would have been refused has none."""
+        """Returns the decision and its charges, to be corrected later; none if the limit would have refused."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -143,7 +146,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.deciding.wait_blocking(key, cost, kind, 0, max_queue))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
-        """Returns the decision for a request that was waiting when the limit was switched into shadow."""
+        """Returns the decision for a request that waited when the limit was switched into shadow."""
         self._board.note(would_refuse=1)
         return _admission(WouldRefuse, self._board.table.name, _quota_of(self._board), remaining=0)
 
@@ -162,13 +165,13 @@ class InShadow(AsksNothing):
 
 
 class Off(AsksNothing):
-    """The answers of a limit that is off: admits all requests, charges and checks nothing, and so raises nothing."""
+    """The answers of a limit that is off: it admits each request, charges and checks nothing, and so raises nothing."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns True. If the limit has been switched since this function was kept, the new mode decides."""
+        """Returns True. If the caller has kept this function and the limit was switched since, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -176,7 +179,7 @@ class Off(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns an admission. If the limit has been switched since this function was kept, the new mode decides."""
+        """Returns an admission. If a caller has kept this function and the limit was switched, the new mode decides."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
@@ -191,7 +194,7 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns an admission without charges."""
+        """Returns an admission, with no charges to correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(
@@ -205,7 +208,7 @@ class Off(AsksNothing):
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """Returns the admission of a request that was waiting when the limit was switched off."""
+        """Returns the admission of a request that waited when the limit was switched off."""
         self._board.note(unlimited=1)
         return self._unlimited()
 
@@ -234,21 +237,21 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and counts of requests that no table has counted."""
+    """The mode of a limit (on, shadow or off), its answers, and the number of requests that no table has counted."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
         self.on = On(table) if on is None else on
-        """Decides by the table, unless the limit is closed; by it requests also ask the hub."""
+        """The answers of the limit while it is on and no quota is 0; requests in doubt ask the hub by it."""
         self._closed = Closed(self)
         self.refuses_all = any(table.limit.refuses_all for table in self.tables)
-        """Whether a quota is 0. It is set before the tables have that quota, and unset after."""
+        """Whether a quota is 0. It is set before the tables have that quota, and unset after they have lost it."""
         self._shadow = InShadow(self)
         self._off = Off(self)
         self.state: Switch = ON
         self.answers: On | Closed | InShadow | Off = self.deciding
         self.turning = new_lock()
-        """The lock that is held while the mode is changed."""
+        """The lock that a thread holds while it changes the mode."""
         self.start_over()
 
     def start_over(self) -> None:
@@ -256,18 +259,18 @@ class Enforcement:
         self._unlimited, self._would_refuse = Total(), Total()
         self._refused_all = {table.name: Total() for table in self.tables}
         self.slots_dropped = 0
-        """The number of slots whose last reference went while they were held; see `limiter/slots.py`."""
+        """The number of slots that the interpreter deleted while they were held; see `limiter/slots.py`."""
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()
 
     @property
     def deciding(self) -> On | Closed:
-        """Returns the object that decides; while the limit is in shadow, its refusals are only counted."""
+        """Returns the object that decides while the limit is on or in shadow, where its refusals have no effect."""
         return self._closed if self.refuses_all else self.on
 
     def turn(self, state: Switch) -> None:
-        """Switches to another mode. Unless that is "on" with a quota above 0, all requests that wait return."""
+        """Switches to the mode `state`. Unless that is "on" with a quota above 0, all waiting requests return."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
@@ -277,7 +280,7 @@ class Enforcement:
         waiting_at(self.table).let_out(None if isinstance(answers, On) else answers.let_out)
 
     def note(self, *, unlimited: int = 0, would_refuse: int = 0, closed: int = 0) -> None:
-        """Counts requests that were admitted without or against a decision, or refused by a quota of 0."""
+        """Adds to the numbers of requests admitted while off, admitted only by shadow, and refused by a quota of 0."""
         self._unlimited.add(unlimited)
         self._would_refuse.add(would_refuse)
         if self.state == ON:
@@ -285,11 +288,11 @@ class Enforcement:
 
     @property
     def closed_by(self) -> str:
-        """Returns the name of the quota that is 0; of the first quota if it is about to be."""
+        """Returns the name of the quota that is 0; if none is 0 yet, that of the first quota."""
         return next((table.name for table in self.tables if table.limit.refuses_all), self.tables[0].name)
 
     def refused_all(self, table: Table) -> int:
-        """Returns the number of requests that were refused because a quota was 0."""
+        """Returns the number of requests that `table`'s limit refused because a quota was 0."""
         return self._refused_all[table.name].value
 
     @property
@@ -303,11 +306,11 @@ class Enforcement:
         return self._would_refuse.value
 
     def disregarded(self, table: Table) -> int:
-        """Returns how many of a quota's counted refusals had no effect, because the limit was in shadow."""
+        """Returns how many of the refusals that `table` has counted had no effect, as the limit was in shadow."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns the tables of the limit's own quotas. The parent's pool belongs to the parent."""
+        """Returns the tables of the limit's own quotas, without that of the parent's pool."""
         return self.table.own_tables

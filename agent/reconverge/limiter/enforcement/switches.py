@@ -1,4 +1,4 @@
-"""The switches of limits and agents, and which of several switches is in force."""
+"""The switches of limits and agents, and rules for which of several switches is in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFF: Final = "off"
 VARIABLE: Final = "RECONVERGE_SWITCH"
 """The environment variable that sets the switch of agents."""
 SWITCHES: Final[dict[str, Switch]] = {"on": ON, "shadow": SHADOW, "off": OFF}
-"""All switches by name; each refuses less than the one before."""
+"""All switches by name, from the one that refuses most to the one that refuses least."""
 
 
 def checked_switch(switch: object) -> Switch:
@@ -26,7 +26,7 @@ def checked_switch(switch: object) -> Switch:
 
 
 def switch_as_said(switch: object) -> Switch:
-    """Returns `switch` if it is not None, else the switch in the environment, else "on". Raises InvalidSetting."""
+    """Returns `switch`; if it is None, the switch in the environment, or "on" without one. Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)
@@ -38,19 +38,19 @@ def switch_as_said(switch: object) -> Switch:
 
 
 def weaker(one: Switch, other: Switch) -> Switch:
-    """Returns the switch that refuses less."""
+    """Returns that one of two switches which refuses less."""
     return max(one, other, key=list(SWITCHES).index)
 
 
 def stricter(one: Switch, other: Switch) -> Switch:
-    """Returns the switch that refuses more."""
+    """Returns that one of two switches which refuses more."""
     return min(one, other, key=list(SWITCHES).index)
 
 
 def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """Returns the switches of a limit and of its agent combined: in each layer, the one that refuses less.
+    """Returns a limit's and its agent's switches combined: in each layer, the switch that refuses less.
 
-    If the limit has a cap, published settings cannot make either refuse less: that would admit more than the cap.
+    If the limit has a cap, published settings cannot make it refuse less: that would admit more than the cap.
     """
     own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
     return Layered(own, published, own if has_cap else None, leave=stricter)

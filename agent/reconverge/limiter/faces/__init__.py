@@ -1,1 +1,1 @@
-"""The limiters that applications use: for rates, for work in progress, and their base class."""
+"""The limiters that applications use: for limits on a rate, for limits on work in progress, and their base class."""

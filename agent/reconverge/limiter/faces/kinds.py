@@ -1,4 +1,4 @@
-"""Makes a `RateLimiter` or a `SlotLimiter` for a limit, and checks which of them a limiter is."""
+"""Makes a `RateLimiter` or a `SlotLimiter` for a limit, and checks the class of a given limiter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "agent.concurrency", Limiter: "agent.limit"}
-"""The method that returns a limiter of each kind."""
+"""By the class of a limiter, the method that returns such a limiter."""
 GIVES: Final[dict[type, str]] = {
     RateLimiter: "limits a rate, and has no slots",
     SlotLimiter: "limits what is in progress, and is asked for slots alone",
@@ -24,12 +24,12 @@ GIVES: Final[dict[type, str]] = {
 
 
 def limiter_of(table: Decider, bans: Bans | None = None) -> Limiter:
-    """Returns the limiter for a declared limit: a `SlotLimiter` for slots, else a `RateLimiter`."""
+    """Returns a new limiter for a declared limit: a `SlotLimiter` for slots, else a `RateLimiter`."""
     return (SlotLimiter if table.limit.slots else RateLimiter)(LimitControl(table, bans))
 
 
 def checked_kind(name: str, limiter: object, kind: type[AnyLimiter]) -> AnyLimiter:
-    """Returns the limiter if it is of class `kind`. Raises InvalidSetting, with `name` as the setting's name."""
+    """Returns `limiter` if it is a `kind`. Raises InvalidSetting for the setting called `name` if it is not."""
     if isinstance(limiter, kind):
         return limiter
     if isinstance(limiter, Limiter):

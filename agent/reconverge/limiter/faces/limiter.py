@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class Limiter:
-    """A limit, decided from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
+    """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
-        """The methods of the limit for the agent and guards; they may change in any release."""
+        """Methods for the agent and for guards; applications should not use them, as they may change in any release."""
         self._table = control.enforcement.table
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -60,7 +60,7 @@ class Limiter:
 
     @property
     def limit(self) -> Limit:
-        """Returns the declared limit; the first, if there are several quotas."""
+        """Returns the declared limit; the first one, if there are several quotas."""
         return self._table.limit
 
     @property
@@ -80,7 +80,7 @@ class Limiter:
         return self._table.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns how much `key` has used of every quota, by name, all at the same moment."""
+        """Returns the use of `key` for every quota, by the quota's name, all at the same moment."""
         return self._table.usages(key)
 
     def warm(self, keys: Iterable[str]) -> None:
@@ -116,7 +116,7 @@ class Limiter:
 
 
 def _of_this_process(namespace: str, name: str) -> Limiter:
-    """Returns the limiter of a name that an agent of this process has. Raises InvalidSetting if there is none."""
+    """Returns the limiter called `name` of an agent in this process. Raises InvalidSetting if there is none."""
     for agent in living_agents():
         limiter: Limiter | None = getattr(agent, "limiters", {}).get(name)
         if limiter is not None and getattr(agent, "namespace", "") == namespace:
@@ -126,6 +126,6 @@ def _of_this_process(namespace: str, name: str) -> Limiter:
 
 
 def check_keys(keys: object) -> None:
-    """Raises InvalidKey for a single string in place of a list: each of its letters would count as a key."""
+    """Raises InvalidKey if `keys` is a single string and no list: each of its letters would count as a key."""
     if isinstance(keys, str | bytes):
         raise InvalidKey(f"expected a list of keys, not the single key {shown(keys)}; write [{shown(keys)}]")

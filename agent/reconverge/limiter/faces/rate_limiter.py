@@ -41,7 +41,7 @@ class RateLimiter(Limiter):
         self._logged_reset = False
 
     def _let_answer(self) -> None:
-        """Replaces `allow` and `hit` by the functions of the mode in force."""
+        """Replaces `allow` and `hit` by the functions of the mode that is in force."""
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
         self.allow = self._enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
-"""The default values of the arguments of `slot`, without the key."""
+"""The default values of all arguments of `slot` but the key."""
 
 
 class SlotLimiter(Limiter):

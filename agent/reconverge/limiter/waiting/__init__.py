@@ -1,1 +1,1 @@
-"""Requests that wait: for their turn in a queue, and for an answer of the hub."""
+"""Requests that wait: for their turn in a queue, or for an answer of the hub."""

@@ -1,4 +1,4 @@
-"""Measures how long a request waits for the hub, without what its own process takes to start or to go on."""
+"""Measures how long a request waits for the hub, without the time in which its own process stands still."""
 
 # Theory of operation.
 #
@@ -32,17 +32,17 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.kernel import ShardState
 
 LOST_MAX_NS: Final = SECOND_NS
-"""How long a request waits at most beyond the time that the hub has for one answer. A process that stands still for
-longer is late with all its responses, and decides from memory."""
+"""The longest time, in nanoseconds, that a request waits beyond the time for the hub's answer. A process that stands
+still for longer is late with all its responses, and decides from memory."""
 LOOK_NS: Final = MILLISECOND_NS
-"""The shortest time between two checks while the process stands still."""
+"""The shortest time between two checks, in nanoseconds, while the process stands still."""
 
 
 class Patience:
     """The time that one request waits for the hub's answer; time in which this process stands still does not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """Starts the time. The request has asked `shards` since `asked_ns`, and waits since `began_ns`."""
+        """Starts the time of a request that waits since `began_ns`, and whose reports ask `shards` since `asked_ns`."""
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
         self._shards = shards
@@ -63,7 +63,7 @@ class Patience:
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 
     def sleep_ns(self, now_ns: int) -> int:
-        """Returns for how long to sleep now; 0 if the hub has not answered in time."""
+        """Returns the nanoseconds to sleep from `now_ns`; 0 if the hub has not answered in time."""
         answered_ns = min(shard.acked_ns for shard in self._shards)
         if answered_ns == -NEVER_NS:
             self._asked_ns = 1 - NEVER_NS  # the hub has all its time after its first answer, also to an earlier batch

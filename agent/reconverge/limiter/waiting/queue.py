@@ -12,11 +12,11 @@ class Waker(Protocol):
     """An object that wakes one waiting coroutine or thread."""
 
     due_ns: int
-    """The latest moment at which to wake, by the monotonic clock."""
+    """The latest time at which to wake, by the monotonic clock in nanoseconds."""
 
     @property
     def gone(self) -> bool:
-        """Whether the waiting coroutine can no longer be woken, as its event loop was closed."""
+        """Whether the waiting coroutine cannot be woken any more, as its event loop was closed."""
         ...
 
     def wake(self) -> None:
@@ -25,7 +25,7 @@ class Waker(Protocol):
 
 
 class QueuePlace:
-    """The place of one request in a queue."""
+    """The place of one waiting request in a queue."""
 
     __slots__ = ("cells", "costs", "counted", "waker")
 
@@ -33,16 +33,15 @@ class QueuePlace:
         self.costs = costs
         self.waker = waker
         self.counted = False
-        """Whether the queue's costs include the cost of this request."""
+        """Whether `WaitQueue.costs` includes the cost of this request."""
         self.cells: list[Any] = []
-        """The key's cells that count this request as waiting."""
+        """The key's cells, by each quota, that count this request as waiting."""
 
 
 class WaitQueue:
-    """The queue of one key, in the order of arrival, except for places that join at the head.
+    """The queue of one key: places in the order of arrival, except for those that joined at the head.
 
-    When the first request leaves, the next one is first. Joining, leaving and finding the first take the same time
-    however many requests wait.
+    Joining, leaving and finding the first take the same time however many requests wait.
     """
 
     def __init__(self, quotas: int) -> None:
@@ -52,7 +51,7 @@ class WaitQueue:
 
     @property
     def first(self) -> QueuePlace | None:
-        """Returns the place whose turn it is; None if the queue is empty."""
+        """Returns the place whose request may go next; None if the queue is empty."""
         while True:
             try:
                 return next(iter(self._tickets), None)
@@ -60,7 +59,7 @@ class WaitQueue:
                 continue
 
     def join(self, ticket: QueuePlace, *, lifo: bool = False) -> QueuePlace:
-        """Adds a place at the end, or with `lifo` at the head; returns it."""
+        """Adds a place at the end, or with `lifo` at the head, and returns it."""
         self._tickets[ticket] = None
         if lifo:
             self._tickets.move_to_end(ticket, last=False)
@@ -69,7 +68,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Removes a place. Returns the place that is now first if it was not before; else None."""
+        """Removes a place. Returns the place that has become the first thereby; None if none has."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:
@@ -79,7 +78,7 @@ class WaitQueue:
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[QueuePlace]:
-        """Returns the places whose requests should be awake by now."""
+        """Returns the places whose requests should be awake at `now_ns`."""
         return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[QueuePlace]:

@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 async def run(steps: Generator[Time, None, Answer], sleep: Callable[[Time], Awaitable[object]]) -> Answer:
-    """Sleeps for each time that a generator yields; returns the generator's result."""
+    """Runs `steps`, awaiting `sleep` with each time that it yields. Returns the generator's result."""
     try:
         while True:
             try:
@@ -27,7 +27,7 @@ async def run(steps: Generator[Time, None, Answer], sleep: Callable[[Time], Awai
 
 
 def run_blocking(steps: Generator[Time, None, Answer], sleep: Callable[[Time], object]) -> Answer:
-    """Does as `run`, on the calling thread."""
+    """Runs `steps` on the calling thread, calling `sleep` with each time that it yields. Returns its result."""
     try:
         while True:
             try:

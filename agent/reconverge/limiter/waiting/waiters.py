@@ -1,4 +1,4 @@
-"""Makes requests wait for their turn, in any number of event loops and threads at once."""
+"""Makes requests wait for their turn, in any number of event loops and threads of one process."""
 
 # Theory of operation.
 #
@@ -54,37 +54,37 @@ from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread
 Steps: TypeAlias = Generator[int, None, Decision]
 """The steps of a waiting request: yields the nanoseconds to sleep, unless its waker wakes it; returns the decision."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
-"""A function that answers the waiting requests of a limit that was switched off or into shadow."""
+"""A function that answers the waiting requests of a limit which was switched off or into shadow."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
-"""The longest single sleep: a longer one may not fit into the operating system's numbers."""
+"""The longest single sleep, in nanoseconds: a longer one may not fit into the operating system's numbers."""
 
 
 class Waiting:
-    """The queues of one limit on this node, one for each key with requests that wait."""
+    """The queues of one limit on this node, one for each key for which requests wait."""
 
     def __init__(self, limit: Decider) -> None:
         self._gate = gate_of(limit)
         self._table = limit.tables[0]
-        """The table of the first quota, for facts that are the same for all quotas of the limit."""
+        """The table of the first quota, for data that are the same for all quotas of the limit."""
         self._section = Section()
         """The section that guards the queues; a thread leaves it before it calls the gate."""
         self._queues: dict[str, WaitQueue] = {}
         self._tickets: dict[Waker, QueuePlace] = {}
         """The queue places of all waiting requests, and of those that are about to wait, by waker."""
         self._put_off: deque[tuple[str, QueuePlace | None]] = deque()
-        """Work for when the section is left: a key with a place to remove, or with None to wake the key's first."""
+        """Work to do when the section is free: a key with a place to remove, or with None to wake its first request."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
         """The node's clock if a test advances it by hand: it then wakes waiting requests itself. Else None."""
         self._way_out: WayOut | None = None
         self.barred: Callable[[str], Decision | None] | None = None
-        """A function that returns the refusal of a banned key, and None for other keys; None without bans."""
+        """A function that returns the refusal of a banned key, and None for other keys; None if there are no bans."""
 
     async def wait(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Waits in the running event loop; returns the decision."""
+        """Makes the request wait in the running event loop, and returns the decision."""
         waker = LoopWaker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
@@ -95,7 +95,7 @@ class Waiting:
     def wait_blocking(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Waits on the calling thread; returns the decision."""
+        """Makes the request wait on the calling thread, and returns the decision."""
         if timeout != 0 and has_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
@@ -106,13 +106,13 @@ class Waiting:
             self._step_out(key, waker)
 
     def waiters(self, key: str) -> int:
-        """Returns how many requests wait for a key."""
+        """Returns the number of requests that wait for a key."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue)
 
     @property
     def queued(self) -> int:
-        """Returns how many requests wait, for all keys together."""
+        """Returns the number of requests that wait for all keys together."""
         return sum(map(len, list(self._queues.values())))
 
     def tell(self, key: str) -> None:
@@ -121,7 +121,7 @@ class Waiting:
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Makes all requests that wait, now or later, return the answer of `way_out`. With None, later ones wait."""
+        """Makes all requests that wait, now or later, return the answer of `way_out`; None lets later ones wait."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -141,7 +141,7 @@ class Waiting:
     def steps(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker, *, lifo: bool = False
     ) -> Steps:
-        """Tries to go; if there is no room, queues, and tries again when the request is first and there may be room.
+        """Charges the request if there is room; else queues it, and tries again when it is first and room may exist.
 
         With `lifo` it joins the queue at its head. A generator: yields the nanoseconds to sleep, returns the decision.
         """
@@ -197,10 +197,10 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
-        """Joins the queue's end, or with `lifo` its head.
+        """Adds a place at the queue's end, or with `lifo` at its head. Returns whether it has.
 
-        Returns False if the queue is full, or if the caller, such as a signal handler, has interrupted this thread in
-        the middle of changing a queue.
+        It has not if the queue has `room` places already, or if the caller, such as a signal handler, has interrupted
+        this thread in the middle of changing a queue.
         """
         if self._section.entered():
             return False
@@ -222,7 +222,7 @@ class Waiting:
         return True
 
     def _step_out(self, key: str, waker: Waker) -> None:
-        """Removes all traces of a request that waits, wherever it was interrupted. A second call does nothing."""
+        """Removes a waiting request from all data, wherever it was interrupted. A second call does nothing."""
         ticket = self._tickets.get(waker)
         if ticket is None:
             return
@@ -273,7 +273,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place whose request can be woken, and whether earlier places were removed."""
+        """Returns the first place whose request can be woken, or None, and whether places before it were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -284,7 +284,7 @@ class Waiting:
             lost = True
 
     def _see_to_what_was_put_off(self) -> None:
-        """Does the work that signal handlers and finalizers put off while this thread was in the section."""
+        """Does the work in `_put_off`, which signal handlers and finalizers left to the interrupted thread."""
         while self._put_off and not self._section.entered():
             try:
                 key, ticket = self._put_off.popleft()
@@ -297,7 +297,7 @@ class Waiting:
 
 
 class LoopWaker:
-    """A waker for a coroutine, callable from any thread. It must be made in the coroutine's event loop."""
+    """Wakes a coroutine, from any thread. It must be made in the coroutine's event loop."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -319,7 +319,7 @@ class LoopWaker:
                 self._loop.call_soon_threadsafe(self._rung.set)
 
     async def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for at most that long, rounded up to the millisecond: event loops are no finer."""
+        """Sleeps until woken, or for `at_most_ns` rounded up to the millisecond: event loops are no finer."""
         alarm = None
         if at_most_ns is not None and at_most_ns < NEVER_NS:
             milliseconds = ceil(min(at_most_ns, SLEEP_MAX_NS) / MILLISECOND_NS)
@@ -333,7 +333,7 @@ class LoopWaker:
 
 
 class ThreadWaker:
-    """A waker for a thread."""
+    """Wakes a thread."""
 
     gone = False
 
@@ -345,12 +345,12 @@ class ThreadWaker:
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for at most that long."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; None for no bound."""
         self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
 class GreenWaker:
-    """A waker for a green thread. While a green thread sleeps, the others of the same system thread go on."""
+    """Wakes a green thread. While one sleeps, the other green threads of the same system thread go on."""
 
     gone = False
 
@@ -362,7 +362,7 @@ class GreenWaker:
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for at most that long."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; None for no bound."""
         self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
 
@@ -386,12 +386,12 @@ def waiting_at(limit: Decider) -> Waiting:
 
 
 def queued_at(table: Table) -> int:
-    """Returns how many requests wait for a quota on this node, in all limits that it belongs to."""
+    """Returns the number of requests on this node that wait for a quota, in all limits that it belongs to."""
     return sum(each.queued for each in list(table.listeners.values()) if isinstance(each, Waiting))
 
 
 def checked_timeout_ns(timeout: object) -> int:
-    """Returns how long to wait at most, in nanoseconds. Raises InvalidSetting."""
+    """Returns the longest wait in nanoseconds, from `timeout` in seconds; NEVER_NS for None. Raises InvalidSetting."""
     if timeout is None:
         return NEVER_NS
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -400,7 +400,7 @@ def checked_timeout_ns(timeout: object) -> int:
 
 
 def checked_room(max_queue: object) -> int | None:
-    """Returns how many requests may wait at most; None for no bound. Raises InvalidSetting."""
+    """Returns the largest number of waiting requests; None for no bound. Raises InvalidSetting."""
     if max_queue is None:
         return None
     if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:
