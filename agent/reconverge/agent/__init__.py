@@ -1,4 +1,4 @@
-"""One node of a fleet: the `Agent` that programs use, and the parts that it is made of."""
+"""One node of a fleet: the `Agent` that programs use, and the parts of which it is made."""
 
 from reconverge.agent.agent import Agent
 

@@ -67,7 +67,7 @@ AnyFollower = TypeVar("AnyFollower", bound=Follower)
 T = TypeVar("T")
 
 AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-"""The flags of a function's code that may await."""
+"""The flags in the code of a function that may await."""
 OF_LIMIT: Final = "is a setting of the limit itself; write agent.limit(name, Limit(quota, window, {}))"
 ELSEWHERE: Final = {
     "burst": OF_LIMIT.format("algorithm='token-bucket', burst=..."),
@@ -80,12 +80,12 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("name", "limit"), "is missing; write agent.limit('login', '100/minute')"),
     "key": "belongs to each decision; write agent.limit(name, '5/minute').allow('ada')",
 }
-"""Arguments that callers wrongly pass to `Agent.limit`, each with the message that names the right place."""
+"""Arguments that callers wrongly pass to `Agent.limit`, each with the error message that names the right place."""
 OF_RATES: Final[dict[str, str]] = dict.fromkeys(
     ("algorithm", "soft", "max_debt", "parent", "block_after", "block_for"),
     "is a setting of limits on a rate, and slots have none; leave it out",
 )
-"""Arguments that callers wrongly pass to `Agent.concurrency`, each with its message."""
+"""Arguments that callers wrongly pass to `Agent.concurrency`, each with its error message."""
 HUB_ALONE: Final = "Agent('redis://localhost:6379/0')"
 OF_AGENT: Final = {
     **dict.fromkeys(
@@ -101,7 +101,7 @@ OF_AGENT: Final = {
     ),
     NAMELESS: f"stands without a name, as only the hub may; write {HUB_ALONE}, and settings by name after it",
 }
-"""Arguments that callers wrongly pass to `Agent`, each with its message."""
+"""Arguments that callers wrongly pass to `Agent`, each with its error message."""
 
 
 class Agent:
@@ -266,7 +266,7 @@ class Agent:
     def _prepare_exchanges(self, parts: Parts) -> None:
         """Makes the objects that exchange with the hub, without starting them.
 
-        Registers the agent, so that it begins anew in a forked child, and sends its last reports when the process ends.
+        Registers the agent, so that it starts over in a forked child, and sends its last reports when the process ends.
         """
         settings = self._settings
         self._lifecycle = Lifecycle(
@@ -415,7 +415,7 @@ class Agent:
         parents: tuple[Any, ...] | None = None,
         terms: BanTerms | None = None,
     ) -> Limiter:
-        """Declares the limiter of these quotas with the settings that limits on rates and on slots share.
+        """Declares a limit with these quotas, by the settings that rate limits and slots share. Returns its limiter.
 
         `daring` holds `policy`, `max_overshoot`, `cold_allowance` and `scarce`; `parents` are the tables of the parent,
         and `terms` define the bans.
@@ -483,7 +483,7 @@ class Agent:
         return limiter
 
     def _policy_for(self, *, slots: bool) -> Policy:
-        """Returns the agent's policy for limits without one: on work in progress with `slots`, else on a rate."""
+        """Returns the policy of limits that name none: of limits in flight if `slots`, else of rate limits."""
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
@@ -528,7 +528,7 @@ class Agent:
         parents: tuple[Any, ...] | None,
         terms: BanTerms | None,
     ) -> tuple[Limiter, bool]:
-        """Returns the limiter called `name`, and whether it was declared before; if not, makes it.
+        """Returns the limiter called `name`, and whether it was declared before. Makes it if it was not.
 
         Raises LimitConflict.
         """
@@ -548,7 +548,7 @@ class Agent:
     def _ban_terms(
         self, name: str, block_after: str | None, block_for: Seconds | str | None, quotas: Mapping[str, Limit]
     ) -> BanTerms | None:
-        """Returns the terms of a ban; None if none was declared.
+        """Returns the terms of the limit's bans; None if the caller has declared none.
 
         Raises InvalidSetting if the limit cannot have bans, or was declared before with other terms.
         """
@@ -568,7 +568,7 @@ class Agent:
         return terms
 
     def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
-        """Raises LimitConflict if one of the names belongs to another limit than the wanted one."""
+        """Raises LimitConflict if a name in `wanted` belongs to another limit than the one beside it there."""
         for name, limit in wanted:
             self._kernel.composites.refuse(name, limit)
             table = self._kernel.tables.get(name)
@@ -576,7 +576,7 @@ class Agent:
                 raise LimitConflict(name, table.limit, limit)
 
     def _bans_of(self, name: str, terms: BanTerms) -> Bans:
-        """Makes the bans of a limit, with one table that counts refusals and one that counts bans.
+        """Makes the bans of a limit, with a table that counts refusals and a table that counts bans.
 
         Raises LimitConflict if another limit has the name of one of these tables.
         """
@@ -588,7 +588,7 @@ class Agent:
         return bans
 
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
-        """Applies a declaration's cap, switch and interval to its limiter; None leaves a setting as it is."""
+        """Applies the cap, switch and interval of a declaration to its limiter; None leaves a setting unchanged."""
         if cap is not None:
             limiter.control.cap(cap)
         if switch is not None:
@@ -603,9 +603,9 @@ class Agent:
     def limiter(self, name: str, kind: type[AnyLimiter]) -> AnyLimiter: ...
 
     def limiter(self, name: str, kind: type[Limiter] = RateLimiter) -> Limiter:
-        """Returns the limiter of a declared limit on a rate; with `kind`, a `SlotLimiter`, or a `Limiter` of any kind.
+        """Returns the limiter called `name`: of a limit on a rate, or one of class `kind` (`Limiter`: of any class).
 
-        Raises UnknownLimit, and InvalidSetting for a limit of another kind.
+        Raises UnknownLimit, and InvalidSetting for a limiter of another class.
         """
         if name not in self._limiters:
             raise UnknownLimit(name, self._limiters)
@@ -665,7 +665,7 @@ class Agent:
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
-        """Logs the limits whose windows are too short for the interval of their exchanges."""
+        """Logs limits whose windows are too short for the interval of their exchanges."""
         for limiter in () if self._kernel.alone else limiters:
             bans = limiter.control.bans
             self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
@@ -853,12 +853,12 @@ class Agent:
 
     @property
     def clock(self) -> Clock:
-        """The agent's source of time."""
+        """The agent's source of time, by default the clocks of the system."""
         return self._clock
 
     @property
     def answers(self) -> int:
-        """The number of exchanges that the hub has answered in this process."""
+        """The number of exchanges with this agent that the hub has answered since the process began or forked."""
         return self._lifecycle.exchanges.answered
 
     @property
@@ -918,7 +918,7 @@ class Agent:
         return self._publishing.load()
 
     def hide_from_consoles(self) -> None:
-        """Stops sending snapshots to the hub, because this agent is part of a console and not of the fleet it shows."""
+        """Stops sending snapshots to the hub: this agent is part of a console, not of the fleet that it shows."""
         self._publishing.hidden = True
 
     async def ask_hub(self, question: Callable[[Hub], Awaitable[T]]) -> T:
@@ -986,7 +986,7 @@ class Agent:
     # ------------------------------------------------------------ what the process does to it
 
     def start_over_after_fork(self) -> None:
-        """Begins anew in a forked child: drops the allowances, the counts and the connections of the parent."""
+        """Makes the agent a new node in a forked child: drops the parent's allowances, counts and connections."""
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
@@ -1000,7 +1000,7 @@ class Agent:
         self._publishing.begin()  # after the hooks, which may wait with a lock that the parent's thread holds
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Sends the last reports when the process ends; later decisions do not start exchanges again."""
+        """Sends the last reports as the process ends; decisions after that do not start exchanges again."""
         self._lifecycle.ended = True
         self.stop(timeout_s)
         self._hook_dispatcher.stop()

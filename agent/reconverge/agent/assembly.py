@@ -1,4 +1,4 @@
-"""Puts one agent together: its hub, its kernel, and the reader of settings that are published for it.
+"""Makes the parts of one agent: its hub, its kernel, and the reader of the settings that are published for it.
 
 This is the one place that knows how these parts are made and connected; `Agent` uses them.
 """
@@ -27,16 +27,16 @@ from reconverge.published.settings_reader import SettingsReader
 from reconverge.settings import AgentSettings
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
-"""The kernels of `memory://NAME`, by name and namespace; all agents of one name in this process share a kernel."""
+"""The kernels of `memory://NAME`, by name and namespace; all agents of this process with one NAME share a kernel."""
 
 
 class Parts(NamedTuple):
-    """The hub that a node exchanges with, and the kernel that it decides with."""
+    """The hub with which a node exchanges, and the kernel by which it decides."""
 
     hub: Hub | None
-    """The hub; None for memory://."""
+    """The hub; None for `memory://`."""
     hub_name: str
-    """The hub's name for messages and statistics, without passwords."""
+    """The hub's name in messages and statistics, without passwords."""
     kernel: Kernel
     hasher: KeyHasher | None
     """Hashes keys before the hub sees them; None without a secret."""
@@ -53,7 +53,10 @@ def assemble(
     key_secret: str | bytes | None,
     credentials: Credentials | None,
 ) -> Parts:
-    """Opens the hubs, without connecting, and makes the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
+    """Opens the hubs without connecting, and makes the kernel.
+
+    Raises InvalidSetting, UnknownHub, EventletPatched.
+    """
     hasher = hasher_of(key_secret, namespace=settings.namespace)
     opened = open_hubs(
         hub,
@@ -93,7 +96,7 @@ def assemble(
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
-    """Makes the hasher of keys from a secret, by default that of the environment; None if neither is set.
+    """Returns a hasher of keys with `secret`, by default the environment's; None if neither is set.
 
     Raises InvalidSetting for an invalid secret.
     """
@@ -112,9 +115,10 @@ def reader_of(
     interval_ns: Callable[[], int],
     apply: Callable[[FleetSettings | None], None],
 ) -> SettingsReader | None:
-    """Makes the reader of published settings; None without a secret to verify them, or without a hub.
+    """Returns a reader of published settings; None without a secret to verify them, or without a hub.
 
-    Raises InvalidSetting for an invalid secret, and for a hub that cannot store settings.
+    It calls `apply` with the settings that it has read. Raises InvalidSetting for an invalid secret, and for a hub that
+    cannot store settings.
     """
     name = "settings_secret" if secret else VARIABLE
     secret = secret or os.environ.get(VARIABLE)

@@ -1,4 +1,4 @@
-"""Reads the environment's variables for agents, and logs variables that are misspelt or have no effect.
+"""Reads the environment variables of agents, and logs variables that are misspelt or have no effect.
 
 A variable that no part of this package reads has no effect, so it is logged once in each process. Kubernetes sets
 variables for every service, so a service named `reconverge` causes some that begin with `RECONVERGE_`; they are
@@ -64,7 +64,7 @@ KNOWN: Final = frozenset(
         "WIDE_HUB",
     )
 )
-"""All variables that any part of this package reads."""
+"""The names of all environment variables that any part of this package reads."""
 OF_AGENT: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
@@ -80,18 +80,18 @@ OF_AGENT: Final = frozenset(
         "WIDE_HUB",
     )
 )
-"""The variables that have an effect without `load`."""
+"""The names of environment variables that have an effect on an agent made without `load`."""
 _FOREIGN: Final = re.compile(
     r"RECONVERGE_(TEST_\w+|(\w+_)?SERVICE_(HOST|PORT(_\w+)?)|(\w+_)?PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
-"""Variables of this project's own tests, and those that Kubernetes sets for a service."""
+"""The names of variables that this project's own tests set, or that Kubernetes sets for a service."""
 
 _said = set[str]()
-"""The messages about variables that this process has logged already."""
+"""The warnings about variables that this process has logged already."""
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """Returns the program's hub, or else the environment's URL; memory://, with a warning once, if neither is set.
+    """Returns `hub`; if it is None, the URL in the environment, or `memory://`, with a warning once, without one.
 
     Raises InvalidSetting, with the name of the variable, for an invalid value in the environment.
     """
@@ -113,7 +113,7 @@ def hub_as_said(hub: H | str | None) -> H | str:
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the variables that no part of this package reads, each with the known one of a similar name, or None."""
+    """Returns the variables that no part of this package reads, each with a known one of a similar name, or None."""
     unread = (name for name in environment if name.startswith(PREFIX) and name not in KNOWN)
     words = {name.removeprefix(PREFIX): name for name in KNOWN}  # without the common prefix
     found = {name: nearest(name.removeprefix(PREFIX), words) for name in unread if not _FOREIGN.fullmatch(name)}

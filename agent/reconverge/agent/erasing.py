@@ -1,6 +1,6 @@
-"""Erases an identity: sends the order to all nodes, and carries out orders that this node reads at the hub.
+"""Erases an identity: sends the order to all nodes, and carries out the orders that this node reads at the hub.
 
-The port to the hub is in `hub/erasing.py`.
+The interface to the hub is in `hub/erasing.py`.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ logger = logging.getLogger("reconverge")
 T = TypeVar("T")
 
 WAIT_S: Final = 10.0
-"""The seconds that `Agent.forget` waits for all nodes: each looks once in a second, and then needs some exchanges."""
+"""The seconds that `Agent.forget` waits for all nodes: each looks for orders once a second, and then needs some
+exchanges."""
 AGAIN_S: Final = 0.25
 """The seconds between two searches of a hub that still keeps keys because nodes have them."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
-"""The nanoseconds between two looks for orders of a node that has no keys."""
+"""The nanoseconds between two looks for orders at the hub, on a node that has no keys."""
 IN_USE_NS: Final = 60 * SECOND_NS
 """The nanoseconds for which a node tries to drop a key that is in use; then the key stays, which is logged."""
 KEYS_AT_ONCE: Final = 1000
-"""The number of keys that are compared with orders before the loop does something else: about a millisecond."""
+"""The number of keys to compare with orders before the event loop does other work: about a millisecond."""
 STEPS_MAX: Final = 1_000_000
-"""The most steps of a search; more would mean a thousand million keys at the hub, and so a fault."""
+"""The largest number of steps of a search at the hub. More would mean a thousand million keys there, and so a fault."""
 Names = Callable[[str], bool]
-"""A function that returns whether an identity is to be erased."""
+"""A function that returns whether the identity with this name is to be erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The result of the order to forget an identity."""
+    """The result of an order to forget an identity."""
 
     cells: int
     """The number of keys of limits that were removed from the hub; without a hub, from this node.
@@ -60,7 +61,7 @@ class Forgotten:
     rows: int
     """The number of rows and events of usage that were removed from the hub."""
     problem: str = ""
-    """The part that could not be done, in a sentence; empty if all was done."""
+    """A sentence about the part of the order that could not be carried out; empty if all was."""
 
     @property
     def complete(self) -> bool:
@@ -69,7 +70,7 @@ class Forgotten:
 
 
 class Erasing:
-    """Carries out orders to erase identities on one node, and sends such orders. It is a `Follower`."""
+    """Carries out orders to erase identities on one node, and sends orders. It is a `Follower`."""
 
     def __init__(
         self, kernel: Kernel, clock: Clock, *, namespace: str, hasher: KeyHasher | None, interval_ns: Callable[[], int]
@@ -82,34 +83,35 @@ class Erasing:
         self._logged = LoggedOnce()
         self._listeners: list[WeakMethod[Callable[[Names], None]]] = []
         self.forget_keys: Callable[[set[tuple[str, str]]], None] = lambda _keys: None
-        """Called with the keys that were dropped, as pairs of limit and key."""
+        """A function that is called with the keys that this node has dropped, as pairs of limit and key."""
         self.leaving: dict[tuple[str, str], int] = {}
-        """The keys that are to be dropped, as pairs of limit and key, each with the end of the attempts."""
+        """The keys that this node has yet to drop, as pairs of limit and key; each with the time at which it stops
+        trying."""
         self._to_drop: list[tuple[str, str]] = []
-        """The keys that this node has dropped, and that are to be dropped at the hub, as pairs of limit and key."""
+        """The keys that this node has dropped and the hub still has, as pairs of limit and key."""
         self._tables: dict[str, Table] = {}
-        """The tables of these keys by limit, which are kept here in case that the node drops a limit meanwhile."""
+        """The tables of the keys to drop, by limit; kept here as the node may drop a limit meanwhile."""
         self.begin()
 
     def begin(self) -> None:
-        """Forgets all orders and all keys that are to be erased. Called at the start and in a forked child."""
+        """Forgets all orders, and all keys to be erased. Called at the start and in a forked child."""
         self.leaving.clear()
         self._to_drop.clear()
         self._tables.clear()
         self._marks: set[str] = set()
-        """The marks of orders that were read but not carried out yet."""
+        """The hashes of identities in orders that this node has read and not carried out yet."""
         self._hubs = 1
         """The number of hubs that can erase."""
         self._began_ns = self._clock.monotonic_ns()
         self._logs: dict[int, OrderLog] = {}
-        """The orders that were read, by number of the hub: each of two hubs has orders of its own."""
+        """The orders that were read, by the index of the hub: if there are two hubs, each has orders of its own."""
         self.start_over()
 
     def start_over(self) -> None:
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
-        """Registers a bound method, which is called at each erasure while its object lives.
+        """Registers a bound method to be called at each erasure, as long as its object lives.
 
         The method gets a function that returns whether a name is to be erased.
         """
@@ -133,9 +135,9 @@ class Erasing:
         return len(keys)
 
     async def _begin_slowly(self, marks: frozenset[str]) -> None:
-        """Erases on this node the identities whose hashes are `marks`, as orders at the hub name them.
+        """Erases on this node the identities with the hashes `marks`, by which orders at the hub name them.
 
-        Hashes each key of the node to find them, and lets the event loop go on meanwhile.
+        Hashes each key of the node to find them, and lets the event loop do other work meanwhile.
         """
 
         def is_named(name: str) -> bool:
@@ -182,7 +184,7 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next look for orders asks one short question: there is one hub, and nothing to erase.
+        """Returns whether the next look asks the hub one short question: there is one hub, and nothing to erase.
 
         With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
         with the other hub.
@@ -294,7 +296,7 @@ async def erase_at(
     hasher: KeyHasher | None,
     wait_s: float,
 ) -> Forgotten:
-    """Sends the order to erase an identity to the hubs, and searches them until none of its keys is left.
+    """Sends the hubs the order to erase an identity, and searches them until none has any of its keys.
 
     It ends after `wait_s` seconds, but searches once at least. Raises HubUnavailable.
     """
@@ -315,7 +317,7 @@ async def erase_at(
 
 
 async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
-    """Erases an identity from a hub, shard by shard. Returns how much was erased, and how much is left.
+    """Erases an identity from a hub, shard by shard. Returns how many keys were erased, and how many are left.
 
     Raises HubUnavailable.
     """

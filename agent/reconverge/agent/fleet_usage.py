@@ -1,4 +1,4 @@
-"""Asks the hub for the whole fleet's use of a key; without an answer, takes it from this node's memory."""
+"""Asks the hub for the use of a key on all nodes; if the hub does not answer, returns the use known to this node."""
 
 from __future__ import annotations
 
@@ -21,35 +21,37 @@ from reconverge.policies import STRICT
 
 SECOND_US: Final = 1_000_000
 KEY_BYTES_MAX: Final = 1 << 12
-"""The longest key in bytes that is read at the hub by a program that counts no keys."""
+"""The length in bytes of the longest key that a program which counts no keys reads at the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetUsage:
-    """How much of one quota a key has used on all nodes together."""
+    """The use of one quota by a key on all nodes together."""
 
     used: int
-    """The cost that still counts, rounded up: by all nodes' reports, and the most that departed nodes may have used."""
+    """The cost on all nodes that still counts, rounded up: as reported, and for departed nodes the most that they may
+    have used."""
     left: int
-    """The rest of the limit; nodes may have used a part of it already, by their allowances."""
+    """`limit` less `used`, at least 0; nodes may have used a part of it already, by allowances whose use they have not
+    reported."""
     allowances: int
-    """The sum of what is left of live nodes' allowances, as of the same moment; a part of `left`."""
+    """The unused part of the allowances of live nodes, by their last reports; a part of `left`."""
     limit: int
-    """The quota (for a bucket: its capacity), with what `soft` adds; the smallest of all live nodes."""
+    """The quota (for a bucket: its capacity) and the cost that `soft` adds; the smallest that any live node has."""
     nodes: int
     """The number of live nodes that have the key."""
     next_free: float
     """Seconds until a cost of 1 fits if nothing more is charged; 0.0 if it fits now."""
     learning: float
-    """Seconds for which the hub still grants nothing of this key, because it has lost data; 0.0 as a rule."""
+    """The seconds for which the hub grants nothing of this key because it has lost data; usually 0.0."""
     fleetwide: bool
     """Whether the hub has answered; if not, the values are from this node's memory, and `problem` has the reason."""
     problem: str = ""
-    """Why the hub has not answered, in a sentence; empty if it has."""
+    """A sentence about the reason why the hub has not answered; empty if it has."""
 
 
 async def fleet_usages(limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle) -> dict[str, FleetUsage]:
-    """Asks the hub for the use of a key for each quota of a limiter, as `Agent.fleet_usages` describes."""
+    """Returns the use of a key by the quotas of a limiter, as `Agent.fleet_usages` describes."""
     key = limiter.control.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
@@ -63,7 +65,10 @@ async def fleet_usages(limiter: Limiter, key: str, kernel: Kernel, lifecycle: Li
 
 
 async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle) -> list[FleetUsage]:
-    """Returns the use of keys at the hub, read in the loop of a node's exchanges. Raises HubUnavailable."""
+    """Returns the use of each key in `asked`, read at the hub in the event loop of a node's exchanges.
+
+    Raises HubUnavailable.
+    """
 
     async def read(hub: Hub) -> list[FleetUsage]:
         return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
@@ -72,7 +77,7 @@ async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycl
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """Reads the use of keys at a hub, each with its table. `kernel` has the tables: a node's, or an `asking_kernel`.
+    """Returns the use at a hub of each key in `asked`. `kernel` has the tables: a node's, or an `asking_kernel`.
 
     Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """
@@ -92,7 +97,7 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
 
 
 def asking_kernel(namespace: str, hub: Hub) -> Kernel:
-    """Makes a kernel that decides nothing, and only declares limits in order to read their keys at that hub."""
+    """Returns a kernel that decides nothing: it only declares limits in order to read their keys at `hub`."""
     return Kernel(
         SystemClock(),
         namespace=namespace,
@@ -105,7 +110,7 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """Reads the use of a key for quotas that other nodes declare, by the quota's name. Raises HubUnavailable.
+    """Returns the use of a key by each of `limits`, which other nodes declare, by name. Raises HubUnavailable.
 
     Leaves out quotas that conflict with others, which no node can have declared.
     """
@@ -122,7 +127,7 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
 
 
 def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
-    """Returns the hub's answer about a key as numbers of requests."""
+    """Returns the use of a key in requests, from the hub's answer in the units of its ledger."""
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
     return FleetUsage(
         used=used,

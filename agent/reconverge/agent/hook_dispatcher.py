@@ -34,11 +34,11 @@ from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 PACE_S: Final = 1.0
-"""The seconds between two looks."""
+"""The seconds between two looks at the counters."""
 
 
 class WatchedAgent(Protocol):
-    """The part of an agent that the dispatcher uses."""
+    """The methods of an agent that the dispatcher of hooks uses."""
 
     @property
     def watch(self) -> AnswerStats:
@@ -51,18 +51,18 @@ class WatchedAgent(Protocol):
 
 
 class HookDispatcher:
-    """Compares an agent's counters on a thread and calls its hooks with the changes; does nothing without hooks."""
+    """Compares an agent's counters on a thread and calls its hooks with the changes; has no thread without hooks."""
 
     def __init__(self, agent: WatchedAgent) -> None:
         self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
-        """The number of exceptions that hooks and looks have raised."""
+        """The number of exceptions that hooks, and looks at the counters, have raised."""
         self._lock = new_lock()  # a hook may ask for a look
         self.start_over()
 
     def start_over(self) -> None:
-        """Begins anew, also in a forked child, which has neither the thread nor the counts of its parent."""
+        """Makes a new beginning, also in a forked child, which has neither its parent's thread nor its counts."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -101,7 +101,7 @@ class HookDispatcher:
         self._end.set()
 
     def look(self) -> None:
-        """Reports to the hooks what has changed since the last look. Raises nothing."""
+        """Reports to the hooks all changes of the counters since the last look. Raises nothing."""
         agent = self._agent()
         if agent is None:
             return
@@ -153,9 +153,9 @@ class HookDispatcher:
         self._thread.start()
 
     def _new(self, what: str, name: str, total: int) -> int:
-        """Returns by how much a counter has risen since the last look, to `total`.
+        """Returns by how much a counter has risen since the last look, at which it was remembered.
 
-        `what` is the kind of event that it counts, and `name` the limit or the reason.
+        `total` is its present value, `what` the kind of event that it counts, and `name` the limit or the reason.
         """
         risen = total - self._seen[what, name]
         self._seen[what, name] = total
@@ -200,7 +200,7 @@ class HookDispatcher:
 
 
 def _taken(queue: deque[Any]) -> Iterator[Any]:
-    """Takes the present entries out of a queue that other threads fill meanwhile; later entries stay."""
+    """Yields and removes the present entries of a queue that other threads fill meanwhile; later entries stay."""
     for _ in range(len(queue)):
         yield queue.popleft()  # only this thread takes anything out
 
@@ -212,7 +212,7 @@ class _Keys:
         self._keys: dict[str, dict[str, None]] = {}
 
     def add(self, pairs: deque[tuple[str, str]]) -> None:
-        """Takes pairs of limit and key from a queue of the exchanges; keeps each key once, and a limit's last few."""
+        """Takes all pairs of limit and key out of a queue; keeps each key once, and only the last few of a limit."""
         for limit, key in _taken(pairs):
             keys = self._keys.setdefault(limit, {})
             keys.pop(key, None)
@@ -221,7 +221,7 @@ class _Keys:
                 del keys[next(iter(keys))]
 
     def of(self, limit: str) -> tuple[str, ...]:
-        """Removes and returns the keys of a limit, which are reported now."""
+        """Removes the keys of a limit, which are about to be reported, and returns them."""
         return tuple(self._keys.pop(limit, ()))
 
 

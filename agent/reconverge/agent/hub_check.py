@@ -20,7 +20,7 @@ from reconverge.hub.registry import advice_about
 from reconverge.settings import check_truth
 
 CHECK_S: Final = 5.0
-"""How many seconds a check waits for the hub, by default."""
+"""The seconds that a check waits for the hub's answer, by default."""
 _POLL_S: Final = 0.005
 
 logger = logging.getLogger("reconverge")
@@ -41,7 +41,7 @@ class RequiredHub:
         self._unheeded = required
 
     def checks(self) -> None:
-        """Notes that a check of the hub begins. Raises InvalidSetting if no hub is named."""
+        """Notes that a check of the hub begins. Raises InvalidSetting if nothing has named a hub; see `named`."""
         if not self._named:
             raise InvalidSetting("hub", None, f"is not set, so there is no hub to check; pass one, or set {HUB}")
         self._unheeded = False

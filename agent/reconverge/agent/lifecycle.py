@@ -35,7 +35,7 @@ logger = logging.getLogger("reconverge")
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 T = TypeVar("T")
 ANSWERS: Final = 2
-"""The time to wait for an answer, in exchange timeouts: more than one, as the runner may be in an exchange."""
+"""How long to wait for an answer, in exchange timeouts: more than one, as an exchange may be under way."""
 
 
 class Lifecycle:
@@ -66,18 +66,19 @@ class Lifecycle:
         self.required = required
         self._register = register
         self.followers: list[Follower] = []
-        """Other readers at the hub; they stay when the exchanges begin anew."""
+        """Objects that read published data at the hub; they are kept when the exchanges begin anew."""
         self._refusal = ""
-        """Why no thread can exchange in this process, once that was logged."""
+        """The reason why no thread can exchange in this process, once it was logged; empty before."""
         self.runner: ThreadRunner | TaskRunner | None = None
         self.ended = False
-        """Whether the process ends, so that decisions do not start exchanges any more."""
+        """Whether the process ends; decisions then start no exchanges any more."""
         self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
-        """None for a hub that is an object, as tests make several agents of, and for an agent of a `with` block."""
+        """Warns of a second agent at the same hub. None for a hub that is an object, as tests make several agents of
+        one, and for an agent of a `with` block."""
         self.begin()
 
     def begin(self) -> None:
-        """Begins as a new node, with a name that the hub does not know."""
+        """Makes the agent a new node, with a name that the hub does not know."""
         now_ns = self._clock.monotonic_ns()
         self.runner = None
         self.syncers = [
@@ -97,7 +98,7 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def in_a_block(self) -> None:
-        """Notes that a `with` block holds the agent, so it is stopped at the end, and a second agent is no mistake."""
+        """Notes that a `with` block holds the agent: it will be stopped, so a second agent is no mistake."""
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None
@@ -125,7 +126,7 @@ class Lifecycle:
             self._in_use.ends()
 
     def hand_over_to_task(self) -> None:
-        """Moves the exchanges from a thread to a task of the running event loop."""
+        """Moves the exchanges from their thread to a task of the running event loop."""
         if isinstance(self.listening, TaskRunner):
             raise RuntimeError(  # noqa: TRY004  # it is no matter of types
                 "this agent already exchanges with the hub in another running event loop; make one agent for each loop"
@@ -136,7 +137,7 @@ class Lifecycle:
         self.succeed(TaskRunner)
 
     async def stop_task(self, runner: TaskRunner, timeout_s: float) -> None:
-        """Stops the task that exchanges, after a last report, in the running loop."""
+        """Stops the task `runner` after a last report, in the running event loop."""
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
             await self.succeed(TaskRunner).stop(timeout_s)
@@ -153,12 +154,12 @@ class Lifecycle:
 
     @property
     def running(self) -> bool:
-        """Whether a runner exchanges, or is about to begin."""
+        """Whether a runner exchanges, or is about to."""
         return self.listening is not None
 
     @property
     def listening(self) -> ThreadRunner | TaskRunner | None:
-        """The runner that exchanges, or is about to begin; None if the next decision has to start one."""
+        """The runner that exchanges, or is about to; None if the next decision has to start one."""
         runner = self.runner
         if runner is None or not runner.listening:
             # Of several that were started at the same moment, another one may have got to exchange.
@@ -170,12 +171,12 @@ class Lifecycle:
 
     @property
     def alive(self) -> list[Runner]:
-        """The runner that exchanges and the runner that waits for its end, as far as there are any."""
+        """The runners that have not ended: the one that exchanges, and one that waits for its end."""
         runners = dict.fromkeys([self.exchanges.owner, self.runner])
         return [runner for runner in runners if runner is not None and runner.alive]
 
     def succeed(self, kind: Callable[..., AnyRunner]) -> AnyRunner:
-        """Starts another runner, which takes over as soon as the runner before it has ended."""
+        """Starts a runner of class `kind`, which takes over as soon as the present runner has ended. Returns it."""
         # Stored before it is started: an error in between leaves a runner that never begins, and is soon replaced.
         self.runner = runner = kind(self.exchanges)
         self._register()
@@ -200,9 +201,9 @@ class Lifecycle:
         return future
 
     async def answer(self, question: Callable[[Hub], Awaitable[T]], *, undone: str, advice: str = "try again") -> T:
-        """Asks the hub as `ask` does, and waits for the answer. Raises HubUnavailable, also if there is none in time.
+        """Asks the hub as `ask` does, and waits for the answer. Raises HubUnavailable, also if none comes in time.
 
-        `undone` is the beginning of that error, and `advice` is its end.
+        `undone` is the beginning of the error's message, and `advice` is its end.
         """
         timeout_s = ANSWERS * self._timeout_s
         try:
@@ -213,7 +214,7 @@ class Lifecycle:
     def wake(self) -> None:
         """Wakes the runner because a cell has something to report; starts a runner if there is none.
 
-        Called in the middle of decisions, also in signal handlers and finalizers; never waits.
+        Called in the middle of decisions, also in signal handlers and finalizers, so it never waits.
         """
         runner = self.listening
         if runner is not None:
@@ -230,9 +231,9 @@ class Lifecycle:
                     )
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
-        """Starts a thread that sends the last report, because the event loop that exchanged was closed before it.
+        """Starts a thread that sends the last report, as the event loop that exchanged was closed without sending it.
 
-        Sends it on this thread if no thread can be started. Returns the runner.
+        If no thread can be started, sends it on the calling thread. Returns the runner.
         """
         with contextlib.suppress(RuntimeError):
             return self.succeed(ThreadRunner)

@@ -1,4 +1,4 @@
-"""Logs, once each, facts about this installation and its limits that an operator should know."""
+"""Logs facts about this installation and its limits that an operator should know, each once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 _logged = LoggedOnce()
-"""The messages about the installation that were logged in this process, by any agent."""
+"""The messages about the installation that any agent of this process has logged."""
 
 
 def log_installation() -> None:
@@ -41,13 +41,14 @@ def log_installation() -> None:
 
 
 class AgentInUse:
-    """Logs, once for each hub and namespace, that a process uses a second agent while the first was not stopped.
+    """Logs, once for each hub and namespace, that a process begins a second agent while the first is not stopped.
 
     An agent that is made anew in each call counts from nothing each time, so no limit would ever refuse.
     """
 
     _unstopped: ClassVar[dict[tuple[int, str, str], set[int]]] = {}
-    """The numbers of the agents that began and were not stopped, by process, hub and namespace; at most two of each."""
+    """The numbers of agents that began and were not stopped, by process, hub and namespace; at most two for each of
+    these."""
     _numbers: ClassVar[Iterator[int]] = count()
 
     def __init__(self, hub_name: str, namespace: str) -> None:
@@ -75,13 +76,13 @@ class AgentInUse:
 
 
 class ShortWindows:
-    """Logs quotas whose windows are too short for the interval of their exchanges, once for each."""
+    """Logs each quota, once, whose window is too short for the interval of its exchanges."""
 
     def __init__(self) -> None:
         self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[Table]) -> None:
-        """Checks quotas that were just declared, or whose interval may have changed; logs those that are too short."""
+        """Checks the quotas of tables that were just declared, or whose interval may have changed."""
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
             if short and self._logged.is_new(table.name):
@@ -103,7 +104,7 @@ def _log_short_window(table: Table) -> None:
 
 
 def log_soft(quotas: Mapping[str, Limit]) -> None:
-    """Logs the quotas of a limit that are so small that `soft` adds nothing to them."""
+    """Logs the quotas of a limit which are so small that `soft` adds nothing to them."""
     for name, limit in quotas.items():
         if limit.soft and limit.capacity == limit.nominal:
             logger.warning(

@@ -1,4 +1,4 @@
-"""Overrides: applies the settings that are published for the fleet to the limits of one agent, and to its intervals.
+"""Applies the settings that are published for the fleet to the limits of one agent, and to its intervals.
 
 `Overrides` holds the whole published document. `Limiter` and `Pacing` hold the node's own settings, and combine each
 with the published one in a `Layered` value.
@@ -21,7 +21,7 @@ OF_CONTRACTS = "is a limit of contracts, which published settings can only switc
 
 
 class Overrides:
-    """The published settings in force on one agent, and those of them that cannot be applied there.
+    """The published settings in force on one agent, and the settings among them that cannot be applied there.
 
     `take_pace` is called with the name of a limit, or None for all limits of the agent, and with the published interval
     in seconds, or None for the node's own. It raises InvalidSetting for an interval that is too long for leases.
@@ -33,10 +33,10 @@ class Overrides:
         self._capped: set[str] = set()
         self._unfit: dict[str, str] = {}
         self.lock = new_lock()
-        """Held while limits are declared or changed."""
+        """The lock that a thread holds while it declares or changes limits."""
 
     def apply(self, fleet_settings: FleetSettings | None, limiters: Iterable[Limiter]) -> None:
-        """Applies published settings to all limiters; with None, restores the agent's own. Raises nothing."""
+        """Applies published settings to all limiters; if they are None, restores the agent's own. Raises nothing."""
         with self.lock:
             self._fleet_settings = fleet_settings
             self._capped, self._unfit = set(), {}
@@ -70,5 +70,5 @@ class Overrides:
             self._unfit[name] = "; ".join(problems)
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
-        """Returns `stats` with the limits that were capped, and with the reasons why settings cannot be applied."""
+        """Returns `stats` with the limits whose cap was applied, and the reasons why settings cannot be applied."""
         return replace(stats, capped=tuple(sorted(self._capped)), unfit=dict(self._unfit))

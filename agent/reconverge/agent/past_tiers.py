@@ -15,7 +15,7 @@ from reconverge.kernel import Kernel
 from reconverge.limiter.faces.limiter import Limiter
 
 LOOK_NS: Final = SECOND_NS
-"""The nanoseconds between two looks for limits without keys; each look goes through all past limits."""
+"""The nanoseconds between two looks for limits without keys; each look goes through all past tiers."""
 
 
 class PastTiers:
@@ -25,14 +25,14 @@ class PastTiers:
     """
 
     brief = True
-    """True, as the hub is not asked."""
+    """True: a look asks the hub nothing."""
 
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
         self._clock = clock
         self._limiters = limiters
         self._lock = lock
-        """Held while limits are declared."""
+        """The lock that a thread holds while it declares limits."""
         self._names: dict[str, None] = {}
         self.start_over()
 
@@ -40,18 +40,18 @@ class PastTiers:
         self._next_ns = self._clock.monotonic_ns()
 
     def add(self, names: Iterable[str]) -> None:
-        """Drops these limits, each as soon as it has no key."""
+        """Adds the limits called `names`, to drop each as soon as it has no key."""
         with self._lock:
             self._names.update(dict.fromkeys(names))
         if self._kernel.alone:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Keeps a limit that is declared again. The caller holds the lock under which limits are declared."""
+        """Keeps the limit called `name`, which is declared again. The caller holds the lock for declarations."""
         self._names.pop(name, None)
 
     def look(self) -> None:
-        """Drops the limits that have no key."""
+        """Drops each past limit that has no key."""
         with self._lock:
             while self._kernel.dropped.back:
                 self._names.setdefault(self._kernel.dropped.back.pop())
@@ -63,6 +63,6 @@ class PastTiers:
         return self._next_ns if self._names or self._kernel.dropped.back else NEVER_NS
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:  # noqa: ARG002  # see `Follower`
-        """Drops limits that have no key any more; asks the hub nothing."""
+        """Drops each past limit that has no key; asks the hub nothing."""
         self.look()
         self._next_ns = self._clock.monotonic_ns() + LOOK_NS

@@ -1,4 +1,4 @@
-"""One node's load as a console shows it: the counts of its stacks of load shedding, and its waiting requests."""
+"""One node's load for consoles: the counts of its stacks of load shedding, and its waiting requests."""
 
 # Theory of operation.
 #
@@ -33,9 +33,9 @@ from reconverge.limiter.waiting.waiters import queued_at
 T = TypeVar("T")
 
 MAGIC: Final = b'{"load":1,'
-"""The first bytes of a snapshot of load, which no other snapshot begins with."""
+"""The first bytes of each snapshot of load; no other snapshot begins with them."""
 SUFFIX: Final = "f"
-"""The last character of the snapshot's name at the hub, after the node's name."""
+"""The character that follows the node's name in the name of its snapshot of load at the hub."""
 STACKS_MAX: Final = 8
 LAYERS_MAX: Final = 16
 CLASSES_MAX: Final = 16
@@ -55,22 +55,22 @@ class StackReport(Protocol):
 
     @property
     def refused(self) -> Mapping[str, Mapping[str, int]]:
-        """The number of refused requests by layer and class, in the order in which layers are asked."""
+        """The number of refused requests by layer, then by class; layers are in the order in which they decide."""
         ...
 
     @property
     def would_refuse(self) -> Mapping[str, Mapping[str, int]]:
-        """The number of requests that layers in shadow would have refused, by layer and class."""
+        """The number of requests that layers in shadow would have refused, by layer, then by class."""
         ...
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """The switch of each layer, by layer."""
+        """The switch of each layer ("on", "shadow" or "off"), by the layer's name."""
         ...
 
     @property
     def readings(self) -> Mapping[str, Mapping[str, float]]:
-        """The measurements and settings of layers, by layer and name."""
+        """The measurements and settings of each layer by name, by the layer's name."""
         ...
 
 
@@ -79,7 +79,7 @@ class ObservedStack(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the stack; a console shows stacks of one name on all nodes together."""
+        """The name of the stack; a console adds up the stacks of all nodes that have the same name."""
         ...
 
     def stats(self) -> StackReport:
@@ -89,15 +89,15 @@ class ObservedStack(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerLoad:
-    """One layer of a stack. Counts are numbers of requests, one for each class, in the order of the stack's classes."""
+    """The load of one layer of a stack. Counts have one number for each class, in the order of the stack's classes."""
 
     name: str
     switch: str
     refused: tuple[int, ...]
     would_refuse: tuple[int, ...]
-    """The requests that the layer would have refused if it had not been in shadow."""
+    """For each class, the requests that the layer would have refused if it had not been in shadow."""
     readings: Mapping[str, float]
-    """The layer's measurements and settings, such as the limit on requests in progress."""
+    """The layer's measurements and settings by name, such as the limit on requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +114,34 @@ class StackLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """The load of one node at the moment `at`, in seconds since 1970 by its own clock."""
+    """The load of one node at the time `at`, in seconds since 1970 by the node's clock."""
 
     host: str
     pid: int
     at: float
     process: str
-    """A random word for the process, which its agents share."""
+    """A random word that stands for the process; all agents of the process have the same."""
     stacks: tuple[StackLoad, ...]
     left_out: int
-    """The number of stacks that are left out, for lack of room or because a layer raised an exception."""
+    """The number of stacks left out of the snapshot, for lack of room or because a layer raised an exception."""
     waiting: Mapping[str, int]
-    """The number of requests that wait on this node, by the name of the limit; only limits with waiting requests."""
+    """The number of requests that wait on this node, by limit; limits without waiting requests are left out."""
 
 
 _stacks: WeakValueDictionary[int, ObservedStack] = WeakValueDictionary()
 """All stacks that the program holds, in the order in which they were made."""
 _numbers = count()
 _words: dict[int, str] = {}
-"""The word of this process by process id; in a forked child the entry of the parent stays beside its own."""
+"""The random word of this process, by process id; a forked child adds its own beside its parent's."""
 
 
 def observe(stack: ObservedStack) -> None:
-    """Makes every agent of this process report a stack of load shedding to consoles, while the program holds it."""
+    """Makes every agent of this process show `stack` to consoles, as long as the program keeps a reference to it."""
     _stacks[next(_numbers)] = stack
 
 
 def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
-    """Returns the load of this process at the moment `at`, in seconds since 1970.
+    """Returns the load of this process at the time `at`, in seconds since 1970.
 
     Returns None if the process has no stack of load shedding and no waiting request.
     """
@@ -163,7 +163,7 @@ def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot |
 
 
 def _stack_of(stack: ObservedStack) -> StackLoad | None:
-    """Returns a stack's load; None if a layer of the application raises an exception."""
+    """Returns the load of a stack; None if a layer, which may be the application's, raises an exception."""
     try:
         stats = stack.stats()
         classes = tuple(stats.admitted)
@@ -192,7 +192,7 @@ def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
 
 
 def encoded(snapshot: LoadSnapshot) -> bytes:
-    """Writes a snapshot as bytes for the hub; leaves out the last stacks, then limits, if it would be too long."""
+    """Returns a snapshot as bytes for the hub; leaves out the last stacks, then limits, if it would be too long."""
     said: dict[str, Any] = {"load": 1, **asdict(snapshot)}
     while True:
         payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -206,7 +206,7 @@ def encoded(snapshot: LoadSnapshot) -> bytes:
 
 
 def decoded(payload: bytes) -> LoadSnapshot | None:
-    """Reads a snapshot of load from bytes; None if they are no valid one, or one of another version."""
+    """Returns the snapshot of load in `payload`; None if that is no valid one, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX or not payload.startswith(MAGIC):
         return None
     try:

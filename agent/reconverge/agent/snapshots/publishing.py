@@ -1,4 +1,4 @@
-"""Sends snapshots of this node to the hub while a console is open, and does next to nothing otherwise."""
+"""Sends snapshots of this node to the hub while a console is open, and otherwise only looks for an open console."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAME_BYTES: Final = 8
 
 
 class Published(Protocol):
-    """The part of an agent that a snapshot is made of."""
+    """The methods of an agent by which its snapshots are made."""
 
     @property
     def switched(self) -> str: ...
@@ -88,13 +88,13 @@ class Publishing:
         self._clock = clock
         self._hasher = hasher
         self._feed: DenialFeed | None = None
-        """Collects denials while a console is open; None otherwise."""
+        """Collects denials while a console is open; None while none is."""
         self.hidden = False
-        """Whether this node sends no snapshots, because it is part of a console."""
+        """Whether this node sends no snapshots, as it is part of a console."""
         self.begin()
 
     def begin(self) -> None:
-        """Begins as a node with a new name for consoles, at the start and in a forked child."""
+        """Makes this a node with a new name for consoles, at the start and in a forked child."""
         self.name = token_hex(NAME_BYTES)
         self._close()
         self._hubs = 1
@@ -105,7 +105,7 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next look for a console asks one short question, as it does with a single hub.
+        """Returns whether the next look for a console asks the hub one short question, as it does with a single hub.
 
         With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
         with the other hub.
@@ -137,7 +137,7 @@ class Publishing:
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:
-        """Sends a snapshot to a hub if a console is open there. Returns whether one is. Raises HubUnavailable."""
+        """Sends a snapshot to a hub if a console is open there. Returns whether it is. Raises HubUnavailable."""
         agent = self._agent()
         if agent is None or await board.watched_s() <= 0:
             return False
@@ -151,7 +151,7 @@ class Publishing:
         return True
 
     def _close(self) -> None:
-        """Stops collecting denials and top keys, because no console is open any more."""
+        """Stops collecting denials and top keys, because no console is open."""
         feed, self._feed = self._feed, None
         self._top = TopKeys()
         agent = self._agent()
@@ -159,7 +159,7 @@ class Publishing:
             agent.remove_hooks(feed)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
-        """Drops all top keys, as an identity among them may be erased; see `Erasing.listen`."""
+        """Drops all top keys, as an identity that is erased may be among them; see `Erasing.listen`."""
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
@@ -167,7 +167,7 @@ class Publishing:
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
-        """Returns the node's state, made of the agent's statistics, its top keys and its last denials."""
+        """Returns the node's state, made of the statistics of `agent`, its top keys and its last denials."""
         place = NodePlace(
             host=platform.node(),
             pid=os.getpid(),

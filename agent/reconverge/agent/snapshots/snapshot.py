@@ -1,4 +1,4 @@
-"""The state of one node as a console shows it: made of the agent's statistics, and validated when it is read."""
+"""The state of one node for consoles: made of the agent's statistics, and validated when a console reads it."""
 
 # Theory of operation.
 #
@@ -30,14 +30,14 @@ from reconverge.stats import STATES, AgentStats, Health, LimitStats
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""The version of the form; a console shows nodes with another version as nodes that it cannot read."""
+"""The version of a snapshot's fields; a console shows a node with another version as one that it cannot read."""
 LIMITS_MAX: Final = 100
-"""The most limits in a snapshot, those with most decisions first; fewer if the size does not suffice."""
+"""The largest number of limits in a snapshot, those with most decisions; fewer if they do not fit into its size."""
 KEYS_MAX: Final = 20
 DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3
 TEXT_MAX: Final = 512
-"""The most characters of any text."""
+"""The length of the longest text in a snapshot, in characters."""
 COSTS_MAX: Final = 20
 NUMBER_MAX: Final = 1e18
 
@@ -48,17 +48,17 @@ class LimitSnapshot:
 
     name: str
     said: str
-    """The limit as text for people."""
+    """The limit as a text for people, such as `100/minute`."""
     declared: Mapping[str, Any]
     """The fields of `Limit` that differ from their defaults, by name."""
     policy: str
     overshoot: float | None
-    """The `max_overshoot` of the policy; None if it has none."""
+    """The `max_overshoot` of the limit's policy; None if the policy has no bound."""
     capacity: int
     cost_max: int
-    """The largest cost of one request of a known kind."""
+    """The highest cost of one request, of those kinds that the limit's `costs` name."""
     dares: bool
-    """Whether the node may go beyond its allowance at this moment."""
+    """Whether the policy lets the node go beyond its allowance at this moment."""
     switch: str
     admitted: int
     refused: int
@@ -66,12 +66,12 @@ class LimitSnapshot:
     overadmitted: int
     keys: int
     in_use: int | None = None
-    """For a limit on work in progress, the number of slots in use on this node; else None."""
+    """The number of slots in use on this node; None for a limit that is not on work in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """A key's use of one quota on all nodes, as far as this node knows."""
+    """The use of one quota by a key on all nodes, as far as this node knows."""
 
     limit: str
     key: str
@@ -81,14 +81,14 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Requests that one quota has refused on one node, within about a second."""
+    """The refusals of one quota on one node, within about a second."""
 
     at: float
-    """The moment in seconds since 1970."""
+    """The time of the refusals, in seconds since 1970."""
     limit: str
     count: int
     keys: tuple[str, ...]
-    """Some of the refused keys."""
+    """Some of the keys for which requests were refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +98,15 @@ class NodeSnapshot:
     host: str
     pid: int
     at: float
-    """When the snapshot was made, in seconds since 1970 by the node's clock."""
+    """The time when the snapshot was made, in seconds since 1970 by the node's clock."""
     hub: str
     kernel: str
     state: str
     grounds: tuple[str, ...]
     keys: int
     staleness: float | None
-    """The age of the shards' last answers, of the oldest one; None before the first answer, and without a hub."""
+    """The age in seconds of the hub's last answer; of several shards, of the oldest. None before the first answer and
+    without a hub."""
     lease: float | None
     round_trip: float
     exchanges: int
@@ -113,27 +114,27 @@ class NodeSnapshot:
     settings_version: int
     """The version of the published settings in force; 0 if there are none."""
     switch: str
-    """The agent's own switch."""
+    """The agent's own switch, which is for all its limits."""
     hashed: bool = False
-    """Whether keys are shown as hashes, as the hub sees them."""
+    """Whether the snapshot has hashes in place of keys, as the hub does."""
     limits: tuple[LimitSnapshot, ...] = ()
     left_out: int = 0
-    """The number of limits that are left out for lack of room."""
+    """The number of limits left out of the snapshot for lack of room."""
     top: tuple[KeyUse, ...] = ()
     denials: tuple[Denial, ...] = ()
-    """The last denials, the newest at the end."""
+    """The last denials on the node, the newest at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """The parts of a node's snapshot beside statistics: its host, its process, the time and its switch."""
+    """The parts of a node's snapshot that are no statistics: its host, its process, the time and its switch."""
 
     host: str
     pid: int
     at: float
     switch: str
     hashed: Callable[[str], str] | None = None
-    """Hashes a key for readers outside of the node; None if readers may see the key."""
+    """A function that hashes a key for readers outside of the node; None if they may see the key."""
 
 
 def snapshot_of(
@@ -145,7 +146,7 @@ def snapshot_of(
     top: Iterable[KeyUse] = (),
     denials: Sequence[Denial] = (),
 ) -> NodeSnapshot:
-    """Makes the snapshot of a node from its statistics, health and tables; changes nothing."""
+    """Returns the snapshot of a node, made of its statistics, health and tables, none of which it changes."""
     shards = stats.exchanges
     oldest = max((shard.staleness for shard in shards), default=float("inf"))
     newest = min((shard.staleness for shard in shards), default=float("inf"))
@@ -205,7 +206,7 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
 
 
 def _declared(limit: Limit) -> dict[str, Any]:
-    """Returns the fields of a limit that differ from their defaults, by name, and always `quota`.
+    """Returns by name the fields of a limit that differ from their defaults, and always `quota`.
 
     Leaves out `name`, `costs` and `max_debt`, which do not change how keys are counted.
     """
@@ -219,7 +220,7 @@ def _declared(limit: Limit) -> dict[str, Any]:
 
 
 def encoded(snapshot: NodeSnapshot) -> bytes:
-    """Writes a snapshot as bytes for the hub.
+    """Returns a snapshot as bytes for the hub.
 
     If it would be too long, leaves out old denials, then keys that have used little, then limits.
     """
@@ -243,7 +244,7 @@ def encoded(snapshot: NodeSnapshot) -> bytes:
 
 
 def _table(part: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass by name.
+    """Returns the values of a dataclass's fields by name.
 
     `dataclasses.asdict` would also copy the values, which takes longer.
     """
@@ -251,7 +252,7 @@ def _table(part: Any) -> dict[str, Any]:
 
 
 def decoded(payload: bytes) -> NodeSnapshot | None:
-    """Reads a snapshot of a node from bytes; None if they are no valid one, or one of another version."""
+    """Returns the snapshot of a node in `payload`; None if that is no valid one, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX:
         return None
     try:
@@ -300,18 +301,18 @@ _KINDS: Final[dict[str, frozenset[type]]] = {
     "float | None": frozenset({int, float, type(None)}),
     "Mapping[str, Any]": frozenset({dict}),
 }
-"""For each annotation of a field, the types that its value may have when it is read from JSON."""
+"""By the annotation of a field, the types that its value may have when it is read from JSON."""
 
 
 _MEMBERS: Final = {
     part: [(each.name, _KINDS[str(each.type)]) for each in fields(part) if str(each.type) in _KINDS]
     for part in (NodeSnapshot, LimitSnapshot, KeyUse, Denial)
 }
-"""The fields of each class with the types of their values, without tuples, whose items are checked themselves."""
+"""By class, its fields with the types of their values; not its tuples, whose items are checked one by one."""
 
 
 def _check_members(made: Any) -> None:
-    """Raises TypeError or ValueError for a field that does not fit its annotation, or is too long or too large."""
+    """Raises TypeError or ValueError if a field does not fit its annotation, or is too long or too large."""
     for name, kinds in _MEMBERS[type(made)]:
         value = getattr(made, name)
         kind = type(value)

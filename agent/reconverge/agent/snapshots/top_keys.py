@@ -1,4 +1,4 @@
-"""Finds the keys of a node that have used most of their limits, some keys at a time."""
+"""Finds the keys of a node that have used most of their limits; each look reads some of the keys."""
 
 # Theory of operation.
 #
@@ -20,9 +20,9 @@ from reconverge.kernel import Cell, Reentry, Table
 from reconverge.kernel.table.explain import peek_at
 
 SCANNED_MAX: Final = 1000
-"""The number of keys that one look reads: about half a millisecond."""
+"""The number of keys that one look reads, which takes about half a millisecond."""
 SETTLED_MAX: Final = 2 * KEYS_MAX
-"""The number of keys whose exact use one look computes."""
+"""The number of keys of which one look computes the exact use."""
 
 
 class _KeyPlace(NamedTuple):
@@ -35,13 +35,13 @@ class TopKeys:
 
     def __init__(self) -> None:
         self._ahead: list[tuple[str, list[str]]] = []
-        """The limits, each with the keys, that the present round has not read yet."""
+        """The limits, each with its keys, that the present round through all keys has not read yet."""
         self._top: list[_KeyPlace] = []
 
     def look(self, tables: Mapping[str, Table], now_ns: int) -> list[KeyUse]:
-        """Returns the keys that have used most of their limits, the fullest first.
+        """Reads some more keys. Returns the keys that have used most of their limits, the fullest first.
 
-        Charges nothing, and makes no key.
+        Charges nothing, and adds no key to a table.
         """
         seeming: list[tuple[float, str, str]] = []
         if not self._ahead:
@@ -63,7 +63,7 @@ class TopKeys:
 
 
 def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
-    """Yields the fraction of the limit that each of `keys` has used, with the key. The fraction may be out of date."""
+    """Yields, for each of `keys`, the fraction of the limit that it has used, maybe out of date, and the key."""
     cell_of, capacity = table.cells.get, table.capacity
     window_ns = table.window_ns if table.meter.bucket else 0
     for key in keys:
@@ -75,7 +75,7 @@ def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
 
 
 def _use_of(tables: Mapping[str, Table], place: _KeyPlace, now_ns: int) -> KeyUse | None:
-    """Returns the exact use of a key; None if it has used nothing, or is not there any more."""
+    """Returns the exact use of a key; None if it has used nothing, or the node does not count it any more."""
     table = tables.get(place.limit)
     if table is None or len(place.key) > TEXT_MAX:
         return None

@@ -345,7 +345,7 @@ class ThreadWaker:
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; None for no bound."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, and if that is None."""
         self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
@@ -362,7 +362,7 @@ class GreenWaker:
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; None for no bound."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, and if that is None."""
         self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
 
