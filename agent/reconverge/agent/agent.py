@@ -568,7 +568,7 @@ class Agent:
         return terms
 
     def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
-        """Raises LimitConflict if a name in `wanted` belongs to another limit than the one beside it there."""
+        """Raises LimitConflict if a name is taken; `wanted` pairs each name with the limit that is to have it."""
         for name, limit in wanted:
             self._kernel.composites.refuse(name, limit)
             table = self._kernel.tables.get(name)

@@ -160,7 +160,7 @@ def placed(
 
 
 def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Returns by key when a request first asked about it, by the hub's clock; its bucket began then.
+    """Returns, for each key, the time of the first request about it, by the hub's clock; its bucket began then.
 
     A request that waited for the hub may have been cancelled without a decision: hence `waited_for_ns`.
     """

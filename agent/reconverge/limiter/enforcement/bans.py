@@ -81,7 +81,7 @@ class BanTerms(NamedTuple):
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
     """Returns the terms of a limit's bans from two settings of `Agent.limit`; None if both are None.
 
-    Raises InvalidSetting if only one is given, for a number of refusals that cannot be used, and for such a duration.
+    Raises InvalidSetting if only one is given, and for a number of refusals or a duration that cannot be used.
     """
     if block_after is None and block_for is None:
         return None

@@ -277,7 +277,8 @@ POLICIES: Final = {
     "balanced": choose(max_overshoot=0.5, cold_allowance=0.0),
     "balanced at nodes": choose(max_overshoot=0.5, cold_allowance=0.0, scarce=NODES),
 }
-"""The policies that are explored: those with a bound, each with scarce quotas kept at the hub and kept at the nodes."""
+"""The policies that are explored: each policy that has a bound, with scarce quotas kept at the hub, and kept at the
+nodes."""
 
 
 FINE: Final = "fine"

@@ -13,7 +13,7 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], asking: int | None = None) -> list[str]:
-    """Lets those of the events `names` that can happen do so in a fresh world. Returns a sentence per broken promise.
+    """Lets the events `names` happen in a fresh world, if they can. Returns a sentence for each broken promise.
 
     If `asking` is the index of a node, faults then end, and it is a problem if this node cannot use the whole quota.
     """

@@ -273,7 +273,7 @@ class WatchedHub:
         self._knows_all = False
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges the batch, compares the answer with the books, and returns it."""
+        """Merges the batch, and returns the answer after comparing it with the books."""
         for report in batch.cells:
             truth = self._truth.get(report.key)
             if isinstance(truth, BucketTruth):

@@ -50,7 +50,7 @@ def got_in_the_end(world: SmallWorld, index: int) -> int:
 
 
 def _look_at_all_charges(world: SmallWorld) -> None:
-    """Notes a problem if the hub lacks charges after all nodes have reported, though nothing that was lost held any."""
+    """Notes a problem if the hub lacks charges after all reports, though no killed process or lost data had any."""
     counted = world.hub.sums().get("limit", Totals(0, 0)).charged
     if not world.uncounted and counted != world.charged:
         world.problems.append(f"the hub counts {counted} of {world.charged} charges")

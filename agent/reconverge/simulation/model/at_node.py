@@ -274,7 +274,7 @@ def hears(scene: ModelState, law: Law) -> Move:
 
 
 def hears_stray(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the answer to a batch arrives that the node had given up."""
+    """Returns the move in which an answer arrives to a batch that the node had given up."""
     ignored = law.given(ProofGuard.ANSWER_UNDER_WAY, FALSE) | law.given(ProofGuard.ONE_BATCH, FALSE)
     move = _installs(scene, scene.stray, law)
     return Move(every((ignored, scene.stray.there, move.needs)), move.after)

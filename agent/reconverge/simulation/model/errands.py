@@ -51,7 +51,7 @@ def merges_late_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def hears_of_others(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the answer to a batch arrives that did not report this key."""
+    """Returns the move in which an answer arrives to a batch that did not report this key."""
     node, errand = scene.node, scene.errand
     # A key of which a node holds nothing does not keep the lease from going on.
     idle_here = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)

@@ -118,12 +118,12 @@ def leased(situation: Situation, asked: Sequence[int]) -> int:
 
 
 def central_or_all(situation: Situation, asked: Sequence[int]) -> int:
-    """Returns the cost that the fleet admits if a store decides, and nodes admit all requests while it is away."""
+    """Returns the cost that the fleet admits if a central store decides, and nodes admit all while it is away."""
     return sum(asked) if situation.cut else min(sum(asked), QUOTA)
 
 
 def central_or_none(situation: Situation, asked: Sequence[int]) -> int:
-    """Returns the cost that the fleet admits if a store decides, and nodes refuse all requests while it is away."""
+    """Returns the cost that the fleet admits if a central store decides, and nodes refuse all while it is away."""
     return 0 if situation.cut else min(sum(asked), QUOTA)
 
 
@@ -210,9 +210,9 @@ def admitted(task: FrontierTask, *, busy: Iterable[int]) -> list[int]:
 
 
 def arrivals(task: FrontierTask, busy: frozenset[int]) -> list[SimulatedArrival]:
-    """Returns the requests of a run: those before the judged window, on all nodes, and in it those on the `busy` nodes.
+    """Returns the requests of a run: before the judged window on all nodes, and in it only on the `busy` nodes.
 
-    The requests before the window do not depend on `busy`, nor do those of a given node in the window.
+    Requests before the window are the same for any `busy`, and so are a given node's requests in the window.
     """
     before: list[SimulatedArrival] = []
     if task.situation.demand_before:

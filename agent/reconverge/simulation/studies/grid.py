@@ -119,7 +119,7 @@ def draw_cell(number: int) -> GridCell:
 
 
 def chosen(count: int, *, held_out: bool) -> list[GridCell]:
-    """Returns those of the first `count` cells that are not held out; all of them if `held_out`."""
+    """Returns the first `count` cells of the grid; leaves out held-out cells unless `held_out`."""
     return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
 
 
