@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LIMITS_MAX: Final = 100
 CLASSES_MAX: Final = 50
-"""The most classes of failures with a series of their own; there are about thirty."""
+"""The most classes of failures that have a series of their own; about thirty classes exist."""
 OTHER: Final = "(other)"
 """The label for all limits and classes beyond the bounds. No limit can have this name."""
 HOLDS: Final = "holds"
@@ -88,9 +88,9 @@ class Reading:
 
 
 class Readings:
-    """Reads an agent's metrics into series, by metric name: always the same series in the same order.
+    """Reads an agent's metrics into lists of series by metric name, the series always in the same order.
 
-    The histogram is not among them. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
+    The histogram of durations is left out. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
     """
 
     def __init__(self, limits_max: int = LIMITS_MAX) -> None:
@@ -160,7 +160,7 @@ class Readings:
 
 
 def _slots_of(limit: LimitStats) -> tuple[tuple[str, int], ...]:
-    """Returns how many slots are in use under a valid lease, and under an ended one; nothing for a limit on a rate."""
+    """Returns the numbers of slots with a valid lease and with an ended one, with their labels; empty for a rate."""
     if limit.in_use is None:
         return ()
     return (HOLDS, limit.in_use - limit.past_lease), (ENDED, limit.past_lease)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: read when they are scraped, or, in prefork servers, written to files by every worker.
+"""An agent's metrics for Prometheus: read at each scrape, or, in prefork servers, written to files by every worker.
 
   from prometheus_client import CollectorRegistry
   from reconverge.integrations.prometheus import AgentCollector

@@ -306,7 +306,7 @@ class RateLimitMiddleware:
 
 
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the response to a refused request."""
+    """Sends the response to a request that `outcome` refuses: the result of `on_breach`, or the standard refusal."""
     assert outcome.refusal is not None
     if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return

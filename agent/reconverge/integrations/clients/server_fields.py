@@ -42,9 +42,9 @@ except ImportError as error:
     raise MissingExtra("reading rate limits from the header fields of servers", "http-sfv", "httpx,requests") from error
 
 FIELD_LENGTH_MAX: Final = 1024
-"""Characters; a longer field is ignored. Servers send a few policies of about forty characters each. The parser of
-structured fields copies the rest of the text at each part, so its work grows with the square of the length: half a
-megabyte at this length."""
+"""The most characters of a field; a longer field is ignored. Servers send a few policies of about forty characters
+each. The parser of structured fields copies the rest of the text at each part, so its work grows with the square of the
+length: half a megabyte at this length."""
 EPOCH_MIN: Final = 1e9
 """A number from this on is a time since 1970; a smaller one is a duration in seconds."""
 EPOCH_MAX: Final = 1e11
@@ -106,7 +106,7 @@ def heard(
 
 
 def is_named(said: Numbers, name: str) -> bool:
-    """Returns whether `name` is the server's name of the quota, in upper or lower case."""
+    """Returns whether `said`, the server's numbers, are about the quota that the server calls `name`, in any case."""
     return said.name.casefold() == name.casefold()
 
 

@@ -59,7 +59,7 @@ VARIABLES: Final = {
 FILE: Final = "RECONVERGE_CONFIG"
 """The environment variable with the path of the file, used if the program gives no path."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
-"""The settings that a reload can change."""
+"""The settings of an agent that a reload can change."""
 FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
 """The settings of a limit that a reload cannot change."""
 LIMITS: Final = "limits"
@@ -217,7 +217,7 @@ class Configuration:
         )
 
         class Said(Settings):
-            """The settings of three sources: arguments win over the environment, and the environment over the file."""
+            """All settings together: arguments win over the environment, and the environment over the file."""
 
             @classmethod
             def settings_customise_sources(
@@ -239,7 +239,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns functions that apply these settings, none of which can fail. Raises InvalidConfiguration."""
+        """Returns functions that change the agent to `settings`, and cannot fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -344,7 +344,7 @@ class _When:
         self._path = path
 
     def __enter__(self) -> None:
-        """Does nothing."""
+        """Does nothing when the block begins; `__exit__` turns its errors into InvalidConfiguration."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, InvalidSetting):

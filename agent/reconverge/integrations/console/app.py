@@ -134,7 +134,7 @@ def _own(agent: object) -> Agent:
 
 
 def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
-    """Raises InvalidSetting if the customers' page has no contracts to show, or could not be reached by customers."""
+    """Raises InvalidSetting for a customer secret without contracts to show, or behind operators' authentication."""
     if secret is not None and not contracts:
         raise InvalidSetting(
             "customer_secret",

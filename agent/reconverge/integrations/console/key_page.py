@@ -89,7 +89,7 @@ def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
 
 
 def sentence_of(usage: FleetUsage) -> str:
-    """Returns a sentence: why requests are refused now, or how much is left, and when the next request fits."""
+    """Returns a sentence for people: why requests are refused, or how much is left, and when the next one fits."""
     if usage.learning > 0:
         return (
             f"The hub has lost data and grants nothing of this key for {_written(usage.learning)}: nodes keep the"
@@ -108,7 +108,7 @@ def sentence_of(usage: FleetUsage) -> str:
 
 
 def _written(seconds: float) -> str:
-    """Returns a duration as text for a person, with two digits or more."""
+    """Returns a duration as text for a person, such as `1.5 s`."""
     for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {word}"

@@ -38,7 +38,7 @@ class _Rates:
     would_refuse: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, now: StackLoad, before: StackLoad | None, passed_s: float) -> None:
-        """Adds the rates of a stack between two snapshots; nothing if there is only one."""
+        """Adds a stack's requests per second between two snapshots, `passed_s` apart; nothing if `before` is None."""
         if before is None or not passed_s:
             return
         for place, name in enumerate(now.classes):
@@ -50,7 +50,7 @@ class _Rates:
 
 
 def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
-    """Returns the data of the page about shedding, as JSON."""
+    """Returns the data of the page about load shedding, as a dict for JSON."""
     processes = sorted(_without_copies(processes), key=lambda each: (each.newest.host, each.newest.pid, each.name))
     by_shape: dict[Any, list[tuple[Process, int]]] = {}
     for process in processes:
@@ -71,7 +71,7 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
 
 
 def _without_copies(processes: Sequence[Process]) -> list[Process]:
-    """Returns each process once, although every agent in the process reports it.
+    """Returns each process once. `processes` has a process several times if it has several agents that report it.
 
     Requests that wait for limits are added up over the agents of a process.
     """

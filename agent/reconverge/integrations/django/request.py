@@ -108,7 +108,10 @@ class DjangoRequest(WsgiRequest):
             guard.failed(error, "user")
 
     def _resolved(self) -> Any:
-        """Returns the match of the URL, resolving it if Django has not done so yet; None if the URL leads nowhere."""
+        """Returns Django's match of the request's URL with a view; None if the URL leads nowhere.
+
+        Resolves the URL if Django has not done so yet.
+        """
         if self._match is empty:
             self._match = self._request.resolver_match
             if self._match is None:
@@ -124,7 +127,7 @@ def _is_unloaded(user: object) -> bool:
 
 
 def _loaded(user: object) -> object:
-    """Returns the given user; None if it is a lazy object without a user.
+    """Returns `user`; None if it is Django's lazy object and there is no user behind it.
 
     Reading the class of Django's lazy user loads the user, which may block.
     """

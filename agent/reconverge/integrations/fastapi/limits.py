@@ -50,15 +50,16 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 DECIDED: Final = "reconverge.decided"
-"""The key in an ASGI scope for a request's outcomes, if the middleware of `install` adds their fields."""
+"""The key in an ASGI scope for a request's outcomes, if `Limits.install` has added a middleware to write their
+fields."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The key in an ASGI scope for a request's outcomes so far, without that middleware."""
+"""The key in an ASGI scope for a request's outcomes so far, if `Limits.install` was not called."""
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
     " or write limits('5/minute', exempt_when=...)",
 }
-"""Names of the extension for Flask, each with the code to write in FastAPI instead."""
+"""Names of methods that only Flask's `Limits` has, each with the code to write in FastAPI."""
 
 
 class TooManyRequests(PortableError, HTTPException):
@@ -109,7 +110,7 @@ class Limits(LimitsOfApp):
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
-        """The code of the first key function that was used with each limit name, for names made of a limit string."""
+        """The code object of the first key function used with each limit name that was made from a limit string."""
         self._functions: list[object] = []
         """The functions that were passed as limits; none of them may serve a route."""
 
@@ -174,7 +175,7 @@ class Limits(LimitsOfApp):
             )
 
     def _name_of(self, rule: Rule) -> str:
-        """Returns a name for a rule's limit that does not depend on the order in which dependencies are made."""
+        """Returns a name for a rule's limit, made of its text, and thus the same in every process."""
         if isinstance(rule.scope, str):
             return rule.scope
         limits = rule.limits
@@ -285,7 +286,7 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
 
 
 def _depends(dependant: Any, on: object) -> bool:
-    """Returns whether a route or a dependency depends on the function `on`, directly or through other dependencies.
+    """Returns whether a route or a dependency depends on `on`, directly or through other dependencies.
 
     `dependant` is FastAPI's own record of the route or the dependency.
     """
@@ -347,7 +348,7 @@ class _DependencyAsk:
     async def _check(
         self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[FoundKey] | None
     ) -> Outcome:
-        """Decides about a request.
+        """Decides about a request by the rule, and adds the response fields. Raises an error for a refused request.
 
         `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
         None, if no key was sought yet.
@@ -365,10 +366,10 @@ class _DependencyAsk:
         return self._entered(outcome, scope, response)
 
     def _entered(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
-        """Adds an outcome's fields to the response and returns the outcome; if it refuses, raises an error instead.
+        """Adds an outcome's fields to the response, and returns the outcome. Raises an error for a refusing outcome.
 
-        The error is TooManyRequests, or for a websocket WebSocketException. Raises InvalidSetting for costs that can
-        only be settled after `Limits.install`.
+        The error is TooManyRequests; for a websocket, WebSocketException. Raises InvalidSetting for a cost that depends
+        on the response if `Limits.install` was not called.
         """
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:

@@ -48,7 +48,7 @@ OTHERS: Final[Mapping[str, str]] = {
     "RATELIMIT_REQUEST_IDENTIFIER": "is not supported: limits are identified by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""The similarity to one of these settings from which a name counts as misspelt, not as an application's own."""
+"""A name at least this similar to a setting of Flask-Limiter counts as misspelt, others as the application's own."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:
@@ -64,7 +64,7 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of Flask-Limiter that are used. Raises InvalidSetting for other and misspelt ones."""
+    """Returns Flask-Limiter's settings in `config` that have an effect. Raises InvalidSetting for any other one."""
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue

@@ -33,7 +33,7 @@ PEAK_NS: Final = 3 * SECOND_NS
 
 
 class RunningCount:
-    """Counts the requests in progress, by class, and starts new ones up to a limit. Thread-safe; all changes are atomic.
+    """Counts the requests in progress, by class, and starts new ones up to a limit. Thread-safe; changes are atomic.
 
     Args:
         limit: how many may run at once.
