@@ -33,7 +33,7 @@ METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
 """Methods in use that resemble a usual one, and are no typing errors."""
 LIKENESS_MIN: Final = 0.65
-"""A method that resembles a usual one this much is a typing error: GTE, PSOT, DELET."""
+"""A method at least this similar to a usual one is a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
 """The value of `settle` with which the application reports the cost of a request itself, by `Outcome.spend`."""
@@ -43,7 +43,7 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error about a setting of a limit that is given beside it: where to write the setting."""
+    """Returns the end of an error about the setting `name`, which belongs to a limit: how to write it there."""
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
     if name == "burst":
@@ -167,7 +167,7 @@ class Rule:
 
     @property
     def name_room(self) -> int:
-        """Returns the number of characters to reserve after the limit's name, for the suffix of a ban."""
+        """Returns how many characters to keep free after the limit's name: those of a ban's suffix, 0 without a ban."""
         return 0 if self.block_for is None else NAME_ROOM
 
     def _check_ban(self) -> None:
@@ -280,7 +280,10 @@ def check_shared(scope: object) -> None:
 
 
 def check_takes(what: str, function: object, given: str) -> None:
-    """Raises InvalidSetting for a function that cannot be called with one argument; `given` describes the argument."""
+    """Raises InvalidSetting for a function that cannot be called with one argument, which `given` describes.
+
+    `what` is the setting whose value the function is.
+    """
     if callable(function) and not takes(function, 1):
         raise InvalidSetting(what, function, f"must take one argument, {given}")
 
