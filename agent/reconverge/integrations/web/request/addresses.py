@@ -265,7 +265,7 @@ def _forwarded(said: str) -> list[str]:
 
 
 def _single_address(said: str) -> list[str]:
-    """Returns a list of the whole field's text, which is one address, or none if the server has joined several fields."""
+    """Returns the text of a field that holds a single address, as a list of one item."""
     return [said]
 
 

@@ -148,7 +148,7 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """Returns the identity of `user`; None if there is no user, or none who is authenticated.
+    """Returns the identity of `user`; None if `user` is None, or is not authenticated.
 
     Raises InvalidKey for a user that has none of the known attributes.
     """

@@ -152,7 +152,7 @@ def _resolved(segments: Iterable[str]) -> list[str]:
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """Returns the rests of `path` after those of the prefixes in `roots`, where the application is mounted, that it has."""
+    """Returns `path` without each of `roots`, the prefixes at which the application is mounted, that it contains."""
     found: list[str] = []
     for root in roots:
         if root and root != "/":
