@@ -81,7 +81,7 @@ RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of one series, with its labels."""
+    """The value of one series of a metric, with the series' labels."""
 
     labels: Labels
     value: float
@@ -147,9 +147,9 @@ class Readings:
         }
 
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
-        """Yields each limit with its name; the limits beyond `limits_max` come together, as "(other)".
+        """Yields each limit's name and numbers; all limits beyond the first `limits_max` are summed up as "(other)".
 
-        No limit is ever removed, so each limit stays on its side of the bound.
+        No limit is ever removed, so a limit that has a series of its own keeps it.
         """
         names = list(stats.limits)
         for name in names[: self._limits_max]:

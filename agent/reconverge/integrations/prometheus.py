@@ -136,6 +136,6 @@ def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | H
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """Returns the number of exchanges that took no longer than each bound, cumulated as Prometheus requires."""
+    """Returns the buckets of a histogram: each bound, with the number of exchanges that took no longer."""
     bounds = map(floatToGoString, BOUNDS_S)
     return list(zip(bounds, accumulate(durations.counts), strict=True))

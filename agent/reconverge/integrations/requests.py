@@ -165,7 +165,7 @@ def _charging(retries: Retry) -> Retry:
 
 
 def _as_given(retries: Retry) -> Retry:
-    """Returns a retry policy as the application has given it, of a class that can be pickled."""
+    """Returns `retries` with the class that the application has given it, which can be pickled."""
     if not isinstance(retries, _EachTry):
         return retries
     given = copy(retries)

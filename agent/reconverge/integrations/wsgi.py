@@ -299,7 +299,7 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
 
 
 def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str, str]]:
-    """Returns the header fields of the application with the limits' fields added."""
+    """Returns `headers`, the header fields of the application's response, with the limits' `fields` added."""
     return [*headers, *added_to({name.lower() for name, _ in headers}, fields)]
 
 

@@ -138,7 +138,7 @@ class SlotOf(SlotTicket):
 
 
 class FastPath:
-    """Decides about requests by layers whose classes are known, without calling each layer in turn."""
+    """Decides about requests by the usual layers of a stack in one function, faster than by calling each layer."""
 
     __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
 

@@ -170,7 +170,7 @@ class Remembered:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all admissions."""
+        """Forgets all requests that were counted, as in a forked child."""
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()

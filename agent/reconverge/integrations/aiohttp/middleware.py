@@ -121,7 +121,7 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
-        """Limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
+        """Returns a decorator that limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
 
         Each limit is named after its handler, so each handler has its own count. Several limits of one handler,
         together with those of the middleware, are charged all or none.
@@ -213,7 +213,7 @@ class Limits(LimitsOfApp):
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared], decide: Decide | None
     ) -> web.StreamResponse | None:
-        """Returns the response to a refused request; None if the request may go on."""
+        """Checks a request by `rules`. Returns the response to a refused request; None if the request may go on."""
         if not rules:
             return None
         guard = self.guard

@@ -316,7 +316,7 @@ async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -
 
 
 async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Lets the ASGI application that `on_breach` returned send the response; returns whether it has begun to.
+    """Lets the ASGI application that `on_breach` has returned send the response. Returns whether a response has begun.
 
     An error before the response begins is logged, and the caller sends the standard refusal. A later error is raised.
     """

@@ -178,7 +178,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern, in which each parameter is marked if its value may contain slashes."""
+    """Returns a route's pattern; each parameter whose value may contain slashes has the type `path`."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path
@@ -187,7 +187,7 @@ def _listed(route: object) -> str | None:
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
-    """Lists the patterns of the routes that match a request, each without and with the prefix of the mount.
+    """Returns the patterns of the routes that match a request, each without and with the mount's prefix.
 
     `own` is the `root_path` that the application declares itself.
     """

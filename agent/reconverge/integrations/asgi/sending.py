@@ -235,7 +235,7 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Returns the application's header fields with the limits' fields added.
+    """Returns `headers`, the header fields of the application's response, with the limits' `fields` added.
 
     If both have a field of the same name, both are sent if the field is a list; otherwise only the application's is.
     """

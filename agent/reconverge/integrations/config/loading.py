@@ -92,7 +92,7 @@ class LimitSettings(BaseModel):
     @field_validator("limit", mode="before")
     @classmethod
     def _joined(cls, limit: Any) -> Any:
-        """Accepts a list of limit strings for several quotas, and joins it into one string."""
+        """Returns a list of limit strings for several quotas as one string; any other value as it is."""
         if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
             return "; ".join(limit)
         return limit
@@ -177,9 +177,9 @@ class Configuration:
             self._settings = settings
 
     def reload_on_sighup(self) -> None:
-        """Installs a handler that reloads at SIGHUP, on a thread of its own. A mistake is logged, and changes nothing.
+        """Installs a handler of SIGHUP that calls `reload` on a new thread. A mistake in the settings is only logged.
 
-        The former handler of that signal is called as well. Raises InvalidSetting unless called in the main thread.
+        The former handler of the signal is called as well. Raises InvalidSetting unless called in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             here = threading.current_thread().name
@@ -330,7 +330,10 @@ class MistakeLocator:
         return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
-        """Returns the error for pydantic's most important mistake, without values, as they may be secrets."""
+        """Returns InvalidConfiguration for the most important mistake in pydantic's `error`.
+
+        It has no values of settings, which may be secrets.
+        """
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
         known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields

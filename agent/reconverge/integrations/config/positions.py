@@ -252,7 +252,10 @@ class _Once(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
-        """Raises ConstructorError for an invalid number or date, for which the base class raises various errors."""
+        """Returns the value of a node. Raises ConstructorError for an invalid number or date.
+
+        The base class raises various errors for them.
+        """
         try:
             return super().construct_object(node, deep=deep)
         except (yaml.YAMLError, RecursionError):

@@ -112,7 +112,7 @@ class Access:
             raise Problem(403, "the request does not come from a page of this console; load the page again")
 
     def sign_in(self, request: Request, secret: str) -> str | None:
-        """Begins a session. Returns the Set-Cookie value, or None if the token is unknown.
+        """Begins a session for the token `secret`. Returns the Set-Cookie value; None if no visitor has that token.
 
         Raises Problem (403) if the form was sent from another site.
         """

@@ -52,10 +52,10 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Returns one quota for each shared count: if several plans share a count, the quota that applies to the key.
+    """Returns `usages` with one quota for each count: of plans that share a count, the quota of the key's plan.
 
-    The capacity in the hub's answer is the smaller one of two: the capacity of the quota in the question, and the
-    capacity of the key's own quota. So the key's own quota is the smallest one among those with the largest answer.
+    The capacity in the hub's answer about a quota is that of the quota or that of the key's own quota, whichever is
+    smaller. So the key's own quota is the smallest of those for which the hub answered with the largest capacity.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):

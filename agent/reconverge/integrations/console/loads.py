@@ -31,7 +31,7 @@ KNOWN: Final = frozenset({LIMIT, IN_FLIGHT, PRESSURE, REJECTED})
 
 @dataclass(slots=True)
 class _Rates:
-    """Sums of requests per second, by class, or by layer and class."""
+    """Requests per second, summed up over all processes with one stack, by class, or by layer and class."""
 
     admitted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     refused: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
@@ -89,7 +89,7 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """Returns the stack `number` in a process's previous snapshot; None if it is missing there or has another shape."""
+    """Returns the stack at position `number` in a process's previous snapshot; None if no such stack is there."""
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):
         return None

@@ -160,7 +160,7 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """Returns the usage that a hub keeps; of a hub with a fallback, the usage at the first of the two.
+    """Returns the usage that `hub` keeps; if it is a hub with a fallback, the usage at the main hub.
 
     Nodes report no usage to a fallback. Raises HubUnavailable if the hub keeps no usage.
     """

@@ -113,8 +113,8 @@ class ServingRequest:
     def check_all(self) -> Any:
         """Checks the request by all rules in the setting RECONVERGE.
 
-        Under WSGI, keys are read directly from the environment if possible. Returns the response to a refused request,
-        or None.
+        Under WSGI, keys are read directly from the environment if possible. Returns the response to a refused request;
+        None if the request may go on.
         """
         known, request = configured(), self._request
         rules, guard, decide = _rules_for(request), known.guard, known.decide
@@ -195,7 +195,7 @@ class SettlingStream:
 
 @with_advice(OF_LIMITS)
 def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
-    """Limits a view: a function, a class, or, with Django's `method_decorator`, a method of a class; see `Rule`.
+    """Returns a decorator that limits a view: a function, a class, or (with `method_decorator`) a method; see `Rule`.
 
     Each limit is named after its view, so each view has its own count. Several limits of one view, together with those
     of the middleware, are charged all or none.

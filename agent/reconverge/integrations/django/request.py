@@ -37,7 +37,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns `path_info`, which Django matches with its URLs; empty if it is the whole path."""
+        """Returns `path_info`, which Django matches with URL patterns, in a sequence; empty if it is the whole path."""
         path: str = self._request.path_info
         return () if path == self._request.path else (path,)
 

@@ -59,7 +59,7 @@ _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised if the user of a request must be loaded first. The asynchronous caller awaits that, and decides again."""
+    """Raised if a request's user must first be loaded asynchronously. The caller awaits that, and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
 
 
 def _function(name: str, value: Any, place: str) -> Any:
-    """Returns the value of a setting, imported if it is the dotted path of a function."""
+    """Returns the value of the setting `name` at `place`, imported if it is the dotted path of a function."""
     if name not in FUNCTIONS or not isinstance(value, str) or (name == "SETTLE" and value == SPENT):
         return value
     return _imported(value, f"{place}[{name!r}]") if _DOTTED.fullmatch(value) else value
@@ -269,7 +269,7 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
-    """Yields the routes of all views.
+    """Yields the routes of all views in `patterns`, Django's URL patterns, below `prefix`.
 
     If a regular expression is complicated, the route has only its fixed beginning, and a wildcard for the rest.
     """

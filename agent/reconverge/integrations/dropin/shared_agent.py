@@ -134,7 +134,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
 
 
 def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the hub's URL without the settings in its query, and these settings."""
+    """Returns the hub's URL without the settings in the query of `uri`, and these settings; `known` are their names."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # raises an error that describes an invalid URL

@@ -43,7 +43,7 @@ class KnownCount(NamedTuple):
 
 
 class SharedCounts(Unbreakable):
-    """The counts at one hub and namespace, shared by all users in this process.
+    """The counts at one hub and in one namespace. Several objects in this process have the same counts.
 
     Args:
         uri, options: see `shared_agent.settings_at`.
@@ -169,7 +169,7 @@ class SharedCounts(Unbreakable):
 
 
 def _window_s(lifetime_s: float | None) -> float:
-    """Returns the window to count in, in whole milliseconds; ten years for a count that never expires."""
+    """Returns the window for counts with a lifetime, in seconds, rounded up to milliseconds; ten years for None."""
     if lifetime_s is None:
         return WINDOW_MAX_S
     return min(ceil(lifetime_s * 1000) / 1000, WINDOW_MAX_S)

@@ -388,7 +388,7 @@ def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
-    """Returns the limit that counts as a strategy of the library does; exactly so if there is only one node."""
+    """Returns a limit that counts as the library's `strategy` does; with one node, exactly as it does."""
     # Windows are aligned to the clock by default. Windows that begin with the first hit, as in the library, have no
     # compiled code: they took 80 us instead of 5 for each key of an exchange, and applications needed more processor
     # time than with the library's own Redis storage.

@@ -78,7 +78,7 @@ class TooManyRequests(PortableError, HTTPException):
 
 
 class Limits(LimitsOfApp):
-    """Makes dependencies that limit routes.
+    """Makes FastAPI dependencies that limit routes, by being called with a limit.
 
     Args:
         agent: the agent that decides; or the URL of a hub, for which an agent is made.
@@ -230,7 +230,7 @@ class Limits(LimitsOfApp):
         return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
-        """Adds a middleware, which adds response fields and settles costs, and a handler, which answers refusals.
+        """Adds to `app` a middleware, which adds fields and settles costs, and a handler, which answers refusals.
 
         From then on, the application's OpenAPI document describes refusals.
         """
@@ -310,7 +310,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
 
 
 class _DependencyAsk:
-    """Decides about requests by one rule, for a FastAPI dependency."""
+    """The rule of a FastAPI dependency, and the function that checks requests by it."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard

@@ -236,10 +236,10 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
-        """Limits a view, a method of a class-based view, or all views of a blueprint together; see `Rule`.
+        """Returns a decorator that limits a view, a class-based view's method, or all views of a blueprint together.
 
-        `deduct_when` and `settle` get Flask's response. A view is checked when it is called, after the decorators above
-        the limit. Several limits of one view are charged all or none.
+        The settings are those of `Rule`; `deduct_when` and `settle` get Flask's response. A view is checked when it is
+        called, after the decorators above the limit. Several limits of one view are charged all or none.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
@@ -272,7 +272,10 @@ class Limits(LimitsOfApp):
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """Limits views that share a count: those with the same `scope`, a text or a function of the endpoint's name."""
+        """Returns a decorator for views that share a count: those with the same `scope`.
+
+        `scope` is a text, or a function that returns a text for the name of an endpoint.
+        """
         check_shared(scope)
         if callable(scope):
             by_endpoint = scope

@@ -39,7 +39,7 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the rule that Werkzeug has found, with and without the application's root."""
+        """Returns the pattern of the URL rule that Werkzeug has matched, with and without the application's root."""
         rule = self._request.url_rule
         if rule is None:
             return ()

@@ -227,7 +227,7 @@ def _said(
 
 
 def _quota_fields(refusal: ShedRefusal) -> Fields:
-    """Returns the response fields of the quota that has refused; empty if the refusing layer has no quota."""
+    """Returns the RateLimit fields of the quota that has refused; empty if the refusing layer has no quota."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []

@@ -139,7 +139,7 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """A demand of a request on one limiter: the key and the cost to charge."""
+    """A charge that a request asks of one limiter: the key and the cost."""
 
     declared: Declared
     limiter: Limiter
@@ -490,7 +490,7 @@ class Declared:
     def blamed(self, becomes: str) -> str:
         """Returns words for log messages: the rule's name, with the setting and the name of the function that failed.
 
-        `becomes` is the treatment of the request after the failure, from which the setting follows.
+        `becomes` describes how the request is treated after the failure; `BLAMED` has the setting for it.
         """
         what = BLAMED.get(becomes)
         if what is None:

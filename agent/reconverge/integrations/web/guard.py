@@ -77,7 +77,7 @@ DEFAULT_NAME: Final = "requests"
 
 @dataclass(frozen=True, slots=True)
 class GuardStats:
-    """Counts of one guard in this process. `agent.stats()` also counts decisions, by limit."""
+    """The counts of one guard's decisions in this process; `agent.stats()` has those of each limit."""
 
     refused: int
     """The number of refused requests."""
@@ -645,7 +645,7 @@ class Guard:
             return []
 
     def failed(self, error: Exception, name: str) -> None:
-        """Counts an error, and logs it if its kind is new or no error was logged within the last minute."""
+        """Counts an error of the function `name`, and logs it if its kind is new, or after a minute without a log."""
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
@@ -665,7 +665,7 @@ class Guard:
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
-        """Returns the counts so far."""
+        """Returns the guard's counts of refused and otherwise treated requests, as they are now."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 

@@ -90,7 +90,10 @@ class Metering:
         return outcome
 
     def amend(self, each: Counted, route: str, cost: int, *, requests: int = 0, refused: int = 0) -> None:
-        """Counts a later correction of the charge `each` in the meter: adds `cost` to it. Never raises an error."""
+        """Counts a later correction of the charge `each` in the meter. Never raises an error.
+
+        `cost`, `requests` and `refused` are added to the meter's sums; they may be negative.
+        """
         try:
             self.meter.amend(each.identity, each.limit, route, cost=cost, requests=requests, refused=refused)
         except Exception as error:  # noqa: BLE001  # see the head of the file

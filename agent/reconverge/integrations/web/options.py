@@ -151,7 +151,7 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
 
 
 def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
-    """Raises InvalidSetting for a WSGI application or none at all, which would fail at the first request.
+    """Raises InvalidSetting unless `app` may be an ASGI application; another one would fail at the first request.
 
     `instead` is the class to use for a WSGI application.
     """
@@ -161,7 +161,7 @@ def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integ
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
-    """Raises InvalidSetting for an ASGI application or none at all, which would fail at the first request.
+    """Raises InvalidSetting unless `app` may be a WSGI application; another one would fail at the first request.
 
     `instead` is the class to use for an ASGI application.
     """

@@ -79,7 +79,7 @@ class Ruling:
         return self.charged and has_charged(self.decision)
 
     def give_back(self) -> None:
-        """Gives back the charge, because the request does not go on."""
+        """Gives the charge back to the limit, because the request does not go on."""
         if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
@@ -117,7 +117,7 @@ class Judge(Protocol):
 
 
 class MeteredRequest(Protocol):
-    """A meter's record of one request; see `metering.py`."""
+    """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
         """Corrects the meter's number of requests: another guard or limit has counted this request before."""

@@ -117,7 +117,7 @@ class OfPipeline(Outcome):
         __init__ = object.__init__
 
     def __getattr__(self, name: str) -> Any:
-        """Makes an attribute when it is first read. Raises AttributeError for one that no outcome has."""
+        """Returns a rarely needed attribute, made when it is first read. Raises AttributeError for an unknown one."""
         if name == "guard":
             value: Any = self.pipeline.guard
         elif name == "refusal":

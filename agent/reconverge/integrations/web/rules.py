@@ -148,7 +148,7 @@ class Rule:
             asks(self.scope, "scope")
 
     def _check_facts(self) -> None:
-        """Raises InvalidSetting for settings that need contracts, or that cannot be combined with them."""
+        """Raises InvalidSetting for settings that need `Contracts` as the limits, or have no effect with them."""
         if not isinstance(self.limits, Contracts):
             if self.facts is not None:
                 raise InvalidSetting("facts", self.facts, "need limits=Contracts(...), and have no effect without it")
@@ -308,7 +308,7 @@ def checked_status(status: object) -> int:
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """Returns a setting that is True or False. Raises InvalidSetting for others: a text "no" would count as true."""
+    """Returns `value`, of the setting `name`. Raises InvalidSetting unless it is a bool: "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "is neither True nor False")
     return value
@@ -324,7 +324,7 @@ def name_of(owner: object) -> str:
 def fitting_name(text: str, *, room: int = 0) -> str:
     """Returns `text` as a valid name of a limit; a hash replaces characters that are cut off or not allowed.
 
-    A name that is too long is cut, so that the number of a quota still fits after it. `room` is the number of
+    A name that is too long is cut, so that the suffixes for single quotas still fit after it. `room` is the number of
     characters that stay free for other suffixes.
     """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)

@@ -223,7 +223,7 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit after one window; `known_ns` is the baseline before that window, 0 in the first one."""
+        """Moves the limit up or down after one window; `known_ns` is the baseline before it, 0 in the first window."""
         raise NotImplementedError
 
 

@@ -92,7 +92,10 @@ class AdaptiveConcurrency:
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
 
     def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
-        """Ends a request that has a slot, and measures it unless its outcome is "ignored". Later calls do nothing."""
+        """Ends a request that has a slot, and adds its duration to the sample unless its outcome is "ignored".
+
+        Later calls for the same request do nothing.
+        """
         slots = self.slots
         lock = slots.lock
         lock.acquire()  # not `with`, as in `RunningCount.take`

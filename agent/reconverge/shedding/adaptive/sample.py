@@ -30,8 +30,8 @@ class Sample:
     """The measurements of one window.
 
     `round_trip_ns` is the mean of served requests, 0 if none was served; `in_flight` is the most that ran at once.
-    `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left
-    free for more important classes.
+    `full_at` is the largest number that ran when a request was refused, 0 without refusals: less than the limit if
+    slots are left free for more important classes.
     """
 
     round_trip_ns: int
