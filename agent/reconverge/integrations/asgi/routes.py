@@ -116,7 +116,7 @@ def _remember(route: Any, context: Any) -> None:
 
 
 def router_in(app: Any) -> Any:
-    """Returns the application that has routes, inside of all middlewares; None if there is none."""
+    """Returns `app`, or the application inside its middlewares, that has routes; None if none of them has routes."""
     for _ in range(DEPTH_MAX):
         if isinstance(getattr(app, "routes", None), list | tuple):
             return app

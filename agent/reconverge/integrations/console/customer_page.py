@@ -40,7 +40,8 @@ SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "re
 """The properties of each limit that its customer may see."""
 
 Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""Returns the limits that count only the given customer, with their use, as `ContractPages.own_limits` does."""
+"""A function like `ContractPages.own_limits`: it returns the limits that count only the given customer, with their
+use."""
 
 
 class CustomerPage:

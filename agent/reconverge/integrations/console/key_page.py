@@ -16,7 +16,7 @@ from reconverge.limiter.faces.limiter import Limiter
 
 
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
-    """Returns the use of a key for each quota that nodes declare. Raises InvalidKey.
+    """Returns the use of a key in the limit `name`, for each quota in `limits`. Raises InvalidKey.
 
     If several plans of contracts have the limit, the key has one count, and only the quota that applies to it is
     returned. If the hub does not answer, returns the figures of this process, if it has the limit.

@@ -25,7 +25,7 @@ STREAM_AGAIN: Final = b"retry: 250\n"
 """The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 
 View = Callable[[], Awaitable[dict[str, Any]]]
-"""Returns the data of one event, the present state of the fleet."""
+"""A function that returns the data of one event: the present state of the fleet."""
 
 
 class Streams:

@@ -79,7 +79,7 @@ class Until(float):
     __slots__ = ()
 
     def __mod__(self, window: float) -> float:
-        """Returns all of these seconds, not the remainder."""
+        """Returns the seconds unchanged, not their remainder in a division by `window`."""
         return float(self)
 
 
@@ -89,9 +89,9 @@ class StorageEntry(NamedTuple):
     limiter: RateLimiter | None
     """The limiter; None if the limit admits nothing."""
     amount: int
-    """The quota by the library; the limiter's own quota may be smaller."""
+    """The quota of the library's limit; the limiter's own quota may be smaller."""
     expiry: int
-    """The window in seconds, by the library."""
+    """The window of the library's limit, in seconds."""
     shared: bool = False
     """Whether other limits share this limiter, so that it must count by whole keys, which contain the limit."""
 

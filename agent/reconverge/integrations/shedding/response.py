@@ -157,7 +157,7 @@ _NOTHING: Final = _Nothing()
 
 
 class Counting(Protocol):
-    """A table of counts by key, for one quota."""
+    """The interface of a limiter's table of counts: the counts of one quota, by key."""
 
     limit: Limit
     """The quota. A change of the limit puts another object here."""

@@ -90,8 +90,8 @@ class GuardStats:
 
 
 Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
-"""Returns two functions that find a rule's key, and the key's part for route or scope, in a framework's own request;
-None if the rule needs a `Request`."""
+"""A function that returns two functions, which find a rule's key, and the key's part for route or scope, in a
+framework's own request. Returns None if the rule needs a `Request`."""
 
 
 class Guard:

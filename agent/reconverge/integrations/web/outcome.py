@@ -223,9 +223,9 @@ class Outcome(Unique):
                     ruling.reservation.spend(cost)
 
     def key_of(self, name: str | None = None) -> str | None:
-        """Returns the key under which the limit `name`, or without a name the first limit, has counted the request.
+        """Returns the key under which the limit `name` has counted the request; without a name, that of the first limit.
 
-        Returns None if there is no such limit.
+        Returns None if no such limit has decided about the request.
         """
         return next((ruling.key for ruling in self._meant(name)), None)
 

@@ -89,7 +89,7 @@ class RunningCount:
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """Ends a request that was started in this process. The caller holds the lock."""
+        """Ends a request of the class at place `rank`, which was started in this process. The caller holds the lock."""
         self.running[rank] -= 1
         self.in_flight -= 1
 

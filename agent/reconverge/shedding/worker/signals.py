@@ -55,7 +55,7 @@ UNHEARD_NS: Final = 1 << 62
 
 
 Clockwork: TypeAlias = Callable[[], int]
-"""Reads the monotonic clock, in nanoseconds."""
+"""A function that returns the time of the monotonic clock, in nanoseconds."""
 
 
 class Signal(Protocol):
