@@ -57,7 +57,7 @@ class CustomerLinks:
         self._clock = clock
 
     def opened(self, link: str) -> CustomerLink | None:
-        """Returns a link's customer and end; None if it is expired, changed, or signed with another secret."""
+        """Returns the customer and the end of `link`; None if it is expired, changed, or signed with another secret."""
         found = _LINK.fullmatch(link) if len(link) <= LINK_MAX else None
         if found is None:
             return None

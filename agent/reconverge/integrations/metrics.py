@@ -103,7 +103,7 @@ class Readings:
         return self.of(agent.stats(), agent.health())
 
     def of(self, stats: AgentStats, health: Health) -> dict[str, list[Reading]]:
-        """Returns the metrics as they were when the snapshot was taken."""
+        """Returns the metrics of an agent with these `stats` and this `health`, as they were when they were read."""
         limits = dict(self._limits(stats))
         failures: Counter[str] = Counter()
         for shard in stats.exchanges:

@@ -28,7 +28,7 @@ class NumberFields(NamedTuple):
 
 
 class RefusalMark(NamedTuple):
-    """A sign of a certain kind of refusal: a header field whose value begins with this text, in upper or lower case."""
+    """A sign of a kind of refusal: the header field `field` with a value that begins with `begins`, in any case."""
 
     field: str
     begins: str

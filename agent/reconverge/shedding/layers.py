@@ -79,7 +79,7 @@ class Ticket(Protocol):
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """Notes that the request has ended."""
+        """Ends the request in the layer, with the outcome by which the layer may measure the load."""
         ...
 
     def give_back(self, now_ns: int) -> None:

@@ -113,12 +113,12 @@ class AsgiRequest(Located):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the route's template if Litestar has stored it in the scope; else an empty sequence."""
+        """Returns the route's pattern if Litestar has stored it in the scope; else an empty sequence."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates of the routes of Starlette or FastAPI that match the path."""
+        """Returns the patterns of all routes of Starlette or FastAPI that match the path."""
         return templates_for(self.raw, self._router, self._root)
 
     @property

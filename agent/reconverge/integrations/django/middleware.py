@@ -251,7 +251,7 @@ class _LimitedView:
         LIMITED.add(self)
 
     def around(self, view: Any) -> Any:
-        """Returns a view that checks the limit and then calls `view`. For a method, Django calls this for each request."""
+        """Returns a view that checks the limit, then calls `view`. For a method, Django calls this at each request."""
         bound = getattr(getattr(view, "func", view), "__self__", None)
         name = _name_of(view, bound)
         placeholder = getattr(view, "__module__", None) == method_decorator.__module__

@@ -43,7 +43,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the view, with and without SCRIPT_NAME; empty until Django has found the view."""
+        """Returns the URL pattern of the view, with and without SCRIPT_NAME; empty until Django has found the view."""
         route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
         script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
         return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()

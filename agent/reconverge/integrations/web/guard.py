@@ -665,7 +665,7 @@ class Guard:
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
-        """Returns the guard's counts of refused and otherwise treated requests, as they are now."""
+        """Returns the numbers of refused, shadowed and exempted requests, and of failures, as they are now."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 

@@ -223,7 +223,7 @@ class Outcome(Unique):
                     ruling.reservation.spend(cost)
 
     def key_of(self, name: str | None = None) -> str | None:
-        """Returns the key under which the limit `name` has counted the request; without a name, that of the first limit.
+        """Returns the key under which the limit `name`, or without a name the first limit, has counted the request.
 
         Returns None if no such limit has decided about the request.
         """

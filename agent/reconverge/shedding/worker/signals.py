@@ -67,11 +67,11 @@ class Signal(Protocol):
         ...
 
     def began(self, now_ns: int) -> None:
-        """Notes that a request has been admitted."""
+        """Counts an admitted request, if the signal counts requests."""
         ...
 
     def ended(self, now_ns: int) -> None:
-        """Notes that an admitted request has ended."""
+        """Counts the end of an admitted request, if the signal counts requests."""
         ...
 
     def pressure(self, now_ns: int) -> float:

@@ -138,7 +138,7 @@ class Located(ABC):
 
     @property
     def read_path(self) -> ReadPath:
-        """Returns the path and `inner_paths` in the form that rules read."""
+        """Returns the `ReadPath` of the request's path and `inner_paths`, which rules compare with their paths."""
         if self._read_path is None:
             self._read_path = ReadPath(self.path, self.inner_paths)
         return self._read_path
@@ -329,7 +329,7 @@ def single(values: Sequence[Text]) -> Text | None:
 
 
 def _network(text: object) -> Network:
-    """Returns a network; an IPv4-mapped IPv6 network becomes one of IPv4. Raises InvalidSetting."""
+    """Returns the network that `text` names; an IPv4-mapped IPv6 network becomes one of IPv4. Raises InvalidSetting."""
     try:
         network = ip_network(str(text))
         mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None

@@ -338,7 +338,7 @@ def _number(value: float | Decimal) -> str:
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Returns the parts joined to one string, which no other parts can make; None if any part is missing, or all."""
+    """Returns `parts` joined to a string that no other parts make; None if a part is missing, or there are no parts."""
     texts: list[str] = []
     for part in parts:
         text = written(part)

@@ -116,7 +116,7 @@ class PlainRequest:
 
     @property
     def read_path(self) -> ReadPath:
-        """Returns the path and `inner_paths` in the form that rules read, computed once."""
+        """Returns the `ReadPath` of the request's path and `inner_paths`, which rules compare with their paths."""
         if self._read_path is None:
             object.__setattr__(self, "_read_path", ReadPath(self.path, self.inner_paths))
         return cast("ReadPath", self._read_path)
