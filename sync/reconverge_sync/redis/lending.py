@@ -18,15 +18,15 @@ from reconverge_sync.redis.scripts import script
 from reconverge_sync.redis.stored import unpacked
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
-"""The beginning of each cell's name."""
+"""The beginning of the name of each cell that can get a loan, with the version of the schema."""
 LOANS_MAX: Final = 256
-"""The most loans at a time, so that no other node waits for longer than these take."""
+"""The most loans in one call, so that no node has to wait for long until the server is free again."""
 WISHES: Final = script("now", "wishes")
 LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
-    """Returns loans as the names of their cells and the arguments of LEND. Raises HubUnavailable for invalid loans."""
+    """Returns the names of the cells and the arguments for the script LEND. Raises HubUnavailable for invalid loans."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
         problem = f"the batch {sequence} of {len(loans)} loans of {lender[:80]!r} is invalid; send at most {LOANS_MAX}"
         raise HubUnavailable("protocol", problem, applied=False)
@@ -40,7 +40,7 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 
 
 def read_wishes(reply: Any) -> Wishes:
-    """Returns the wishes in the reply of WISHES. Raises HubUnavailable for an invalid reply."""
+    """Returns the wishes in the reply of the script WISHES. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, lease_us, *flat = reply
         named = zip(flat[::2], flat[1::2], strict=True)
@@ -52,7 +52,10 @@ def read_wishes(reply: Any) -> Wishes:
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Returns the result of `loans` loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
+    """Returns the result of making `loans` loans, from the reply of the script LEND.
+
+    Raises HubUnavailable for an invalid reply.
+    """
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
