@@ -62,9 +62,9 @@ class MemoryHub:
         self._orders = Orders()
         self._board = Board()
         self._mark = ("", 0)
-        """The mark of hashed keys, and the end of its time."""
+        """The mark of the secret with which keys are hashed, and the end of its time in nanoseconds of the clock."""
         self._index: tuple[bytes, int] | None = None
-        """The index of the contracts, and the end of its time."""
+        """The index of the contracts, and the end of its time in nanoseconds of the clock."""
         self._listeners: dict[MemoryHints, None] = {}
         """The listeners for changes of the index."""
         self._pages: dict[str, tuple[bytes, int]] = {}

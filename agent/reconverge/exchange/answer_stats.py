@@ -68,15 +68,15 @@ class AnswerStats:
         """The limits for which a smaller quota of another node was logged already."""
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of each key that came near its limit, until the hook dispatcher takes them."""
+        """The limit and key of each key that has come near its limit, until the hook dispatcher reads them."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of some refused requests, until the hook dispatcher takes them."""
+        """The limit and key of some refused requests, until the hook dispatcher reads them."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
-        """How many seconds each of the latest exchanges took, until the hook dispatcher takes them."""
+        """The durations of the latest exchanges in seconds, until the hook dispatcher reads them."""
         self.has_hooks = False
         """Whether a hook dispatcher reads `refused_keys`, `near_keys` and `recent`."""
         self._logged_full = LoggedOnce()
-        """Whether it was logged that the node has no room for more keys."""
+        """Keeps whether a warning was logged that the node has no room for another key."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:

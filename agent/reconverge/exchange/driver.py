@@ -93,14 +93,14 @@ class ExchangeDriver(Ownership):
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
-        """By how much an exchange, or the recovery from a bug, may delay the next look at due work."""
+        """For how long an exchange, or the pause after a bug, may delay the next check for due work, in nanoseconds."""
         self._hub_name = hub_name
         self._hub = hub
-        """None for a node that is alone, which exchanges nothing."""
+        """The hub; None for a node that is alone, which exchanges nothing."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
         """The hub if it works between exchanges, else None."""
         self._in_use = False
-        """Whether the hub may have connections open, or work of its own."""
+        """Whether the hub may have open connections, or tasks of its own, so that it has to be closed."""
         self.questions = Questions()
         """Questions of the application to the hub, such as reading a key, which the runner asks in its loop."""
         self.watch = AnswerStats()
@@ -108,32 +108,33 @@ class ExchangeDriver(Ownership):
         self.bugs = 0
         """How many unexpected exceptions have ended a step of the driver."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """By shard, the failure of its last exchange, if that was not answered."""
+        """For each shard whose last exchange failed, the failure."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
-        """Whether a caller has requested that the round in progress checks for due work."""
+        """Whether `wake` has requested that the round of exchanges in progress checks for due work."""
         self._nudge: Callable[[], object] | None = None
-        """Wakes the round in progress at once, by a write to its loop's pipe."""
+        """A function that wakes the round of exchanges in progress at once, by a write to its event loop's pipe."""
         self._asked_ns: list[int] = []
         """By shard, since when requests wait for the hub, in nanoseconds, as the round in progress last read it."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
-        """How often the runner had to start its loop again after a failure."""
+        """How often the runner had to start the exchange loop again after a failure."""
         self.bugs_in_a_row = 0
         """How many unexpected exceptions have come since the hub last answered an exchange."""
         self.last_bug = ""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
-        """Looks whether this process was restored from an image of its memory; None in tests with a clock of their
+        """Notices that this process was restored from an image of its memory; None in tests with a clock of their
         own."""
         self.restorations = 0
         """How often the node went on under a new name because this process may be a copy of another one."""
         self._reconnects = False
-        """Whether to open connections anew, because a copy of this process may have the present ones, too."""
+        """Whether to open the hub's connections anew, because a copy of this process may use the present ones."""
         self._look_by_ns: int | None = None
-        """By when, on the machine's clock, the driver has promised to look at due work."""
+        """The moment, by the machine's monotonic clock, by which the driver has promised to check for due work
+        again."""
 
     @property
     def overdue_s(self) -> float:

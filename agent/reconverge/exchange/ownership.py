@@ -67,10 +67,10 @@ class Ownership:
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
-        """All owners so far, each under the number of owners before it."""
+        """All owners so far; the key of each is the number of owners before it."""
         self.stops = 0
-        """How often all runners were asked to stop. A new runner compares it with the count at its creation, as a stop
-        in between did not reach it."""
+        """How often all runners were asked to stop. A new runner compares the count with that at its creation, because
+        a stop in between did not reach it."""
 
     @property
     def owner(self) -> Runner | None:

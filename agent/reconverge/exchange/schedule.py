@@ -43,7 +43,7 @@ class Intervals:
         self._known = intervals_ns
         self._due_ns = dict.fromkeys(intervals_ns, due_ns)
         self.due_ns = due_ns
-        """When the first interval is due."""
+        """When the first of the intervals in use is due."""
 
     def __len__(self) -> int:
         return len(self._due_ns)

@@ -121,27 +121,27 @@ class Syncer:
         self._answered = False
         """Whether the hub has answered this node under its current name."""
         self._involved = len(kernel.shards) == 1
-        """Whether this shard is the only one, or has got a report of a key from this node."""
+        """Whether this shard is the only one, or this node has reported a key to it."""
         self._lapsed = False
-        """Whether the last lease is over and the hub has not answered the new name yet."""
+        """Whether the node's last lease has ended, and the hub has not answered the node's new name yet."""
         self.renounced = False
         """Whether a copy of this process may use the same name and account, so that the next batch uses new ones."""
         self._asked = False
-        """Whether an exchange was requested, even if there is nothing to report."""
+        """Whether an exchange was requested by `speak_up`, even if there is nothing to report."""
         self._leaving = False
         self.left = False
         """Whether the hub has answered the node's last report."""
         self._under_way = False
         self._more = False
-        """Whether the last batch had no room for everything that was to be reported."""
+        """Whether the last batch had no room for all that the node had to report."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
-        """When the next regular exchange of each interval may begin; after a failure, when the node tries again."""
+        """When the next regular exchange of each interval is due; after a failure, when the node tries again."""
         self._busy = self._hurried = False
         """Whether the last batch reported new charges; and whether some of them could not wait for a regular
         exchange."""
         self._hasten = False
-        """Whether an interval may have become shorter since the last look."""
+        """Whether an interval may have become shorter since the last check for due work."""
         self._about: frozenset[int] | None = None
         """The sync intervals whose limits the last batch reported, and the next batch reports if the round goes on;
         None means all."""
@@ -152,9 +152,10 @@ class Syncer:
         """How many answers in a row made this node start over, under another name or because the hub had lost its
         data."""
         self._not_before_ns = -NEVER_NS
-        """The earliest moment for the next exchange, because several answers in a row made this node start over."""
+        """The earliest moment for the next exchange; later than now if several answers in a row made the node start
+        over."""
         self._full_until_ns = -NEVER_NS
-        """Until when the hub counts as full."""
+        """The moment until which the hub counts as full, after it had no room for a key."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
 
     @property

@@ -142,7 +142,7 @@ class ClusterTopology:
         """The place of each slot's owner, by slot."""
         self._owners: dict[Place, NodePipeline] = {}
         self._retired: list[NodePipeline] = []
-        """The servers that the map does not have any more, while their connections are being closed."""
+        """The pipelines to servers that the newest map does not contain, while their connections are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
         """The servers to ask for a map: those of the last map, and those in the URL."""
         self._mapping: asyncio.Task[None] | None = None

@@ -31,7 +31,7 @@ class AddressShard:
         self._sketches_max = sketches_max
         self._sketches: dict[tuple[int, bytes], dict[str, bytearray]] = {}
         self.secret = b""
-        """The secret that was proposed first, at shard 0."""
+        """At shard 0, the first proposed secret with which nodes hash addresses; empty before."""
 
     def note(self, report: AddressReport, *, hub_us: int) -> int:
         for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:

@@ -134,7 +134,7 @@ class UsageShard:
         self._kept = Retention(0, 0, 0, 0)
         """The longest retention that any node has requested here so far."""
         self._old: dict[Period, int] = {}
-        """When each period became too old, by the hub's clock, in microseconds."""
+        """For each expired period, when the shard found it expired, in microseconds of the hub's clock."""
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:

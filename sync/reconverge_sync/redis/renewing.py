@@ -40,7 +40,7 @@ class RenewedConnection(AbstractConnection):
         super().__init__(*arguments, **options)
         self._wrong_replies = wrong_replies
         self._made_at: int | None = None
-        """The count of wrong replies when the connection was made; None while it is being made."""
+        """The number of wrong replies so far when this connection was made; None while it is being made."""
 
     async def connect(self) -> None:
         if self._made_at is not None and self._made_at != self._wrong_replies.count:

@@ -101,7 +101,7 @@ class Bridge:
         self._totals: dict[str, Totals] = {}
         self._hold_min_s = hold_min_s
         self._teller = self._lender(0, hold_min_s)
-        """Reports what the region has charged, even before anything is lent."""
+        """The lender that reports the region's totals, even before anything is lent."""
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:

@@ -27,7 +27,8 @@ class HubSession:
         self._confirmed: dict[str, tuple[int, int]] = {}
         """The charges and refunds, by limit, as the hub has confirmed them."""
         self._before: dict[str, tuple[int, int]] = {}
-        """The part of the confirmed totals that belongs to accounts which the hub may have closed."""
+        """The part of the confirmed totals, by limit, that belongs to former accounts, which the hub may have
+        closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:

@@ -91,7 +91,8 @@ class TwoHubs:
         self._primary = primary
         self._fallback = fallback
         self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
-        """Those of the two hubs that work between exchanges. Looked up once, as in `ExchangeDriver`."""
+        """The one or both hubs that have tasks of their own between exchanges; found only once, as in
+        `ExchangeDriver`."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
