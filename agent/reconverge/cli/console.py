@@ -60,7 +60,9 @@ def console(
     interrupted.
     """
     if scheme_of(hub) == MEMORY:
-        raise InvalidSetting("hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; name one")
+        raise InvalidSetting(
+            "hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; give the URL of the nodes' hub"
+        )
     make_console = _console_maker()
     tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)

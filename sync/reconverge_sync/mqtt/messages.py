@@ -167,7 +167,11 @@ def read_claim(payload: bytes) -> LeaderClaim:
     term, beat, name, answers = _CLAIM.unpack(content)
     member = name.decode("latin-1")
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
-        raise MalformedMessage("claim", f"a leader's claim has the term {term}, the beat {beat} or an invalid name")
+        problem = (
+            f"a member claims to be the leader with the term {term} (1 to {TERM_MAX} is valid), the beat {beat} (0 to"
+            f" {TERM_MAX}), the flag {answers} (0 or 1) and the name {member!r} (20 hexadecimal digits)"
+        )
+        raise MalformedMessage("claim", problem)
     return LeaderClaim(term, member, beat, answers == 1)
 
 

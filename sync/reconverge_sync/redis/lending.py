@@ -47,7 +47,9 @@ def read_wishes(reply: Any) -> Wishes:
         wishes = tuple(_wish(str(name, "utf-8"), packed) for name, packed in named)
         return Wishes(int(hub_us), str(generation, "utf-8"), _whole(lease_us), wishes)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        problem = f"the wishes of a region's nodes at its hub cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        problem = (
+            f"the list of cells that need loans, from a region's hub, cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        )
         raise HubUnavailable("protocol", problem) from error
 
 
@@ -69,9 +71,11 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
 
 def _wish(name: str, packed: Any) -> Wish:
     limit, *numbers = unpacked(packed)
-    if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
+    expected = len(Wish._fields) - 2
+    if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != expected:
         raise ValueError(
-            f"the wish of a region for the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
+            f"the cell {name!r:.40} of the limit {shown(limit)} has {len(numbers)} numbers; valid are cells whose"
+            f" names begin with {CELLS}, with {expected} numbers"
         )
     return Wish(name, limit, *map(_whole, numbers))
 

@@ -224,7 +224,9 @@ def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T
     """
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")
+        raise InvalidSetting(
+            "hub", shown, "is no hub that nodes share, so no usage is added up there; give the URL of the nodes' hub"
+        )
     hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
     if not isinstance(hub, UsageHub):
         raise InvalidSetting(

@@ -371,7 +371,7 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     except struct.error:
         raise MalformedMessage("index", f"an index of {len(content)} bytes is cut off in its head") from None
     if not (1 <= term <= TERM_MAX and 1 <= number <= _NUMBER_MAX):
-        raise MalformedMessage("index", f"an index has the term {term} or the number {number}, which is out of range")
+        raise MalformedMessage("index", f"an index has term {term} and number {number}; valid is 1 to {TERM_MAX}")
     return Stamp(term, number), until_s, content[_INDEX.size :]
 
 
