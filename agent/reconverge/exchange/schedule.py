@@ -175,7 +175,7 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Returns an interval and the shortest time between two exchanges, in nanoseconds. Raises InvalidSetting.
+    """Returns `sync_interval` and the shortest time between exchanges, in nanoseconds. Raises InvalidSetting.
 
     Without a `min_sync_interval`, that shortest time is a tenth of the interval, or MIN_SYNC_INTERVAL if that is
     longer.

@@ -217,7 +217,7 @@ class Syncer:
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin, apart from the pause after answers that began the node anew."""
+        """Returns when the next exchange should begin, without the pause after answers that made the node start over."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:

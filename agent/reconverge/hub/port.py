@@ -175,7 +175,7 @@ class Region(Protocol):
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """Returns the cells that need more than their region has, or have a loan; a bounded number of them.
+        """Returns the cells that need more capacity than the region has, or have a loan, up to a bound.
 
         Raises HubUnavailable.
         """
@@ -301,7 +301,7 @@ class UsageHub(Protocol):
 
     @property
     def usage(self) -> UsageLedger:
-        """Returns the ledger, which uses the hub's connections; `Hub.close` closes them."""
+        """Returns the hub's usage ledger, which uses the hub's connections; `Hub.close` closes them."""
         ...
 
     async def close(self) -> None: ...

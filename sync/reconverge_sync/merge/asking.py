@@ -214,9 +214,9 @@ class HubAsk:
         entry.debt = 0
 
     def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
-        """Returns `answer` with the mark that the hub keeps the key, and with what was granted as the allowance.
+        """Returns `answer` with the mark that the hub keeps the key, and with the granted amount as its allowance.
 
-        Its use of all nodes includes the vouchers of other nodes: amounts granted to single requests that asked.
+        The use in the returned answer includes vouchers of other nodes: amounts granted to single requests that asked.
         """
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         allowance = answer.allowance

@@ -117,7 +117,7 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """How many more entries may be read for one batch."""
+    """Counts down the entries that the merge rule may still read for one batch."""
 
     left: int
 

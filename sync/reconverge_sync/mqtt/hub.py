@@ -139,7 +139,7 @@ class MqttHub:
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Asks the leader to swap the index of the contracts; waits for an election if there is no leader."""
+        """Asks the leader to replace the index of the contracts; waits for an election if there is no leader."""
         call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
         return await self._ask(0, call, takes_part=True, elects=True) is True
 

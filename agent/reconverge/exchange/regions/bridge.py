@@ -238,7 +238,7 @@ class Bridge:
 
     @property
     def lent(self) -> int:
-        """Returns of how many cells the nodes of the region may still hold a loan."""
+        """Returns the number of cells on which nodes of the region may still hold a loan."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property

@@ -70,7 +70,7 @@ class Awaited:
                 future.exception()  # or asyncio logs that it was never retrieved
 
     def fail(self, problem: HubUnavailable) -> None:
-        """Fails all futures with HubUnavailable, because the connection is lost."""
+        """Fails all futures that wait for messages with `problem`, because the connection is lost."""
         for _, future in self._futures:
             if not future.done():
                 future.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))

@@ -132,7 +132,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
 
 
 def _bytes(number: int) -> str:
-    """Returns a number of bytes as text in units of 1024, so that 100 MB is the same as Redis's own 100mb."""
+    """Returns a number of bytes as text such as "100 MB", with a megabyte of 1024 * 1024 bytes, as in Redis."""
     value = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1024:
