@@ -217,7 +217,7 @@ class Syncer:
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin, without the pause after answers that made the node start over."""
+        """Returns when the next exchange should begin, not counting the pause of a node that starts over again."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -435,6 +435,7 @@ class Syncer:
         self._generation = answer.generation
         self._answered = True
         shard.acked_ns = sent_ns
+        shard.met_ns = min(shard.met_ns, now_ns)
         if batch.leaving:
             self.left = True
             self._retire()

@@ -44,8 +44,8 @@ and as no end of a window frees all capacity at once."""
 SLACK_FADING_ASKED: Final = 0.9
 """The value of SLACK_FADING if requests ask the hub when in doubt: they get from the hub what their node lacks."""
 SLACK_ASKED: Final = 0.0
-"""The value of SLACK_KEPT for fixed windows if requests ask the hub when in doubt. It is 0, because capacity that a node
-holds unused at the end of a window is lost."""
+"""The value of SLACK_KEPT for fixed windows if requests ask the hub when in doubt. It is 0, because capacity that a
+node holds unused at the end of a window is lost."""
 HEADROOM_FRACTION: Final = 0.04
 """The fraction of the unused capacity that a node may hold even if it expects to use less."""
 OVERDRAFT_FRACTION: Final = 0.01

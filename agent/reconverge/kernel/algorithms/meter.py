@@ -30,6 +30,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import ceil
 from typing import Protocol
 
@@ -60,7 +61,7 @@ class Memory(Protocol):
         ...
 
 
-class CellMeter:
+class CellMeter(ABC):
     """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
 
     An exception may come out of a signal handler wherever a function is called. So values that change together are
@@ -81,37 +82,41 @@ class CellMeter:
     idle_ns: int
     """Half of the time after which a key without charges certainly has no use left, in nanoseconds."""
 
+    @abstractmethod
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Moves the cell into window number `epoch`, `steps` windows after its last one (1 for the next window)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Brings the cell's own meter up to `now_ns`. All charges have been counted by `measure`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def until_ns(self, cell: Cell) -> int:
         """Returns the moment until which the fast path may add charges to `used`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns this node's own use, rounded up."""
-        raise NotImplementedError
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        return self.used(cell, now_ns)
+
+    @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns the cost that fits below `allowance`; negative when more is used."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         """Returns how long until `cost` fits below `allowance` if nothing is charged meanwhile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def others(self, cell: Cell, now_ns: int) -> float:
         """Returns the other nodes' use at the hub's last answer, less the part that has faded since."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns how long until `cost` fits below the capacity, with the use of all nodes."""
-        raise NotImplementedError
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns for how long `cost` certainly does not fit below the capacity, with the use of all nodes.
@@ -121,13 +126,17 @@ class CellMeter:
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
+    @abstractmethod
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """Returns how long until no use counts any more, on any node."""
-        raise NotImplementedError
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
         """Returns the use of all nodes, as far as this one knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
+
+    def fleet_shown(self, cell: Cell, now_ns: int) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        return self.fleet_used(cell, now_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepares a new cell."""
@@ -135,15 +144,15 @@ class CellMeter:
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
         """Stores the use of a cell in a memory, before the cell leaves; returns whether the cell may leave now."""
-        raise NotImplementedError
+        return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
         """Adds the use that a memory has stored for the key to a new cell."""
-        raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
         """Forgets all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 

@@ -137,7 +137,7 @@ class LimitState:
     def count_by(self, pool: Limit) -> None:
         """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
         # What refuses everything is asked only by requests that something else refuses, as they cost more than its
-        # `cost_max` of 0; see `Closed` in `limiter/closed.py`.
+        # `cost_max` of 0; see `Closed` in `limiter/enforcement/closed.py`.
         counted = pool.counted
         self.pool = pool
         """The limit less the shares that were set aside: the whole limit if there are none."""
