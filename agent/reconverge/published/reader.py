@@ -92,7 +92,7 @@ class ReaderStats:
 
 
 class Reader(ABC, Generic[Doc, Store]):
-    """Reads one kind of signed document at a hub; the exchange driver calls it as a `Follower`.
+    """Reads one kind of signed document at a hub. The exchange driver calls it as a `Follower` at each exchange.
 
     `interval_ns` returns the time between two reads of the hub, in nanoseconds.
     """
@@ -140,7 +140,7 @@ class Reader(ABC, Generic[Doc, Store]):
         return 0 if self.in_force is None else self.in_force.version
 
     def _counted(self) -> dict[str, Any]:
-        """Returns the values for the fields of `ReaderStats`."""
+        """Returns the values for the fields of `ReaderStats`, by name."""
         return {
             "version": self.version,
             "expires_in": inf if self.in_force is None else self.in_force.expires - self._now_s(),
@@ -164,21 +164,22 @@ class Reader(ABC, Generic[Doc, Store]):
     async def _prepared(self, store: Store, document: Doc, timeout_s: float) -> Callable[[], object] | Rejection:
         """Fetches the further parts of a document. Returns a function that applies the document, or a rejection.
 
-        Raises HubUnavailable and TimeoutError; then the reader tries again at a later look.
+        Raises HubUnavailable and TimeoutError; then the reader tries again at its next read.
         """
 
     @abstractmethod
     async def _post(self, store: Store, payload: bytes, *, over: bytes | None, keep_s: float, timeout_s: float) -> bool:
         """Posts a document again that the hub has lost. Returns whether it was posted.
 
-        It is posted only if the hub still has `over` in its place. Raises HubUnavailable and TimeoutError.
+        If the hub's store can compare, it is posted only if the hub still has `over` in its place. `keep_s` is for how
+        many seconds the hub keeps it. Raises HubUnavailable and TimeoutError.
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does a subclass's further work at the hub, after a read that the hub has answered, or when no read is due."""
+        """Does work of a subclass at the hub: after each read that the hub has answered, and when no read is due."""
 
     def _due_look_ns(self) -> int:
-        """Returns when to read the hub next, in nanoseconds of the monotonic clock."""
+        """Returns when the hub is to be read next, in nanoseconds of the monotonic clock."""
         return self._look_ns
 
     # ------------------------------------------------------------ called by the exchange driver
@@ -194,7 +195,8 @@ class Reader(ABC, Generic[Doc, Store]):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads the document at the hub if a read is due.
 
-        With `cut_off`, the node's exchanges fail: the reader then does not ask the hub, as the exchanges report it.
+        `cut_off`: whether the node's exchanges fail. Then the reader does not ask the hub; the exchanges log the
+        failure.
         """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
@@ -257,7 +259,7 @@ class Reader(ABC, Generic[Doc, Store]):
         return self._verifier.verify(payload, now_s=self._now_s(), known=known)
 
     def _put_in_force(self, payload: bytes, document: Doc, apply: Callable[[], object]) -> Rejection | None:
-        """Applies a document, or leaves the one before in force and returns a rejection."""
+        """Applies a document. If that fails, keeps the document before it in force and returns a rejection, else None."""
         try:
             apply()
         except Exception as error:

@@ -137,7 +137,7 @@ class HintListener:
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """Returns the nanoseconds between two reads of the index without a hint; more than `interval_ns` if hints work."""
+        """Returns the nanoseconds between two reads of the index without hints; over `interval_ns` while hints come."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
