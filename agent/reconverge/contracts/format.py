@@ -230,7 +230,7 @@ class Table(BaseModel):
 
 
 class LimitTable(Table):
-    """A limit as a table: a limit string, and settings that a limit string cannot express."""
+    """A limit string, with settings that a limit string cannot express."""
 
     limit: LimitString
     algorithm: Annotated[str, Field(json_schema_extra={"enum": [*KNOWN_ALGORITHMS]})] | None = None

@@ -259,7 +259,7 @@ class Reader(ABC, Generic[Doc, Store]):
         return self._verifier.verify(payload, now_s=self._now_s(), known=known)
 
     def _put_in_force(self, payload: bytes, document: Doc, apply: Callable[[], object]) -> Rejection | None:
-        """Applies a document. If that fails, keeps the document before it in force and returns a rejection, else None."""
+        """Applies a document. If that fails, keeps the one before in force and returns a rejection, else None."""
         try:
             apply()
         except Exception as error:

@@ -123,7 +123,7 @@ class AddressBook:
         return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
-        """Returns the identities with an estimate of at least `least` addresses, and the estimates, the highest first."""
+        """Returns the identities with an estimate of `least` addresses or more, and the estimates, highest first."""
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)

@@ -151,7 +151,7 @@ class UsageDriver:
         return False
 
     async def _erase(self) -> bool:
-        """Carries out the hub's orders to erase identities, before each report. Returns whether the hub has answered."""
+        """Carries out the hub's orders to erase identities, before each report. Returns whether the hub answered."""
         if self._orders is None:
             return True
         return await self._answered(asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s))

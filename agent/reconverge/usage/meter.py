@@ -48,7 +48,7 @@ _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """The counts of one identity, limit and route in one minute, since the `Meter.take` before the one that returns them."""
+    """The counts of one identity, limit and route in one minute, since the last call of `Meter.take`."""
 
     minute: int
     """The number of the minute since 1970."""

@@ -34,7 +34,7 @@ UNUSABLE: Final = "unusable"
 
 
 class ApiFailures:
-    """Registers handlers for all errors that the API may raise."""
+    """Handles every error that an operation of the API may raise: each becomes a response with problem details."""
 
     def __init__(self, app: FastAPI, clock: Clock) -> None:
         self._app = app

@@ -41,7 +41,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate that a descriptor allows."""
+    """The rate that a descriptor allows, its name, and the names of the rates that it replaces."""
 
     requests: int = 0
     unit: str = ""
@@ -89,13 +89,13 @@ class EnvoyFile:
         return self._descriptors(table, ())
 
     def wrong(self, problem: str, path: Path) -> InvalidConfiguration:
-        """Returns an error with a problem, its line and its field."""
+        """Returns the error for a problem with the field at `path`; its message names the line and the field."""
         return InvalidConfiguration(
             self.source.name, problem, line=self.source.line_of(path) or 1, field=field_at(path)
         )
 
     def remark(self, text: str, path: Path) -> None:
-        """Adds a remark on a field, which the operator will read."""
+        """Adds a remark on the field at `path` for the operator who imports the file."""
         line = self.source.line_of(path) or 1
         self.remarks.append(f"{self.source.name}, line {line}: {field_at(path)}: {text}")
 
