@@ -48,7 +48,7 @@ class RecordingColumns:
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
 
     def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
-        """Returns a description of the requests that `requests_in` reads."""
+        """Returns the `Shape` of the requests that `requests_in` reads from these columns."""
         facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
         return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 

@@ -79,11 +79,14 @@ class Crowd:
         return windows
 
     def worst(self, policy_number: int, phase: int) -> int:
-        """Returns the most requests that one window of a phase of the replay admitted, under one policy."""
+        """Returns the most requests that any window in a phase of the replay admitted under one policy."""
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
     def usual(self, phase: int) -> dict[str, int]:
-        """Returns the admissions of a phase's median window: by two kinds of limiters without a hub, and by policy."""
+        """Returns how many requests the median window of a phase admitted, by the limiter's name.
+
+        The names are those of the policies, of one limiter for all requests, and of a limiter on each node.
+        """
         windows = [window for window in self._windows if window.phase == phase]
         return {
             CENTRAL: median_low(window.central for window in windows),
