@@ -70,7 +70,7 @@ class BoardClaims:
 
     @claim
     async def test_of_two_consoles_the_one_that_is_open_longest_counts(self, hub: BoardHub) -> None:
-        """A console that asks for a shorter time does not end the time of another."""
+        """A console that asks the board for a shorter time than another does not shorten the other's time."""
         await hub.watch(keep_s=60.0)
         await self._another(hub).watch(keep_s=1.0)
         assert 60.0 == await hub.watched_s()
@@ -86,7 +86,7 @@ class BoardClaims:
 
     @claim
     async def test_a_snapshot_is_kept_for_its_time(self, hub: BoardHub) -> None:
-        """The board keeps a snapshot to the last microsecond of its time; another node's does not extend it."""
+        """The board keeps a snapshot to the last microsecond of its time; no other node's snapshot extends that time."""
         await hub.watch(keep_s=60.0)
         await hub.leave_snapshot("a1", b"one", keep_s=KEEP_S)
         self._clock.advance(1.0)

@@ -85,7 +85,7 @@ class ContractStoreClaims:
     async def test_of_writers_at_once_one_is_in_time(self, hub: ContractHub) -> None:
         """Of several writers at the same time exactly one succeeds.
 
-        The others get False, and readers read that one's index.
+        The other writers get False, and all readers get the index of the writer that has succeeded.
         """
         writers = [self.join_store(hub) for _ in range(WRITERS)]
         over: bytes | None = None
@@ -152,7 +152,7 @@ class ContractStoreClaims:
         await stranger.close()
 
     async def _reads(self, hub: ContractHub, payload: bytes) -> None:
-        """Asserts that `hub` reads this index, at once or within `patience_s`."""
+        """Asserts that `hub` reads `payload` as the index, at once or within `patience_s`."""
         read = await hub.read_index(bytes_max=BYTES_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience_s):

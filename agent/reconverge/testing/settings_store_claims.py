@@ -99,7 +99,7 @@ class SettingsStoreClaims:
         await stranger.close()
 
     async def _reads(self, hub: ClosableSettingsStore, payload: bytes, *, at_least: bool = False) -> None:
-        """Waits until `hub` reads this payload, or with `at_least` a longer one that begins with it."""
+        """Waits until `hub` reads `payload`, or, with `at_least`, a longer payload that begins with it."""
         read: bytes | None = None
         try:
             async with asyncio.timeout(self.patience_s):

@@ -179,7 +179,7 @@ class DoorRoute(APIRoute):
         return let_in
 
     async def _let_in(self, request: Request) -> Request:
-        """Checks a request and returns it; the body, if it has one, is read already. Raises Problem if a check fails."""
+        """Checks a request and returns it with its body, if any, already read. Raises Problem if a check fails."""
         request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)

@@ -91,7 +91,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_reading_begins_no_cell_and_extends_none(self, scene: Scene) -> None:
-        """A key expires at the same moment, however often it is read."""
+        """Reading a key keeps it no longer at the hub, and reading an unknown key creates nothing."""
         hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
         remembered = limit("remembered", algorithm=SLIDING_WINDOW)
         await ada.reports(of=remembered, current=30, reset_us=scene.hub_us())

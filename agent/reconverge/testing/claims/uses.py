@@ -99,7 +99,7 @@ class UseClaims(Trial):
 
 
 async def _problem(question: Callable[[], Awaitable[object]]) -> HubUnavailable:
-    """Returns the error that a call raises. Raises AssertionError if it raises none."""
+    """Returns the HubUnavailable that a call raises. Raises AssertionError if the call raises none."""
     try:
         answer = await question()
     except HubUnavailable as error:

@@ -95,7 +95,7 @@ class EnvoyFile:
         )
 
     def remark(self, text: str, path: Path) -> None:
-        """Adds a remark on the field at `path` for the operator who imports the file."""
+        """Adds a remark on the field at `path`, to be read by the operator."""
         line = self.source.line_of(path) or 1
         self.remarks.append(f"{self.source.name}, line {line}: {field_at(path)}: {text}")
 

@@ -98,7 +98,7 @@ class ClaimNode:
         return admitted
 
     def gives_back(self, key: str, cost: int, epoch: int) -> None:
-        """Settles an admitted request of that window for less: gives `cost` back."""
+        """Settles a request that was admitted in the window with the number `epoch`: gives `cost` of it back."""
         self._table.correct(key, epoch, -cost)
         self.refunded += cost
 
@@ -165,14 +165,14 @@ class Truth:
         self._filled_ns = clock.monotonic_ns()
 
     def changes(self, cost: int, epoch: int) -> None:
-        """Notes that `cost` was admitted in that window; a negative cost was given back."""
+        """Notes that `cost` was admitted in the window with the number `epoch`; a negative cost was given back."""
         self._drain()
         self._by_epoch[epoch] += cost
         self._log.append((self._clock.monotonic_ns(), cost))
         self._fill = max(0.0, self._fill + cost)
 
     def excess(self) -> float:
-        """Returns by how much the limit is exceeded at this moment; negative if it is not."""
+        """Returns the cost by which the limit is exceeded at this moment; negative if there is room."""
         epoch, passed_ns = divmod(self._clock.wall_ns(), self._limit.window_ns)
         if self._limit.bucket:
             self._drain()

@@ -72,7 +72,7 @@ def run_and_close(claim: Awaitable[None], opened: Sequence[Closable]) -> None:
 
 
 def claims_by(run: Callable[[Any, Tried], None]) -> Callable[[Tried], Callable[[Any], None]]:
-    """Makes a decorator of a suite's claims, which turns a coroutine function into a test that needs no plugin.
+    """Returns a decorator for the claims of a suite, which makes of a coroutine function a test that needs no plug-in.
 
     `run` gets the suite and the claim, and calls the claim with its arguments, such as a new hub.
     """
