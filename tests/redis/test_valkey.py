@@ -16,8 +16,7 @@ import pytest
 from reconverge import InvalidSetting
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge_sync.redis.hub import RedisHub
-from tests.hub.test_board import TestBoardOnRedis as SnapshotsOnRedis
-from tests.redis.test_redis import TestRedisHub as OnRedis
+from tests.redis.test_redis import TestRedisHub as ClaimsOnRedis
 from tests.support.commands.checked import check
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.redis_cluster import RedisCluster
@@ -54,7 +53,7 @@ def as_valkey(url: str) -> str:
     return url.replace("redis", "valkey", 1)
 
 
-class TestValkeyHub(OnRedis):
+class TestValkeyHub(ClaimsOnRedis):
     """Promises of the hub on Redis, with Valkey."""
 
     seeds = range(2)
@@ -63,16 +62,6 @@ class TestValkeyHub(OnRedis):
     def on_a_server(self, valkey: RedisServer) -> None:
         """Use the Valkey that these tests share."""
         self.server = valkey
-        self.url = as_valkey(valkey.url)
-
-
-class TestSnapshotsOnValkey(SnapshotsOnRedis):
-    """Snapshots of nodes for a console, with Valkey."""
-
-    @pytest.fixture(autouse=True)
-    def _server(self, valkey: RedisServer) -> None:
-        """Use the Valkey that these tests share."""
-        valkey.command("FLUSHALL")
         self.url = as_valkey(valkey.url)
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, NoReturn, Self, TypeVar, overload
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, log_variables
@@ -949,6 +949,12 @@ class Agent:
     def look(self) -> None:
         """Reports to the hooks at once all events since the last report, which otherwise comes once a second."""
         self._hook_dispatcher.look()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Agent cannot be pickled, because it has connections and threads; make one in each process,"
+            " and pickle its limiters"
+        )
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"

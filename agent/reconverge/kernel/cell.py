@@ -63,6 +63,7 @@ class Shard(Protocol):
     lease_until_ns: int
     leased_ns: int
     lost_ns: int
+    met_ns: int
     attended_until_ns: int
     looks_ns: int
     regular_ns: int
@@ -101,6 +102,10 @@ class ReportedMeter(Protocol):
 
     def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
         """Returns the use of all nodes, as far as this one knows."""
+        ...
+
+    def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
         ...
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
@@ -371,13 +376,14 @@ class Cell(Headroom):
         self.last_demand = 0
         """The cost of all requests at all nodes in the window before."""
 
-        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored`.
+        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored` and `credit`.
         self.stored = 0
         """The stored permits of a paced limit; for a bucket kept at the hub, the most that this node can give back."""
         self.share = 0
         """The allowance that goes with the stored permits."""
         self.credit = 0
-        """The part of the level that requests from a queue have charged."""
+        """The part of the level that requests from a queue have charged; for other buckets, this node's part of the
+        hub's bucket, taken to drain at the full rate."""
         self.late = 0
         """The drain that waiting requests have not used yet because timers are late; they may still use it."""
 

@@ -48,7 +48,8 @@ class Usage:
     """How much of a limit one key has used."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up; for a bucket kept at the hub, an upper bound of it."""
+    """Cost charged by this node that still counts, rounded up. Of a bucket kept at the hub, which drains for all nodes
+    together, this node's charges are taken to drain at the full rate."""
     total: int
     """Cost charged by all nodes that still counts: by this node up to now, by the others as of the hub's answer."""
     limit: int

@@ -48,6 +48,18 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
+def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
+    """Returns the numbers of all quotas of a limit but the one that a decision is about, as admissions that cost 0.
+
+    Returns none for a share, of which one quota has to admit and not all, and none for a ban.
+    """
+    control = limiter.control
+    tables = control.tables
+    if len(tables) == 1 or control.borrows or all(table.name != decision.binding for table in tables):
+        return []
+    return [table.test(key, 0) for table in tables if table.name != decision.binding]
+
+
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
     """Returns whether other nodes hold enough unused allowance for a refused request, which they will give back.
 

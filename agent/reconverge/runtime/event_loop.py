@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
+from reconverge.errors import PortableError
 from reconverge.runtime.threads import addresses_of, in_main_interpreter, new_selector, start_thread
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ HELPERS_MAX: Final = 8
 """The most threads that may hang in calls; a further call fails at once, and its caller tries again later."""
 
 
-class HelpersBusy(OSError):
+class HelpersBusy(PortableError, OSError):
     """An error: all helper threads of an event loop hang already."""
 
     def __init__(self) -> None:

@@ -195,7 +195,7 @@ class Outgoing:
                 else:
                     self._pause(key, said.pause)
             for numbers in said.numbers:
-                used_up_s = self._numbers.learn(key, numbers)
+                used_up_s = self._numbers.learn(key, numbers, refused=said.pause is not None)
                 # The refusal's own pause counts instead, which may be shorter if something else than the quota refuses.
                 if used_up_s and said.pause is None:
                     self._pause(key, used_up_s)

@@ -98,6 +98,10 @@ class CellMeter(ABC):
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns this node's own use, rounded up."""
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        return self.used(cell, now_ns)
+
     @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns the cost that fits below `allowance`; negative when more is used."""
@@ -130,6 +134,10 @@ class CellMeter(ABC):
         """Returns the use of all nodes, as far as this one knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
+    def fleet_shown(self, cell: Cell, now_ns: int) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        return self.fleet_used(cell, now_ns)
+
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepares a new cell."""
         cell.marked_ns = 0
@@ -144,6 +152,7 @@ class CellMeter(ABC):
     def clear(self, cell: Cell) -> None:
         """Forgets all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 

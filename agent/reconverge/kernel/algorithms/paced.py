@@ -103,6 +103,9 @@ class LeakyBucket(Bucket):
         cell.credit = max(0, cell.credit - drained)
         self._drain(cell, drained, now_ns)
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        return self.used(cell, now_ns)
+
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
         """Returns how long until a request may go behind a cost of `ahead`; NEVER_NS if the node has no allowance."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)

@@ -80,6 +80,8 @@ class AskState:
         """The requests that wait for an answer; changed in single steps, so that they need no lock."""
         self.unread: dict[Asker, None] = {}
         """The requests that have an answer, and have not looked at it yet."""
+        self.met_ns = NEVER_NS
+        """When the hub's first answer came; NEVER_NS before. A hub that is new grants no strict limit at first."""
         self.turned_ns = NEVER_NS
         """When the exchange loop last ran, with a batch under way; NEVER_NS while no batch is."""
         self.free_ns = -NEVER_NS

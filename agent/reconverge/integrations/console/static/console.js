@@ -98,7 +98,7 @@ function sayIdle(id, limits) {
 }
 
 const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
-const exposureOf = (each) => (each.exposure === null ? "no bound" : `${number(each.exposure)}\u00a0of\u00a0${number(each.bound)}`);
+const exposureOf = (each) => (each.exposure === null ? "no bound" : each.bound ? `${number(each.exposure)}\u00a0now, ${number(each.bound)}\u00a0at\u00a0worst` : "none");
 
 function showLimits() {
   fill("rows-limits", asksOf(fleet.limits).map((each) => {

@@ -54,14 +54,16 @@ async function showUsage(asked) {
       chosen.value = wanted.limit;
     }
     const sum = (name) => points.reduce((total, each) => total + each[name], 0);
-    byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${plural(points.length, answer.period)}.`;
-    byId("usage-chart").replaceChildren(...bars(points, what));
     const cells = (each) => ["cost", "requests", "refused"].map((name) => [some(each[name]), "number"]);
     const used = [...points].reverse().filter((each) => each.cost || each.requests || each.refused);
-    fill("rows-usage", used.map((each) => row([each.name, "when"], ...cells(each))), 4, "Nothing was used.");
+    const span = plural(points.length, answer.period);
+    const sums = used.length ? `cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${span}.` : `nothing was recorded in ${span}. Guards and contracts record use by a meter alone.`;
+    byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: ${sums}`;
+    byId("usage-chart").replaceChildren(...(used.length ? bars(points, what) : []));
+    fill("rows-usage", used.map((each) => row([each.name, "when"], ...cells(each))), 4, "Nothing was recorded.");
     byId("usage-idle").textContent = used.length && used.length < points.length ? `Nothing was used in the other ${plural(points.length - used.length, answer.period)}.` : "";
     byId("usage-top-title").textContent = `Largest customers in ${shorter(answer.present, answer.period)}`;
-    fill("rows-usage-top", answer.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was used in it yet, as far as nodes have reported.");
+    fill("rows-usage-top", answer.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was recorded in it yet.");
   } catch (problem) {
     if (usageShown !== mine) return;
     byId("usage-said").textContent = problem.message;
