@@ -61,7 +61,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimit:
-    """One limit of a plan."""
+    """One limit of a plan, with the facts by which it counts and its switch."""
 
     limit: Limit
     by: tuple[str, ...] = (CUSTOMER,)
@@ -113,7 +113,7 @@ class Customer:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All contracts of a fleet."""
+    """All contracts of a fleet: the plans, and the customers that have a contract."""
 
     plans: Mapping[str, Plan]
     customers: Mapping[str, Customer] = field(default_factory=dict[str, Customer])

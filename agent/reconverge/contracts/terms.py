@@ -57,7 +57,7 @@ class Terms:
 
 
 def terms_of(document: Document, identity: str, now_s: float) -> Terms:
-    """Returns the terms of a customer at a moment, in seconds since 1970."""
+    """Returns the plan and the limits in force for a customer at `now_s`, in seconds since 1970."""
     customer = document.customers.get(identity)
     if customer is None:
         if document.unknown == REFUSED:

@@ -34,7 +34,7 @@ def table_of(document: Document) -> dict[str, Any]:
 
 
 def table_of_customer(customer: Customer) -> dict[str, Any]:
-    """Returns the entry of one customer as a table."""
+    """Returns the contract of one customer as a table of plain values, without fields that are not set."""
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {

@@ -62,10 +62,10 @@ class Layered(Generic[T]):
 
     @property
     def capped(self) -> bool:
-        """Whether the cap changes the published value."""
+        """Whether there is a published value that the cap does not allow as it is."""
         return self.published is not None and self.in_force != self.published
 
     @property
     def overridden(self) -> bool:
-        """Whether another value than the node's own is in force."""
+        """Whether the value in force differs from the node's own."""
         return self.in_force != self.own

@@ -136,7 +136,7 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @property
     def version(self) -> int:
-        """Returns the version in force; 0 if there is none."""
+        """Returns the version of the document in force; 0 if there is none."""
         return 0 if self.in_force is None else self.in_force.version
 
     def _counted(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Reader(ABC, Generic[Doc, Store]):
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Puts a document in force with all its parts. Returns None, or a rejection if that is impossible."""
+        """Fetches the further parts of a document and puts it in force. Returns None, or a rejection if that fails."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document

@@ -15,7 +15,7 @@ KEEP_S: Final = 5.0
 
 
 def board(hub: Hub) -> SnapshotBoard:
-    """Returns the hub as a board of snapshots."""
+    """Returns `hub`. Raises AssertionError unless it is a board of snapshots."""
     assert isinstance(hub, SnapshotBoard), "the hub is no reconverge.hub.SnapshotBoard"
     return hub
 

@@ -20,7 +20,7 @@ POLL_S: Final = 0.01
 
 
 def store(hub: Hub) -> ContractStore:
-    """Returns the hub as a store of contracts."""
+    """Returns `hub`. Raises AssertionError unless it is a store of contracts."""
     assert isinstance(hub, ContractStore), "the hub is no reconverge.hub.ContractStore"
     return hub
 

@@ -17,7 +17,7 @@ POLL_S: Final = 0.01
 
 
 def store(hub: Hub) -> SettingsStore:
-    """Returns the hub as a store of settings."""
+    """Returns `hub`. Raises AssertionError unless it is a store of settings."""
     assert isinstance(hub, SettingsStore), "the hub is no reconverge.hub.SettingsStore"
     return hub
 

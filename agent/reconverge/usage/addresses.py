@@ -56,7 +56,7 @@ class AddressBook:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets all identities, as at the beginning of each hour."""
+        """Forgets all identities with their addresses, as at the beginning of each hour."""
         with self._lock:
             self._registers: dict[str, bytearray] = {}
             self._risen: dict[str, set[int]] = {}

@@ -62,7 +62,7 @@ class UsageDriver:
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts over in a forked child, which has nothing to report yet."""
+        """Starts without counts to report, in a forked child, whose parent reports those from before the fork."""
         self.reports.start_over()
         if self._orders is not None:
             self._orders.begin()

@@ -82,7 +82,7 @@ class Meter:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all counts, because in a forked child they are the parent's."""
+        """Forgets all counts in a forked child, because its parent reports them."""
         self._minutes: dict[int, _Rows] = {}
         self._routes: dict[str, str] = {}
         self._companions = 0

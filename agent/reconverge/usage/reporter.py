@@ -272,7 +272,7 @@ class UsageReporter:
             self.start()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Sends the last report and stops, because the process ends."""
+        """Sends the last report within `timeout_s` seconds and stops, because the process ends."""
         self.stop(timeout_s)
 
     def _run(self, thread: _ReportThread) -> None:

@@ -382,7 +382,7 @@ class UsageReports:
             )
 
     def _periods_of(self, shard: int) -> list[Period]:
-        """Returns the periods in which the account has rows of this shard."""
+        """Returns the periods in which this node has rows that belong to the shard."""
         return [period for period, rows in self._rows.items() if any(self._shard_of(key) == shard for key in rows)]
 
     def _shard_of(self, key: UsageKey) -> int:
@@ -399,7 +399,7 @@ class _ShardReports:
         """The sequence number of the last batch that the hub has merged."""
 
     def reported(self, key: UsageKey, period: Period) -> None:
-        """Marks a row as reported."""
+        """Notes that the shard has confirmed the row of `key` in `period`."""
         periods = self.dirty.get(key, set())
         periods.discard(period)
         if not periods:

@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The outcome of a rehearsal, and the settings of its display."""
+    """The outcome of a rehearsed change of contracts, the files that it is about, and how it is to be displayed."""
 
     outcome: RehearsalOutcome
     recording: str

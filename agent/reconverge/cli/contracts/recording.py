@@ -30,7 +30,7 @@ SINCE_1970_MIN_S: Final = 978_307_200
 
 @dataclass(frozen=True, slots=True)
 class RecordingColumns:
-    """The names of the columns of a recording."""
+    """The names of the columns of a recording: of the customer, the facts, the costs, and the kind of request."""
 
     customer: str = SHARED_KEY
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -42,7 +42,7 @@ class RecordingColumns:
     kind: str | None = None
 
     def needed(self) -> list[str]:
-        """Returns the names of the columns that the recording must have."""
+        """Returns the names of the columns that the recording must have: the time, and all columns that are set."""
         customer = [] if self.customer == SHARED_KEY else [self.customer]
         kind = [] if self.kind is None else [self.kind]
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]

@@ -46,11 +46,11 @@ class Checkup:
 
     @property
     def ok(self) -> bool:
-        """Whether the hub has no problem; there may be warnings."""
+        """Whether no finding about the hub is a problem; some may be warnings."""
         return not self.count(Level.PROBLEM)
 
     def count(self, level: Level) -> int:
-        """Returns how many findings are of that level."""
+        """Returns how many of the findings about the hub have the level `level`."""
         return sum(finding.level is level for finding in self.findings)
 
 
@@ -155,6 +155,6 @@ def _ms(nanoseconds: float) -> str:
 
 
 def _rounded_up(seconds: float) -> float:
-    """Returns a number rounded up to one significant digit."""
+    """Returns `seconds` rounded up to one significant digit."""
     digit = 10.0 ** math.floor(math.log10(seconds))
     return round(math.ceil(seconds / digit) * digit, 9)

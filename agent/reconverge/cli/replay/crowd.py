@@ -110,7 +110,7 @@ class Crowd:
         return table
 
     def verdict(self) -> str:
-        """Returns a sentence about the difference between the policies."""
+        """Returns a sentence that compares the fullest windows of the two policies during the outage."""
         ours, others = (self.worst(number, 1) for number in range(2))
         quota = self._setup.limit.quota
         return (
@@ -119,7 +119,7 @@ class Crowd:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Returns the fullest window of each phase by policy, and all windows."""
+        """Returns, for `--json`, the fullest and the usual window of each phase by policy, and all windows."""
         return {
             "quota": self._setup.limit.quota,
             "bound": dict(zip(self._setup.policies, self._bounds, strict=True)),

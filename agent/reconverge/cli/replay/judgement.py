@@ -99,7 +99,7 @@ class Judgement:
 
 
 def judge(outcome: ReplayOutcome) -> list[Judgement]:
-    """Returns the figures of every policy of a replay."""
+    """Judges a replay. Returns a `Judgement` for each policy, in the policies' order."""
     return [
         _with_waits(_judge_policy(outcome, number, POLICIES[name]), [of_node[number] for of_node in outcome.histories])
         for number, name in enumerate(outcome.setup.policies)

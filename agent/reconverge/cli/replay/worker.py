@@ -97,7 +97,7 @@ class NodeHistory:
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, verdict: Verdict) -> None:
-        """Appends the decision on one more request."""
+        """Appends the decision `verdict` on the next request of the node's share."""
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
@@ -106,7 +106,7 @@ class NodeHistory:
         self.waited_ns.append(NOT_ASKED)
 
     def put(self, index: int, verdict: Verdict, waited_ns: int) -> None:
-        """Replaces the decision on a request that was added before."""
+        """Replaces the decision on the request at `index` by `verdict`, for which the request waited `waited_ns`."""
         self.allowed[index] = verdict.allowed
         self.hub_ns[index] = verdict.hub_ns
         self.epoch[index] = verdict.epoch
@@ -167,7 +167,7 @@ def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Con
 
 
 def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list[Agent]:
-    """Returns an agent for each policy. Raises ReconvergeError."""
+    """Returns an agent for each policy of the plan, in the namespace at the policy's index. Raises ReconvergeError."""
     return [
         Agent(
             hub_url,

@@ -63,7 +63,7 @@ class WatchLook:
         }
 
     def table(self) -> tuple[Row, list[Row]]:
-        """Returns the column heads and the rows of the table."""
+        """Returns the column heads, and the rows of this look as texts."""
         heads = tuple(self.rows[0]) if self.rows else ()
         return heads, [tuple(_shown(value) for value in row.values()) for row in self.rows]
 

@@ -97,7 +97,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         """The number of look-ups of a customer whose page was not there."""
 
     def number_of(self, identity: str) -> int:
-        """Returns the number of the page that would have the customer."""
+        """Returns the number of the page that has the customer, if any page has it."""
         return page_number(identity, len(self.digests))
 
     def knows(self, identity: str) -> bool:

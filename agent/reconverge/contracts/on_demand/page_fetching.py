@@ -119,13 +119,13 @@ class PagesOnDemand(PagesOfHub):
 
     @property
     def customers(self) -> OnDemandCustomers | None:
-        """The customers in force; None if no version is held on demand."""
+        """The customers of the contracts in force; None if pages of these contracts are not fetched on demand."""
         customers = None if self.version is None else self.version.customers
         return customers if isinstance(customers, OnDemandCustomers) else None
 
     @property
     def held(self) -> Mapping[int, PackedPage]:
-        """The pages that are held, by number."""
+        """The pages of customers that this node holds, by page number."""
         return self._table.held
 
     @property

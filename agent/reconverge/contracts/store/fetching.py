@@ -38,7 +38,7 @@ class MissingPage(Exception):  # its name is a fact, as all names of errors are 
 
 
 class PageProblem(NamedTuple):
-    """The digest of a page that could not be fetched or read, with the error."""
+    """A page that could not be fetched or read: its digest, and the error."""
 
     digest: str
     error: Exception

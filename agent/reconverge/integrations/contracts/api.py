@@ -147,7 +147,7 @@ def contracts_api(
 
 
 class _Api:
-    """Answers requests from a book and, if given, from contracts in force."""
+    """The operations of the API; they read and change a book, and, if given, explain and reset contracts in force."""
 
     def __init__(
         self,

@@ -101,7 +101,7 @@ class Conditions:
 
     @property
     def are_there(self) -> bool:
-        """Whether the request has any condition."""
+        """Whether the request has a field If-Match or If-None-Match."""
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
@@ -130,7 +130,7 @@ def conditions_of(request: Request) -> Conditions:
 
 
 def tag_of(version: int) -> str:
-    """Returns a version as an entity tag."""
+    """Returns a version as an entity tag of HTTP: version 7 as `"7"`, with the quotes."""
     return f'"{version}"'
 
 

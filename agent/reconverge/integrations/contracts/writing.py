@@ -28,7 +28,7 @@ def json_response(said: Any, version: int | None = None, status: int = 200) -> R
 
 
 def written(said: Any) -> bytes:
-    """Returns a value as JSON in ASCII."""
+    """Returns a value of any kind that JSON can express as JSON in ASCII."""
     return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 

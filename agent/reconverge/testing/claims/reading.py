@@ -40,7 +40,7 @@ def reader(scene: Scene) -> KeyReader:
 
 
 async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, shard: int = 0) -> KeyReading:
-    """Returns the hub's reading of one key."""
+    """Reads one key at the hub, as a process without a node does. Returns the hub's reading."""
     (reading,) = (await hub.read_keys(shard, [KeyQuestion(of, key)])).keys
     return reading
 
@@ -61,7 +61,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_learns_what_lies_on_allowances(self, scene: Scene) -> None:
-        """An allowance that a node may use alone is neither used nor free."""
+        """A reading counts an allowance that a node may use alone neither as used nor as free."""
         hub, ada = reader(scene), scene.voice()
         allowance = (await ada.reports(need=10)).allowance
 
@@ -106,7 +106,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_no_node(self, scene: Scene) -> None:
-        """The answers to nodes are the same with readers and without."""
+        """Readers do not change the hub's answers to nodes."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=5)
         before = await ada.reports(current=5)

@@ -75,7 +75,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_remembers_the_one_before(self, scene: Scene) -> None:
-        """The use of the window before counts for one window, and no longer."""
+        """Under a sliding window, use still counts in the window after its own, and in no later one."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         scene.pass_time(WINDOW_S)
@@ -89,7 +89,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_forgets_what_is_two_windows_old(self, scene: Scene) -> None:
-        """Use from two windows ago counts no more, although no node has reported since."""
+        """Under a sliding window, use from two windows ago counts no more, although no node has reported since."""
         await scene.voice().reports(of=SLIDING, current=30)
         scene.pass_time(2 * WINDOW_S)
 

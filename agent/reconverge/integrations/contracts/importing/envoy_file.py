@@ -65,7 +65,7 @@ class Descriptor:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the value is a pattern, which matches several values."""
+        """Whether the descriptor's value is a pattern, which matches several values."""
         return self.value is not None and ANY in self.value
 
 
@@ -78,7 +78,7 @@ class EnvoyFile:
     """Remarks on parts of the file that a contract cannot express."""
 
     def descriptors(self) -> tuple[Descriptor, ...]:
-        """Returns the descriptors at the top level. Raises InvalidConfiguration."""
+        """Returns the file's descriptors at the top level; the others are nested in these. Raises InvalidConfiguration."""
         table = self._table(self.source.said, ROOT_FIELDS, ())
         domain = self._text(table, "domain", ())
         if not domain:

@@ -68,7 +68,7 @@ class ClaimNode:
 
     @property
     def asks(self) -> bool:
-        """Whether requests in doubt wait for the hub's answer."""
+        """Whether requests in doubt at this node wait for the hub's answer."""
         return self._table.asks
 
     @asks.setter
@@ -103,11 +103,11 @@ class ClaimNode:
         self.refunded += cost
 
     def sees(self, key: str) -> int:
-        """Returns the use of a key by all nodes, as this node knows it."""
+        """Returns the use of a key by all nodes, as far as this node knows it."""
         return self._table.usage(key).total
 
     async def exchanges(self) -> None:
-        """Exchanges with every shard for which there is something to report."""
+        """Exchanges with every shard to which this node has something to report."""
         for syncer in self._syncers:
             await self._exchanges(syncer)
 
@@ -259,7 +259,7 @@ class FleetOfClaims:
 
     @property
     def capacity(self) -> int:
-        """Returns the most cost that may be admitted at once."""
+        """Returns the most cost that the limit admits at one moment."""
         return self._limit.capacity
 
     @property
