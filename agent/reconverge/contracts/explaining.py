@@ -184,7 +184,8 @@ def explained(
 ) -> Explanation:
     """Makes the explanation for a customer from the state of each limit of its contract; charges nothing.
 
-    `fleetwide`, `problem`: see `Explanation`. With a problem the sentence says that one server's view was used.
+    `fleetwide` and `problem` are fields of `Explanation`. If `problem` is not empty, the sentence mentions that only
+    one server was asked.
     """
     limits = tuple(map(_explained_limit, standings))
     refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)

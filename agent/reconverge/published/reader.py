@@ -316,7 +316,10 @@ class Reader(ABC, Generic[Doc, Store]):
         self._say(kind, problem)
 
     def _say(self, fact: str, problem: str, *, level: int = logging.WARNING, bug: Exception | None = None) -> None:
-        """Logs `problem`, once for each `fact` until a document is accepted, with the traceback of the error `bug`."""
+        """Logs `problem`, unless a problem was logged for the same `fact` since the last document was accepted.
+
+        `bug` is an error whose traceback is logged, too.
+        """
         if self._logged.is_new(fact):
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.log(level, "reconverge: %s", visible, extra={"kind": fact}, exc_info=bug)

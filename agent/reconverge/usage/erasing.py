@@ -31,7 +31,7 @@ class UsageErasing:
         self.begin()
 
     def begin(self) -> None:
-        """Starts without orders and retractions, also in a forked child."""
+        """Drops all orders and retractions; called at the start, and in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows to be retracted from the hub, by shard."""

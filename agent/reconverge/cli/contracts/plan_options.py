@@ -73,7 +73,10 @@ def most_refused(text: str, requests: int) -> Fraction:
 
 
 def settle_after_ns(settle_after: float | None, columns: RecordingColumns) -> int:
-    """Returns how long a request takes until it is settled, in nanoseconds. Raises InvalidSetting."""
+    """Returns how long after its beginning a request's settled costs are charged, in nanoseconds.
+
+    Raises InvalidSetting for an invalid time, and for one without effect, as no column has settled costs.
+    """
     if settle_after is None:
         return round(SETTLE_AFTER_S * SECOND_NS)
     if not columns.settles:

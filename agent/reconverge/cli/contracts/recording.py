@@ -55,7 +55,7 @@ class RecordingColumns:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The number of requests in a recording, and its first and last moment in its own time."""
+    """The number of requests in a recording, and the first and the last moment by the recording's own times."""
 
     requests: int
     first_s: float

@@ -236,7 +236,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
 
 
 class _ReplayRunner:
-    """An event loop on a thread of its own: a hub may have work to do while the fleet runs."""
+    """Runs an event loop on a thread of its own, as a hub may have work to do in the loop while the fleet runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

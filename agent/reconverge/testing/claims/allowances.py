@@ -140,7 +140,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While nodes change a limit one by one, grants keep to the smallest capacity that a live node declares."""
+        """While nodes change a limit one by one, the hub grants up to the smallest capacity of those that live."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -179,7 +179,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
-        """After a vanished node's lease, other nodes can use all of the limit but its use and its small allowance."""
+        """After a vanished node's lease, other nodes can use the limit except its use and its small allowance."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             for _ in range(3):

@@ -58,7 +58,7 @@ class UseClaims(Trial):
         assert [Status.MERGED] * 3 == [asyncio.run(one_life()) for _ in range(3)]
 
     def test_it_outlives_a_loop_that_was_closed_under_it(self) -> None:
-        """A hub whose event loop was closed before the hub can be used from another loop."""
+        """A hub whose event loop was closed before the hub was closed can be used from another loop."""
         scene = self.scene()
         voice = scene.voice(hub=scene.hub)
 

@@ -78,7 +78,10 @@ class EnvoyFile:
     """Remarks on parts of the file that a contract cannot express."""
 
     def descriptors(self) -> tuple[Descriptor, ...]:
-        """Returns the file's descriptors at the top level; the others are nested in these. Raises InvalidConfiguration."""
+        """Returns the top-level descriptors of the file, in which all others are nested.
+
+        Raises InvalidConfiguration.
+        """
         table = self._table(self.source.said, ROOT_FIELDS, ())
         domain = self._text(table, "domain", ())
         if not domain:
