@@ -131,7 +131,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_what_fades_and_drains_does_so_for_readers(self, scene: Scene) -> None:
-        """In readings a bucket drains by half its quota in half a window, and a sliding window's use is gone after two."""
+        """In readings a bucket drains by half its quota in half a window; a sliding window's use is gone after two."""
         hub, ada = reader(scene), scene.voice()
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
         await ada.exchanges(
