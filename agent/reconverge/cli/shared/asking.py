@@ -57,7 +57,7 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
 
 
 def advised(error: HubUnavailable, name: str) -> HubUnavailable:
-    """Returns the error with the name of the hub and a remedy in its message."""
+    """Returns an error like `error` whose message also names the hub and a remedy."""
     problem = f"the hub {name} is unavailable ({error.problem}); {advice_about(name)}"
     return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 
