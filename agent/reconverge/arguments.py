@@ -63,10 +63,7 @@ def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callab
 def _mistake(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], advice: Mapping[str, str]
 ) -> InvalidSetting | None:
-    """Returns an error that describes what is wrong with the arguments;
-
-    None if they fit the signature of `function`.
-    """
+    """Returns an error that describes what is wrong with the arguments; None if they fit the function's signature."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

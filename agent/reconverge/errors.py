@@ -27,10 +27,7 @@ def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) ->
 
 
 def asked(word: object, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'strict'?`, to end an error message, with the known word nearest to `word`;
-
-    "" if none is near.
-    """
+    """Returns the end of an error message, such as `; did you mean 'strict'?`; "" if no known word is like `word`."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {found!r}?"
 

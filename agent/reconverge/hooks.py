@@ -53,7 +53,7 @@ class NearLimit:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """An event: the agent's health has changed from the state `before` to `state`;
+    """An event: the agent's health has changed from the state `before` to `state`.
 
     `reconverge.Health` lists the states.
     """
@@ -74,7 +74,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """An event: other published settings (`reconverge.published.settings`) have come into force since the last look."""
+    """An event: other published settings than before (`reconverge.published.settings`) have come into force."""
 
     version: int
     """The version of the published settings now in force; 0 if the agent follows its own settings again."""

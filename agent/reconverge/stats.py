@@ -77,7 +77,7 @@ class AgentStats:
     exchanges: tuple[SyncerStats, ...]
     """The exchanges with each shard of the hub; empty when there is no hub."""
     bugs: int
-    """How often a step of the exchange loop has raised an error that nobody foresaw; the loop went on each time."""
+    """How often a step of the exchange loop has raised an unforeseen error; the loop went on each time."""
     bugs_in_a_row: int = 0
     """How many of the unforeseen errors counted by `bugs` have occurred since the hub last answered an exchange."""
     last_bug: str = ""

@@ -63,10 +63,7 @@ UNITS: Final = (
 
 
 def unit_of(window_ns: int) -> Unit | None:
-    """Returns the calendar unit that a window of `window_ns` stands for, such as a month for 30 days;
-
-    None if no unit.
-    """
+    """Returns the calendar unit that a window of this length stands for, a month for 30 days; None if there is none."""
     return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
 
 

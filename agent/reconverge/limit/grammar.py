@@ -306,9 +306,9 @@ def _multiple(word: str) -> int | None:
 
 
 def _whole(text: str, rest: str) -> str:
-    """Returns an error message about `text`, a number with other characters than digits;
+    """Returns an error message about `text`, a number with other characters than digits.
 
-    `rest` follows it in the string.
+    `rest` is the limit string after `text`.
     """
     digits = re.sub(r"[^0-9]", "", text)
     if _DECIMAL.fullmatch(text) is None:

@@ -368,7 +368,7 @@ class Limit:
 
     @property
     def unit(self) -> int:
-        """Returns into how many parts the allowances and counts of this limit divide a request: a power of ten."""
+        """Returns into how many parts, a power of ten, the allowances and counts of this limit divide a request."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10
@@ -499,9 +499,9 @@ class Limit:
 
 
 def _written(window_ns: int) -> str:
-    """Returns the length of a window as text, in whole seconds or milliseconds if possible:
+    """Returns the length of a window as text, in whole seconds or milliseconds if possible.
 
-    `60s`, `250ms`, `0.0005s`.
+    Examples are `60s`, `250ms` and `0.0005s`.
     """
     if window_ns % SECOND_NS == 0:
         return f"{window_ns // SECOND_NS}s"

@@ -105,9 +105,7 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """Removes and returns the resource of the owner that asks, for the caller to close;
-
-        None if that owner has none.
+        """Returns the resource of the owner that asks, which the caller must then close; None if that owner has none.
 
         The next `get` makes another resource.
         """

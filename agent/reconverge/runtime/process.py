@@ -152,9 +152,9 @@ def _raises_it_again(handler: Callable[..., object]) -> bool:
 
 
 def _is_sent_by_server(frame: FrameType | None) -> bool:
-    """Returns whether uvicorn has sent this SIGTERM to its own process after a shutdown:
+    """Returns whether uvicorn has sent this SIGTERM to its own process after a shutdown.
 
-    `frame` is then in its code.
+    Then `frame` is in the code of uvicorn.
     """
     return (
         frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
