@@ -243,7 +243,7 @@ class History:
                 del self._dates[place], self._amounts[place]
 
     def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
-        """Returns the date by whose expiry at least `amount` will have expired; None if less than that is in use.
+        """Returns the first date at whose expiry `amount` or more has expired in all; None if the use is less.
 
         An expired entry is followed by debt at its date plus `lasts`. `pending` is use at the present date without an
         entry yet.
