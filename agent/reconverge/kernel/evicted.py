@@ -92,7 +92,7 @@ class Evicted:
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:
-        """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
+        """Stores a key's use in window `epoch` and in the previous one; returns False if either use is too large."""
         if max(current, previous) > AMOUNT_MAX:
             return False
         self._enter(epoch)

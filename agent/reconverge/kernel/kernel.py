@@ -393,7 +393,7 @@ class Kernel(Node):
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Subtracts from the limits' totals the part that the hub has confirmed, for a new account at the hub."""
+        """Subtracts what the hub has confirmed from each limit's sums of charges, as a new account begins there."""
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
@@ -440,7 +440,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts every cell that was taken at `now_ns` back into its queue. Doing so twice does no harm."""
+        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):

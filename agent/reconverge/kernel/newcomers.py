@@ -112,7 +112,7 @@ class Newcomers:
             table.lock.run(_queue_again, table, shard)
 
     def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
-        """Notes how many keys of a limit still wait; returns when the next may be reported if the budget is used up."""
+        """Notes how many new keys of a limit still wait; if the budget is used up, returns when the next may go."""
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
         before = self._left.pop(place, 0)

@@ -96,7 +96,7 @@ class Node(KernelFields):
         self.after_unlock = True
 
     def note_reentry(self, name: str) -> None:
-        """Notes that a decision about a limit was requested in the middle of another one, so that it is logged once."""
+        """Notes, to log it once, that a thread asked for a decision about `name` in the middle of another decision."""
         if not self._reentry_noted:
             self._reentry_noted = True
             self.put_off(partial(self.on_reentry, name))
