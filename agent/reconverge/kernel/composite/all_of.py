@@ -174,10 +174,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides and charges as `allow` does, at `now_ns`.
-
-        Returns a verdict for each quota: the answer of all quotas, with the window of that quota.
-        """
+        """Decides as `allow`, at `now_ns`; returns for each quota the answer of all, with the window of that quota."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -313,9 +310,8 @@ def refuse_all(
 ) -> list[tuple[Cell, bool]]:
     """Counts a refused request; returns for each quota its cell, and whether it has room afterwards.
 
-    `costs[i]` and `weighed[i]` are, for quota i, the request's cost, and the room that it found with whether that is
-    enough. A quota that counts refused requests (`count_refused`) also counts a request that another quota refuses
-    because that is used up. A client that asks again has to wait for both quotas.
+    `weighed[i]` is the room at quota i, and whether `costs[i]` fits. A quota with `count_refused` also counts a request
+    that another quota refuses because that is used up, so a client that asks again has to wait for both quotas.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)
