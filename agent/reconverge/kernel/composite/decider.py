@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether this node can decide with certainty by a quick check; False also if a full one is needed."""
+        """Returns whether a quick check shows that this node decides with certainty, without asking the hub."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:

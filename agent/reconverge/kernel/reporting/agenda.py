@@ -167,8 +167,7 @@ class ShardFields:
     def begin_round(self) -> None:
         """Begins a round, which will report the cells that are in `dirty` now.
 
-        The empty queue of the last round becomes `dirty`. No queue is discarded, as a deciding thread may be about to
-        append to it.
+        The two queues are swapped, and neither is replaced by a new one: a deciding thread may be about to append.
         """
         self.dirty, self.round = self.round, self.dirty
 
@@ -216,7 +215,7 @@ def due_cells(
 
 
 def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lock, most: int) -> int:
-    """Moves up to `most` of a limit's new keys into the queues of the next batch; takes `lock` for each key.
+    """Moves up to `most` of a limit's new keys into the queues of the next batch; takes the limit's `lock` for each.
 
     Urgent cells join the shard's urgent queue, the others join `waiting`. Returns how many new keys were moved.
     """

@@ -105,7 +105,7 @@ ROOM_INTERVALS_MAX = 16
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lowers the cell's allowances to its need, and returns its report; None if it has nothing left to report.
+    """Lowers the cell's allowances to its need, and returns its report; None if the cell has nothing to report.
 
     Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps its allowances
     until their lease ends.
@@ -310,7 +310,7 @@ def _goes_back(cell: Cell, report: CellReport) -> bool:
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
-    """Handles the answer that the hub has no room for this key and stores nothing of it: the node asks again later.
+    """Handles the hub's answer that it has no room for this key and stores nothing of it: the node reports it later.
 
     A key about which the hub has never answered otherwise keeps the cold allowance of its policy.
     """
@@ -419,7 +419,7 @@ def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
 
 
 def _measure_demand(cell: Cell, now_ns: int) -> None:
-    """Updates the cell's demand: a weighted mean of the cost asked for per second, over about eight requests.
+    """Updates the cell's demand: the mean cost per second that requests ask for, over about DEMAND_ARRIVALS requests.
 
     Older requests have less weight in the mean, by an exponential function of their age.
     """
@@ -544,7 +544,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell holds enough that other nodes may lack to justify an exchange that gives it back."""
+    """Returns whether a cell holds so much that other nodes may lack that an early exchange should give it back."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

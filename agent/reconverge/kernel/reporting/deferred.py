@@ -23,7 +23,7 @@ class LimitInterval(NamedTuple):
 
 
 class Later:
-    """The changed cells of one shard whose limits are not due for an exchange yet, by the limits' sync interval."""
+    """The changed cells of one shard whose limits are not due for an exchange yet, by their limits' sync intervals."""
 
     def __init__(self) -> None:
         self._cells: dict[int, deque[Cell]] = {}
@@ -64,7 +64,7 @@ class Later:
         return False
 
     def give_back(self, shard: ShardFields) -> None:
-        """Moves all deferred cells back to the shard's queue, to be sorted anew, because intervals have changed."""
+        """Moves all deferred cells back into the shard's queue to be sorted again, as sync intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
                 if cell.dirty:

@@ -53,7 +53,7 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Appends a cell behind the others of its limit, and marks it with the number of this queue, if any."""
+        """Appends a cell behind the others of its limit, and marks it with this queue's number unless that is 0."""
         self._add(cell)
         if self.number:
             cell.dirty = self.number  # last: a cell in two queues does no harm, a marked one in none is never reported
@@ -103,7 +103,11 @@ class Lanes:
         return self._cycle.pop()
 
     def _take_last(self, lane: deque[Cell]) -> Cell:
-        """Takes the last cell of `lane`. The lane is removed first, so that no lane in the queue is ever empty."""
+        """Takes the cell of a `lane` that has no other.
+
+        The lane is removed first, so that no lane in the queue is ever empty; cells that another thread has appended
+        meanwhile are queued again.
+        """
         self._lanes.pop(self._end_turn(), None)
         cell = lane.popleft()
         while True:

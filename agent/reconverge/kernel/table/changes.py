@@ -92,7 +92,7 @@ def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
 
 
 def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Adapts a cell to a new capacity; `before` is the old one, `former` the old rate of a paced limit."""
+    """Adapts a cell to a changed quota; `before` is the old capacity, `former` the cell's old rate or None."""
     cell.room = -1
     if cell.shard.alone:
         cell.allowance = cell.base = allowance_alone(table, cell.key)

@@ -58,7 +58,7 @@ class Dropped:
         """The names of dropped tables that a request has brought back. The caller of `drop` reads this list."""
 
     def start_over(self) -> None:
-        """Replaces the locks of all dropped tables, as a thread of another process may have held them."""
+        """Replaces the locks of all dropped tables in a forked child, as threads of the parent may have held them."""
         self.back.clear()
         for table in self._all_held():
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))

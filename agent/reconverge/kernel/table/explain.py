@@ -19,7 +19,7 @@ VAIN_INTERVALS = 10
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """Returns the decision with its grounds. `charged` means that an admitted cost is already part of the use."""
+    """Returns the decision about `cost` with its grounds; `charged` means that an admitted cost is charged already."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)

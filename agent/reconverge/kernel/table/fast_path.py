@@ -42,7 +42,7 @@ from typing import Final, Protocol, TypeAlias
 from reconverge.kernel.engine import Lock, Store, runs_without_lock
 
 NOT_KNOWN: Final = (3, 15)
-"""The first version of Python for which nobody has checked whether another thread can interrupt the fast path."""
+"""The first version of Python in which another thread might interrupt the fast path: that has not been checked."""
 _ONE = 1
 
 Allow: TypeAlias = Callable[..., bool]
@@ -55,7 +55,7 @@ def goes_straight_on() -> bool:
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path needs: fields that it reads, and the method for all other decisions."""
+    """The part of a table that the fast path needs: the fields it reads, and the method for all other decisions."""
 
     lock: Lock
     cells: Store

@@ -115,7 +115,7 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
 
 
 def _another(table: LimitState) -> LimitState | None:
-    """Returns another limit that has keys, a different one each time; None if none of the next few has any."""
+    """Returns the next other limit that has keys, in turn; None if none of the next OTHERS_PASSED limits has any."""
     node, peers = table.kernel, list(table.peers.values())
     node.turn += 1
     for number in range(min(len(peers), OTHERS_PASSED)):
@@ -197,9 +197,9 @@ def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Returns whether there is nothing to remember about a cell of a node without a hub.
+    """Returns whether a cell of a node without a hub has nothing to remember, so that it can be dropped.
 
-    Brings the cell up to `now_ns`.
+    Brings the cell up to `now_ns`. Returns False if `keep`.
     """
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)

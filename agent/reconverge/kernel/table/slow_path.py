@@ -53,7 +53,7 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Carries out a decision of `evaluate`: charges `cost`, or counts it as refused."""
+    """Charges `cost`, or counts it as refused: `spare` and `allowed` are what `evaluate` has returned for it."""
     meter = table.meter
     if allowed:
         cell.used += cost

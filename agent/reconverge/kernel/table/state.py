@@ -129,7 +129,7 @@ class LimitState:
         return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
-        """Takes over the parts of a limit that may change while it is in use, except the quota; see `count_by`."""
+        """Takes over what may change of a limit while it is in use, except the quota, which `count_by` sets."""
         self.limit = limit
         self.soft = self.capacity > self.pool.counted.nominal * self.unit
         self.costs = None if limit.costs is None else dict(limit.costs)
@@ -177,7 +177,7 @@ class LimitState:
         """The sums of charges and refunds, by the shard's index."""
 
     def start_over(self) -> None:
-        """Drops all cells and counters, and replaces the lock, which a thread that is gone may hold."""
+        """Drops all cells and counters in a forked child, and replaces the lock, as a parent's thread may hold it."""
         first = self.tiers[0]
         self.lock = Lock(self.kernel) if first is self else first.lock
         self.born_ns = self.now_ns()
@@ -231,7 +231,7 @@ class LimitState:
 
     @property
     def own_part(self) -> int:
-        """Returns the capacity by which the hub of this node's region grants, once all nodes have reported it."""
+        """Returns the part of the capacity that belongs to this node's region, by which the region's hub grants."""
         return self.capacity * self.kernel.region_ppm // MILLION
 
     @property

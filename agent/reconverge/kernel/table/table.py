@@ -261,7 +261,7 @@ class Table(LimitState):
             return -NEVER_NS
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub for an allowance on each of the `keys` that it has not answered for yet."""
+        """Queues those of `keys` about which the hub has not answered, so that it grants allowances on them."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -470,7 +470,7 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Joins the tables between which keys of one limit move. Does nothing if the table has just joined."""
+        """Adds this table to `tiers`, the tables between which keys of one limit move, unless it was added last."""
         if self.tiers[-1:] != [self]:
             self.tiers.append(self)
 

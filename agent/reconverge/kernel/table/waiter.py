@@ -75,7 +75,7 @@ class Waiter:
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns for how long there is certainly no room for a request, by all nodes' reports; else 0."""
+        """Returns the nanoseconds for which certainly no node has room for `cost`, by all reports; 0 if one may."""
         if not cell.heard:
             return 0
         self._table.edges.advance(cell, now_ns)
@@ -173,7 +173,7 @@ class PacedWaiter(Waiter):
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns how long the request has to wait by the node's present allowance; 0 if it has none."""
+        """Returns the nanoseconds until a request may go behind `ahead`, by the present allowance; 0 without one."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 
