@@ -178,7 +178,7 @@ class NeedsSlot(ReconvergeError, TypeError):
 
 
 class LeaseEnded(ReconvergeError, TimeoutError):
-    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the slot's lease ends before the block."""
+    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the lease ends while the block runs."""
 
     def __init__(self, limit: str, key: str) -> None:
         self.limit = limit

@@ -188,12 +188,14 @@ class SilentHooks(Hooks):
 class LogHooks(SilentHooks):
     """Hooks that log each kind of event of each limit, at most once in `every` seconds, with its facts as `extra`.
 
-    Keys are the users' data: the log shows them hashed by `key_hash`, and in clear only with `show_keys`.
+    Keys are the users' data: the log shows keys hashed by `key_hash`, and in clear only if `show_keys` is True.
 
-    Args: log: the logger to write to; by default the logger "reconverge". every: the least time in seconds between two
-    lines about the same kind of event and the same limit. show_keys: log the keys themselves, without hashing them.
-    secret: the secret with which `key_hash` hashes keys, so that a reader of the log cannot try out guessed keys.
-    clock: the clock that measures `every`; by default the machine's.
+    Args:
+        log: the logger to write to; by default the logger "reconverge".
+        every: the least time in seconds between two lines about the same kind of event and the same limit.
+        show_keys: log the keys themselves, without hashing them.
+        secret: the secret with which `key_hash` hashes keys, so that a reader of the log cannot try out guessed keys.
+        clock: the clock that measures `every`; by default the machine's.
     """
 
     def __init__(

@@ -117,8 +117,8 @@ def balanced(view: View) -> int:
 def hot_step(view: View) -> int:
     """Returns the cost by which a node may exceed its allowance on a hot key: one request, or a hundredth of its share.
 
-    That makes up for allowances being whole numbers. It is 0 for limits without fixed windows, and at the start of a
-    window until the hub has answered, as a crowd may come to all nodes then.
+    A hot key is one that is not calm. The step makes up for allowances being whole numbers. It is 0 for limits without
+    fixed windows, and at the start of a window until the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -129,8 +129,8 @@ def hot_step(view: View) -> int:
 def available(view: View) -> int:
     """Returns the capacity less the expected use of the other nodes while the key is calm; on a hot key, as `balanced`.
 
-    Practically never refuses too early, and goes on admitting while the hub is away. Each node may admit up to the
-    whole limit beyond it when a burst of requests for a calm key reaches all nodes within one exchange.
+    Practically never refuses too early, and goes on admitting while the hub is away. When a burst of requests for a
+    calm key reaches all nodes within one exchange, each node may admit as much as the whole limit.
     """
     left = math.floor(view.capacity - view.others)
     if view.calm:
@@ -177,7 +177,10 @@ class Policy:
         return UNBOUNDED if math.isinf(self.max_overshoot) else math.floor(self.max_overshoot * 1000 + 1e-9)
 
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
-        """Returns the most cost that all nodes may admit above the capacity in one window, once the key is not cold."""
+        """Returns the most cost above the capacity that all nodes together may admit in one window.
+
+        The cold allowances of nodes that have never had an answer about the key come on top.
+        """
         if self.max_overshoot == 0:
             return 0.0
         if math.isinf(self.max_overshoot) or self.merged_only:
@@ -207,7 +210,7 @@ def choose(
 ) -> Policy:
     """Returns the policy `name`, or the one that `max_overshoot` implies, with the other settings that are not None.
 
-    If `name` and `max_overshoot` are both None, that is `default`.
+    If `name` and `max_overshoot` are both None, the policy is `default`.
 
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.

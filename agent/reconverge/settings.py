@@ -22,7 +22,7 @@ NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The checked settings of an agent; durations are in seconds. `Agent` describes each."""
+    """The checked settings of an agent; durations are in seconds. The docstring of `Agent` describes each setting."""
 
     namespace: str
     sync_interval: float

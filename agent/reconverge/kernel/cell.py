@@ -1,4 +1,4 @@
-"""One node's record of one key, and the ports through which a cell sees its limit and its shard.
+"""One node's record of one key, and the protocols through which a cell sees its limit and its shard.
 
 A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
 under the lock of its limit. The protocols here define what these functions may read of the limit and of the shard that
@@ -230,8 +230,8 @@ class Cell(Headroom):
     """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
 
     Moments are monotonic nanoseconds, rates are cost per second. The fast path of a decision only tests `used + cost <=
-    room` and `now < until_ns`. All that must be noticed makes this test fail, so that the slow path handles it: a
-    window's end, an empty bucket, headroom running low, the first charge since the last report.
+    room` and `now < until_ns`. This test fails at every event that the slow path must handle: the end of a window, an
+    empty bucket, low headroom, the first charge since the last report.
     """
 
     __slots__ = (

@@ -52,7 +52,8 @@ class Usage:
     """How much of a limit one key has used, as far as this node knows."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up; for a bucket kept at the hub, an upper bound of it."""
+    """Cost charged by this node that still counts, rounded up; for a bucket whose free part stays at the hub, an upper
+    bound of that cost."""
     total: int
     """Cost charged by all nodes that still counts: by this node up to now, by the others as of the hub's answer."""
     limit: int

@@ -60,7 +60,7 @@ HIGH_SHARE: Final = 10
 LOW_SHARE: Final = 4
 """A node stops evicting keys when 1/LOW_SHARE of its `max_keys` is free."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""How long a node evicts no keys after the hub has declined to go on counting the use of an evicted key."""
+"""For how many nanoseconds a node evicts no keys after the hub has declined to go on counting the use of a key."""
 _PARTS: Final = 1_000_000
 
 
@@ -216,7 +216,7 @@ class Room:
         return [Farewell(number, cell, report) for number, cell in cells if (report := reports[number]).forgotten]
 
     def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
-        """Drops the keys whose last reports the hub has confirmed, unless they are in use again."""
+        """Drops the keys of the last reports that the hub has confirmed, except keys with new requests."""
         answered = tuple(answers) if farewells else ()
         for number, cell, _ in farewells:
             cell.table.lock.run(self._hear_one, cell, answered[number].nodes == FORGOTTEN, now_ns)

@@ -1,8 +1,8 @@
 """Computes a `retry_after` that holds on any node: the time until each node has room for a refused request.
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest time after which a retry may succeed: there is
-room for the request then, but maybe on one node only. A client that retries seldom reaches that very node. So guards
-and storages, which answer clients of any node, call `certainty.for_any_node`.
+room for the request then, but maybe on one node only. A retry rarely reaches that very node. So guards and storages,
+which answer clients of any node, call `certainty.for_any_node`.
 """
 
 # Theory of operation.

@@ -134,8 +134,9 @@ class Kernel(Node):
         All tables with the same `reported_as` whose limits are counted alike share their keys: a request on one table
         moves its key to that table, with its use. A second call with the same arguments returns the same table.
 
-        Raises: LimitConflict: `name` has another limit, or the other tables of `reported_as` have another policy.
-        InvalidLimit: a table of `reported_as` counts alike, but its quota cannot change to that of `limit`.
+        Raises:
+            LimitConflict: `name` has another limit, or the other tables of `reported_as` have another policy.
+            InvalidLimit: a table of `reported_as` counts alike, but its quota cannot change to that of `limit`.
         """
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:

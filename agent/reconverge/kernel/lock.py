@@ -148,10 +148,9 @@ class Lock:
         self.release()
 
     def _wait(self) -> None:
-        """Waits until the lock may be free. Raises Reentry if this thread holds it.
+        """Waits until the lock may be free. Raises Reentry if this thread holds the lock.
 
-        This method looks at the lock and does not take it: an exception between taking and releasing would leave it
-        taken.
+        This method only looks at the lock: an exception between taking and releasing it would leave it taken.
         """
         me = get_ident()
         if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # `sys` documents it

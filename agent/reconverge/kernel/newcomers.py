@@ -45,8 +45,8 @@ class Newcomers:
     def start_over(self) -> None:
         """Forgets which new keys wait, and fills the budgets of all limits."""
         self._credits: dict[str, tuple[int, int]] = {}
-        """By the name of a limit: how many new keys it may still report, times a second in nanoseconds, and the moment
-        of that count."""
+        """By the name of a limit: how many new keys it may still report, in billionths of a key, and the moment of that
+        count."""
         self._busy: dict[str, int] = {}
         """By the name of a limit: the moment until which it counts as one of the limits that share the node's
         budget."""

@@ -67,7 +67,7 @@ class Node(KernelFields):
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self.asks = AskBudget(asks_max)
         self.flights: dict[int, Reports] = {}
-        """The batch under way to each shard."""
+        """By the index of a shard: the reports of the batch under way to it."""
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Returns the shard of the hub that counts `key` of this limit."""
@@ -78,7 +78,7 @@ class Node(KernelFields):
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
-        """Does the work that was put off by `put_off`, and wakes the exchange loop if that was wanted."""
+        """Does the work that was put off by `put_off`, and wakes the exchange loop if `wake_wanted`."""
         self.after_unlock = False
         if self.wake_wanted:
             self.wake_wanted = False

@@ -146,10 +146,7 @@ class Store(dict[str, Cell]):
         return end if end < len(self._places) else 0
 
     def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store uses it
-        """Releases the Python object of a key until the key is used again, in the compiled store.
-
-        Here it returns False.
-        """
+        """Returns False. The compiled store releases the Python object of a key here, until the key is used again."""
         return False
 
     def start_over(self) -> None:

@@ -30,7 +30,7 @@ moment before the epoch as in the first window: no hub's clock is that wrong."""
 
 
 class Unit(NamedTuple):
-    """A unit of the calendar, such as a week. Its windows are numbered without gaps."""
+    """A unit of the calendar, such as a week. Each window is one such unit, and has a number; there are no gaps."""
 
     name: str
     window_s: int
@@ -69,7 +69,7 @@ def unit_of(window_ns: int) -> Unit | None:
 
 @lru_cache(maxsize=256)
 def is_zone(name: str) -> bool:
-    """Whether this machine knows a time zone of that name."""
+    """Returns whether this machine knows a time zone named `name`."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown; no name at all; the name of a folder

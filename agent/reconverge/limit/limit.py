@@ -42,13 +42,14 @@ ALGORITHMS: Final = (
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
 """All algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three names for one arithmetic, which can count tokens, theoretical arrival times, or the level of a bucket."""
+"""Three algorithms with one arithmetic, in which it makes no difference whether tokens, arrival times or a level
+count."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
 """Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Algorithms in which every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
-"""Algorithms that admit one request on credit, and the next when that has been paid for."""
+"""Algorithms that admit one request on credit, and the next request when the credit has been paid back."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
 """Algorithms whose quota comes back steadily, and not at the end of a window."""
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
@@ -325,7 +326,7 @@ class Limit:
     def cost_max(self) -> int:
         """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits also the most credit.
 
-        For smooth limits, the result is at most `QUOTA_MAX // unit`.
+        For smooth limits it is at most `QUOTA_MAX // unit`.
         """
         if not self.smooth:
             return self.capacity

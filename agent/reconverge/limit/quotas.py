@@ -16,7 +16,7 @@ from reconverge.limit.limit import CONCURRENCY, Limit
 TIER: Final = "@"
 """The sign after the limit's name in the name of a contract's quota, such as `api@5/60s`."""
 QUOTAS_MAX: Final = 16
-"""The most quotas of one limit; every request is decided by each of them."""
+"""The most quotas of one limit; each of them decides about every request."""
 _WRITTEN_LIMIT: Final = re.compile(r"[0-9]+/[0-9]*[a-zA-Z]+$")
 """Matches a name such as `5/minute`, which was probably meant as the limit."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")

@@ -58,7 +58,7 @@ class LogThrottle:
         """The monotonic times at which the latest `messages_max` messages were logged, in nanoseconds."""
 
     def allows(self, now_ns: int) -> bool:
-        """Whether a message may be logged now."""
+        """Returns whether a message may be logged at `now_ns`."""
         logged_ns = self._logged_ns
         return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
 

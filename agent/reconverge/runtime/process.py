@@ -154,7 +154,7 @@ def _raises_it_again(handler: Callable[..., object]) -> bool:
 def _is_sent_by_server(frame: FrameType | None) -> bool:
     """Returns whether uvicorn has sent this SIGTERM to its own process after a shutdown.
 
-    Then `frame` is in the code of uvicorn.
+    `frame` is the frame that the signal has interrupted, which is then in the code of uvicorn.
     """
     return (
         frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
@@ -260,7 +260,7 @@ VARIABLE: Final = "PYTHONSAFEPATH"
 
 @contextmanager
 def nothing_from_the_working_directory() -> Iterator[None]:
-    """A context manager in which new interpreters do not import modules from their working directory."""
+    """A context manager: interpreters started in its block do not import modules from their working directory."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "1"
     try:
@@ -276,7 +276,7 @@ def nothing_from_the_working_directory() -> Iterator[None]:
 def started_before_the_end() -> Iterator[None]:
     """A context manager that delays a SIGTERM to this process until its block is over.
 
-    Processes that are started in the block do not inherit the delay.
+    A process that is started in the block does not inherit the delay: SIGTERM ends it at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -153,7 +153,7 @@ class WakeEvent:
         return not self._quiet.locked()
 
     def wake(self) -> None:
-        """Ends the current or the next `wait`. Never blocks, and may be called from anywhere."""
+        """Ends the current or the next `wait`. Never blocks, and may be called from any thread or signal handler."""
         try:
             self._quiet.release()
         except RuntimeError:  # the event is set already

@@ -112,11 +112,11 @@ class Bucket(CellMeter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds for which `cost` certainly does not fit into what the capacity leaves.
+        """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
 
-        It fits only once this node's own level has drained enough, and the level reported by all nodes has drained
-        enough at the full rate. The other nodes' levels have drained since their last reports, and the hub learns that
-        from their next reports.
+        There is room only once this node's own level has drained enough, and the level reported by all nodes has
+        drained enough at the full rate. The other nodes' levels have drained since their last reports, and the hub
+        learns that from their next reports.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -212,7 +212,7 @@ class Bucket(CellMeter):
             cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: use that the hub goes on counting counts here, too, until it has drained, which is soon."""
+        """Does nothing: use that the hub goes on counting also counts on this node until it has drained."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
         """Returns the sum of all nodes' levels, as far as this node knows, in cost times nanoseconds."""

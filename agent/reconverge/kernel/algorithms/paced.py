@@ -196,7 +196,7 @@ class Smooth(LeakyBucket):
         return 0
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """Returns the debt plus the number of permits that could still be stored, rounded up."""
+        """Returns the debt plus the permits that could still be stored, as cost, rounded up."""
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
@@ -286,7 +286,7 @@ class Smooth(LeakyBucket):
 
 
 class SmoothBursty(Smooth):
-    """A smooth limit whose stored permits cost nothing; a request pays only for the part of its cost beyond them.
+    """A smooth limit whose stored permits are free: a request makes a debt only of its cost beyond the stored permits.
 
     A new key on a node without a hub counts as idle since its limit was declared, and has stored permits since then. A
     node with a hub has stored none when it gets its first allowance.

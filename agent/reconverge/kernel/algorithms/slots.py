@@ -93,14 +93,14 @@ class Slots(CellMeter):
         return allowance - cell.used
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """Returns a fixed guess, as it is not known when work ends."""
+        """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns a fixed guess, as it is not known when work ends."""
+        """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""
         return RETRY_NS
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:

@@ -44,10 +44,10 @@ from reconverge.kernel.reporting.lanes import Lanes
 GROUP_MAX = 256
 """The most cells that may ever join one group of the agenda."""
 MIXED_MAX = 16
-"""A group that as many cells have joined takes only further cells that were reported at the same moment as the last
-one: such cells are alike, and take less memory."""
+"""Once this many cells have joined a group, it takes only cells that were reported at the same moment as the last cell,
+because cells that are alike take less memory."""
 OPEN_MAX = 8
-"""A cell may join only the groups that were begun last, as many as this."""
+"""How many groups a cell may choose from: the groups that were begun last."""
 PROMISED_SHARE = 16
 """While more changed cells wait than a batch holds, 1/PROMISED_SHARE of the batch is reserved for quiet cells."""
 LOOKS_MAX = 512
@@ -91,7 +91,7 @@ class Agenda:
         self._group_of: dict[Cell, Group] = {}
         self._numbers = 0
         self._empty = 0
-        """How many groups of the heap have no cells any more."""
+        """How many of the groups in the heap have no cells any more."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
         """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""

@@ -50,7 +50,7 @@ class AskBudget:
     def start_over(self) -> None:
         """Fills the budget."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
-        """The most that the budget holds, in exchanges times a second in nanoseconds."""
+        """The most that the budget holds, in billionths of an exchange."""
         self._credit = self._most
         self._since_ns = 0
 

@@ -88,7 +88,7 @@ DEMAND_FAINT = 0.3
 BASE_SLACK = 0.8
 """A base allowance is lowered when this node's share of the capacity is less than this part of it."""
 BUCKET_MARGIN = 1.1
-"""A node's part of a bucket's drain should be its demand times this."""
+"""A node needs so large an allowance on a bucket that its part of the drain is its demand times this."""
 ALONE_INTERVALS_MAX = 32
 """The most sync intervals between two looks at a quiet cell while no other node needs its allowance. The next node that
 needs it may have to wait for as long."""
@@ -473,7 +473,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
 def _need_of_slots(cell: Cell, used: int) -> float:
     """Returns how many more slots this node is likely to need: its recent peak less `used`, and some to grow.
 
-    The rate of requests does not show that, as a request may last for a millisecond or for an hour.
+    The rate of requests does not show the need, as a request may last for a millisecond or for an hour.
     """
     peak = cell.table.meter.peak(cell, cell.measured_ns)
     need = float(peak - used)
@@ -533,7 +533,7 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: this node's fair part of the free capacity at the last answer."""
+    """Returns the headroom that the cell keeps: its fair part of the capacity that was free at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -544,7 +544,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell holds so much that other nodes may lack that an early exchange should give it back."""
+    """Returns whether other nodes may lack so much of what the cell holds that an early exchange is worthwhile."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

@@ -73,7 +73,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that was only read for the next exchange; for one at once if the hub has never answered for it."""
+    """Queues a key that was only read for the next exchange; for an early one if the hub has never answered for it."""
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)

@@ -33,7 +33,7 @@ LEAVES_UP_TO = 2
 """A node without a hub evicts a key whose use still counts only if that use is at most the capacity divided by this: so
 a new key that is mistaken for the evicted key still has half of its quota."""
 OTHERS_PASSED = 8
-"""How many other limits are looked at to find one that has keys."""
+"""How many other limits a full node looks at to find one that has keys."""
 
 
 def check_size(table: LimitState, cost: int) -> None:
@@ -227,7 +227,7 @@ def may_be_idle(cell: Cell, now_ns: int) -> bool:
 
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Returns whether a cell with the use `used` has no use, holds no allowance, and has nothing left to report."""
+    """Returns whether the use of a cell, `used`, is 0, and it holds no allowance and has nothing left to report."""
     if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)

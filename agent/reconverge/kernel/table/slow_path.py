@@ -137,7 +137,7 @@ def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> Non
 
 
 def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the cost that this node may still admit: within its allowance, or as far past it as the policy allows."""
+    """Returns the cost that this node may still admit: within its allowance, and beyond it as the policy allows."""
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance

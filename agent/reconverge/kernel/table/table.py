@@ -97,7 +97,7 @@ class Charged(NamedTuple):
     table: Table
     mark: Mark
     unit: int
-    """What the quota charges for a cost of 1: the cost of the request's kind, or 1."""
+    """The amount that the quota charges for a cost of 1: the cost of the request's kind, or 1."""
 
 
 class Table(LimitState):
@@ -283,8 +283,8 @@ class Table(LimitState):
         """Charges `difference` more for a request admitted in window `epoch`, or gives it back if it is negative.
 
         The request has been served, so no charge is refused. A refund never takes the use below zero, and has no effect
-        if the charge does not count any more. If `at` is None, it has no effect only if the window is over, but it has
-        one if a bucket has drained or the key was reset.
+        if the charge does not count any more. If `at` is None, a refund takes effect also when a bucket has drained
+        since the charge or the key was reset; only the end of the window voids it.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -454,7 +454,7 @@ class Table(LimitState):
     def leave(self, pool: Limit) -> None:
         """Counts by `pool`, the part of the limit that no share has taken, after another share was taken out of it.
 
-        Only before the first request of the limit.
+        May be called only before the first request of the limit.
         """
         assert not self.cells, "allowances may have been granted"
         self.count_by(pool)

@@ -40,7 +40,7 @@ class Waiter:
         commit(self._table, cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Queues a report about a request that cannot go yet, and goes on waiting."""
+        """Queues a report about a request that cannot go yet and continues to wait."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if self._table.asks:
             cell.asking_ns = now_ns
@@ -117,7 +117,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Counts a refusal; and the cost as demand, unless the request has `waited` and so was counted before."""
+        """Counts a refusal, and `cost` as demand, unless the request has `waited`, so that it was counted before."""
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
