@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from reconverge.exchange.answer_stats import BEYOND_CAP, AnswerStats
 from reconverge.exchange.syncer import SyncerStats
 from reconverge.limiter.asking import AskStats
-from reconverge.limiter.modes import Enforcement
-from reconverge.limiter.switches import ON
+from reconverge.limiter.enforcement.modes import Enforcement
+from reconverge.limiter.enforcement.switches import ON
 from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.durations import Durations
 

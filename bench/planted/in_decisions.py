@@ -168,7 +168,7 @@ IN_DECISIONS: Final = (
     ),
     PlantedFault(
         "admits after every answer",
-        "A request that has waited for the hub is admitted whatever the answer is.",
+        "A request that has waited for the hub is admitted, also if the answer leaves nothing for it.",
         (
             Patch(
                 f"{KERNEL}/composite/asking.py",

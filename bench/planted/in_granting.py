@@ -81,7 +81,7 @@ IN_GRANTING: Final = (
     ),
     PlantedFault(
         "overdrafts beyond their sum",
-        "Each node gets its part of the overdraft, whatever the others have, and answers grant it.",
+        "Each node gets its part of the overdraft without regard to what the others have, and answers grant it.",
         (_UNBOUNDED_OVERDRAFT, _UNBOUNDED_ANSWER),
         ExploredCase("fixed", quota=4, policy="balanced at nodes"),
         ProofGuard.OVERDRAFTS_WITHIN,

@@ -62,7 +62,7 @@ IN_HEARING: Final = (
     ),
     PlantedFault(
         "opens windows by the nodes' clocks",
-        "The hub stays in the window of the last report, whatever its clock shows.",
+        "The hub stays in the window of the last report, also when its clock shows the next one.",
         (
             Patch(
                 WINDOWS,

@@ -122,7 +122,7 @@ IN_REPORTS: Final = (
     ),
     PlantedFault(
         "trusts the clocks' rates",
-        "A node's lease is as long as the hub's, whatever the hub's clock may be faster.",
+        "A node's lease is as long as the hub's, with nothing taken off for a hub's clock that is faster.",
         (
             Patch(SYNCER, "MICROSECOND_NS * (1 - DRIFT))", "MICROSECOND_NS)"),
             Patch(SYNCER, "sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)", "sent_ns"),

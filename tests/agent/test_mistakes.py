@@ -7,6 +7,7 @@ that the package declares is in it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -33,6 +34,7 @@ from reconverge import (
     errors,
 )
 from reconverge.contracts.contracts import Contracts
+from reconverge.hooks import SilentHooks
 from tests.support.agents import net_at
 from tests.support.programs.process import Process
 from tests.support.servers import free_port
@@ -40,10 +42,9 @@ from tests.support.servers import free_port
 Mistake = tuple[Callable[[], object], type[ReconvergeError], tuple[str, ...]]
 
 
-def _login(
-    limit: str = "5/minute", parent: reconverge.RateLimiter | None = None, **settings: Any
-) -> reconverge.RateLimiter:
-    return Agent("memory://", **settings).limit("login", limit, parent=parent)
+def _login(limit: Any = "5/minute", **settings: Any) -> reconverge.RateLimiter:
+    """A limit of an agent of its own."""
+    return Agent("memory://").limit("login", limit, **settings)
 
 
 def _declared_twice(first: str, second: str, **settings: Any) -> None:
@@ -122,11 +123,6 @@ LIMITS: dict[str, Mistake] = {
         InvalidSetting,
         ("'login'", "limits a rate, and has no slots", "expected a SlotLimiter, as agent.concurrency returns"),
     ),
-    "a misspelt limit": (
-        lambda: _agent_with("login", "search").limiter("logn"),
-        UnknownLimit,
-        ("'logn'", "declared: login, search"),
-    ),
     "no limit at all": (lambda: Agent("memory://").limiter("login"), UnknownLimit, ("none yet", "agent.limit(")),
 }
 
@@ -143,7 +139,7 @@ REQUESTS: dict[str, Mistake] = {
     "a key that begins with NUL": (lambda: _login().hit("\x00ada"), InvalidKey, ("not start with NUL", "x00ada")),
     "half a character": (lambda: _login().hit("\ud800"), InvalidKey, ("lone surrogate", "ud800")),
     "too long a key": (
-        lambda: _login(key_bytes_max=8).allow("123456789"),
+        lambda: Agent("memory://", key_bytes_max=8).limit("login", "5/minute").allow("123456789"),
         InvalidKey,
         ("123456789", "9 bytes, more than 8", "raise key_bytes_max"),
     ),
@@ -180,7 +176,6 @@ SETTINGS: dict[str, Mistake] = {
     "a port out of range": (lambda: Agent("redis://localhost:66666"), InvalidSetting, ("hub=", "66666", "65535")),
     "an option unknown": (lambda: Agent("redis://localhost?colour=1"), InvalidSetting, ("hub=", "colour", "not known")),
     "a scheme unknown": (lambda: Agent("postgres://localhost"), UnknownHub, ("'postgres'", "redis://", "memory://")),
-    "a misspelt policy": (lambda: Agent("memory://", policy="brave"), InvalidSetting, ("policy='brave'", "balanced")),
     "a policy against its number": (
         lambda: Agent("memory://", policy="strict", max_overshoot=0.1),
         InvalidSetting,
@@ -221,6 +216,131 @@ SETTINGS: dict[str, Mistake] = {
     "too long a namespace": (lambda: Agent("memory://", namespace="x" * 65), InvalidSetting, ("1 to 64 characters",)),
 }
 
+SPELLINGS: dict[str, Mistake] = {
+    "a parent by name": (
+        lambda: _login(parent="api"),
+        InvalidSetting,
+        ("parent='api'", "is no RateLimiter", "agent.limit"),
+    ),
+    "a misspelt setting of an agent": (
+        lambda: _wrong(Agent)("memory://", sync_intervall=1),
+        InvalidSetting,
+        ("sync_intervall=1", "no such setting of Agent", "did you mean 'sync_interval'?"),
+    ),
+    "a setting that is like none": (
+        lambda: _wrong(Agent)("memory://", zzz=1),
+        InvalidSetting,
+        ("zzz=1", "known: hub, namespace, sync_interval"),
+    ),
+    "a word for doubt that is none": (
+        lambda: _wrong(Agent)("memory://", in_doubt="later"),
+        InvalidSetting,
+        ("in_doubt='later'", "neither 'refuse' nor a time", "'ask:25ms'"),
+    ),
+    "a misspelt secret is not shown": (
+        lambda: _wrong(Agent)("memory://", settings_secrte="hunter2"),
+        InvalidSetting,
+        ("settings_secrte='***'", "did you mean 'settings_secret'?"),
+    ),
+    "a password in a misspelt hub is not shown": (
+        lambda: _wrong(Agent)(hubb="redis://:hunter2@host"),
+        InvalidSetting,
+        ("hubb='***'", "did you mean 'hub'?"),
+    ),
+    "a namespace without a name": (
+        lambda: _wrong(Agent)("memory://", "shop"),
+        InvalidSetting,
+        ("namespace='shop'", "without a name", "settings by name after it"),
+    ),
+    "a hub twice": (lambda: _wrong(Agent)("memory://", hub="memory://"), InvalidSetting, ("hub='memory://'", "twice")),
+    "a burst beside a limit string": (
+        lambda: _login(burst=10),
+        InvalidSetting,
+        ("burst=10", "of the limit itself", "Limit(quota, window, algorithm='token-bucket', burst=...)"),
+    ),
+    "a key function of an agent's limit": (
+        lambda: _login(key_func=len),
+        InvalidSetting,
+        ("key_func=", "web framework", "limiter.allow('ada')"),
+    ),
+    "a limit without its quota": (
+        lambda: _wrong(Agent("memory://")).limit("login"),
+        InvalidSetting,
+        ("limit=None", "is missing", "agent.limit('login', '100/minute')"),
+    ),
+    "a misspelt setting of a limit": (
+        lambda: _wrong(Limit)(5, 60, algoritm="gcra"),
+        InvalidSetting,
+        ("algoritm='gcra'", "no such setting of Limit", "did you mean 'algorithm'?"),
+    ),
+    "a secret that is a number": (
+        lambda: _wrong(Agent)("memory://", settings_secret=5),
+        InvalidSetting,
+        ("settings_secret='***'", "neither text nor bytes, but int", "openssl rand"),
+    ),
+    "a fallback that is no URL": (
+        lambda: Agent("redis://127.0.0.1", fallback="nonsense"),
+        InvalidSetting,
+        ("fallback='nonsense'", "is not a URL like"),
+    ),
+    "hooks that are a class": (
+        lambda: _wrong(Agent("memory://")).add_hooks(SilentHooks),
+        InvalidSetting,
+        ("SilentHooks", "is a class", "add_hooks(SilentHooks())"),
+    ),
+    "a clock that is none": (lambda: Agent("memory://", clock=_wrong(5)), InvalidSetting, ("clock=5", "wall_ns()")),
+    "a truth in words": (lambda: Agent("memory://", sigterm=_wrong("no")), InvalidSetting, ("sigterm='no'", "False")),
+    "a share that is a percentage": (lambda: _login(soft=10), InvalidLimit, ("soft 10", "0.1, or '10%'", "10 % more")),
+    "a percentage above all": (lambda: _login(soft="1000%"), InvalidLimit, ("soft 10.0", "from 0 to 1")),
+    "a share of less than one": (lambda: _login(soft=0.1), InvalidSetting, ("soft=0.1", "no effect", "at least 0.2")),
+    "one key where many are wanted": (
+        lambda: _login().allow_many(_wrong("ada")),
+        InvalidKey,
+        ("not the single key 'ada'", "write ['ada']"),
+    ),
+    "one key to warm": (lambda: _login().warm("ada"), InvalidKey, ("not the single key 'ada'", "write ['ada']")),
+    "bytes where keys are wanted": (
+        lambda: _login().allow_many(_wrong(b"ada")),
+        InvalidKey,
+        ("not the single key b'ada'",),
+    ),
+    "None as a key": (lambda: _login().allow(_wrong(None)), InvalidKey, ("not None", "name what is counted")),
+    "one of several that is a number": (lambda: _login(["5/minute", 9]), InvalidLimit, ("9", "not int", "Limit obj")),
+    "an empty list of limits": (lambda: _login([]), InvalidLimit, ("1 to 16 quotas",)),
+    "a misspelt unit": (
+        lambda: _login("5/minuet"),
+        InvalidLimit,
+        ("'5/minuet', at character 3: unknown unit", "did you mean 'minute'?"),
+    ),
+    "a misspelt policy": (lambda: _login(policy="strikt"), InvalidSetting, ("'strikt'", "did you mean 'strict'?")),
+    "a misspelt algorithm": (
+        lambda: _login(algorithm="token_bucket"),
+        InvalidLimit,
+        ("'token_bucket'", "did you mean 'token-bucket'?"),
+    ),
+    "a misspelt scheme": (lambda: Agent("rediss+clutser://a"), UnknownHub, ("did you mean 'rediss+cluster'?",)),
+    "a scheme in capitals": (lambda: Agent("REDIS://a"), InvalidSetting, ("REDIS://a", "write redis://")),
+    "a misspelt limit": (
+        lambda: _agent_with("login").limiter("logim"),
+        UnknownLimit,
+        ("declared: login", "did you mean 'login'?"),
+    ),
+    "a socket on a host": (
+        lambda: Agent("redis+unix://run/r.sock"),
+        InvalidSetting,
+        ("redis+unix://run/r.sock", "names a host", "the whole path"),
+    ),
+    "a window of a negative time": (lambda: Limit(5, timedelta(-1)), InvalidLimit, ("window of -86400.0 s",)),
+    "an interval of no time": (lambda: Agent("memory://", sync_interval=timedelta(0)), InvalidSetting, ("=0.0:",)),
+    "a negative timeout": (
+        lambda: _login().wait_blocking("ada", timeout=timedelta(-1)),
+        InvalidSetting,
+        ("timeout=-86400.0", "0 or more"),
+    ),
+}
+
+MISTAKES = LIMITS | REQUESTS | SETTINGS | SPELLINGS
+
 OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
     "sync_interval": (0, -1, 0.0009, 3600.1, float("nan"), float("inf"), "0.1", True, None),
     "min_sync_interval": (-0.1, 0.2, "0.1", True),
@@ -235,10 +355,10 @@ OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", [*LIMITS, *REQUESTS, *SETTINGS])
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_told_with_its_fact_its_value_and_its_remedy(mistake: str) -> None:
     """At the moment when it is made, by an error of the package."""
-    make_it, error, words = (LIMITS | REQUESTS | SETTINGS)[mistake]
+    make_it, error, words = MISTAKES[mistake]
 
     with pytest.raises(ReconvergeError) as caught:
         make_it()
@@ -307,7 +427,7 @@ def test_an_unavailable_hub_is_told_by_whoever_asks_it() -> None:
 def test_every_error_of_the_package_is_provoked_here() -> None:
     """None is declared that nobody can meet; what eventlet does to a process is provoked in one of its own."""
     declared = {thing for thing in vars(errors).values() if _is_error(thing)}
-    provoked = {error for _, error, _ in (LIMITS | REQUESTS | SETTINGS).values()} | {MissingExtra, HubUnavailable}
+    provoked = {error for _, error, _ in MISTAKES.values()} | {MissingExtra, HubUnavailable}
     provoked |= {EventletPatched}  # in test_green_threads.py
     provoked |= {LeaseEnded}  # in test_slots.py
 

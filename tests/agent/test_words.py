@@ -1,7 +1,6 @@
-"""Goal: a wrong input ends in a sentence of the package: the fact, the value, the remedy. None ends in a traceback.
+"""Goal: wrong arguments, variables and settings without effect are told; what can only mean one thing is taken.
 
-Method: a table of wrong inputs, each with the words that its message must have; and the inputs that are taken for what
-they say, such as a `timedelta`.
+Method: each by itself, through the public API; wrong inputs that are an error at once are in `test_mistakes.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +10,14 @@ import logging
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
-from reconverge import Agent, InvalidKey, InvalidLimit, InvalidSetting, Limit, UnknownHub, UnknownLimit
+from reconverge import Agent, InvalidSetting, Limit
 from reconverge.arguments import with_advice
 from reconverge.clock import ManualClock
-from reconverge.hooks import SilentHooks
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.limiter import RateLimiter
 from tests.support.servers import RedisServer
@@ -32,150 +29,9 @@ def wrong(value: object) -> Any:
     return cast("Any", value)
 
 
-AGENT: Any = Agent
-
-
 def login(limit: Any = "5/minute", **settings: Any) -> RateLimiter:
     """A limit of an agent of its own."""
     return Agent("memory://").limit("login", limit, **settings)
-
-
-WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
-    "a parent by name": (
-        lambda: login(parent="api"),
-        InvalidSetting,
-        ("parent='api'", "is no RateLimiter", "agent.limit"),
-    ),
-    "a misspelt setting of an agent": (
-        lambda: AGENT("memory://", sync_intervall=1),
-        InvalidSetting,
-        ("sync_intervall=1", "no such setting of Agent", "did you mean 'sync_interval'?"),
-    ),
-    "a setting that is like none": (
-        lambda: AGENT("memory://", zzz=1),
-        InvalidSetting,
-        ("zzz=1", "known: hub, namespace, sync_interval"),
-    ),
-    "a word for doubt that is none": (
-        lambda: AGENT("memory://", in_doubt="later"),
-        InvalidSetting,
-        ("in_doubt='later'", "neither 'refuse' nor a time", "'ask:25ms'"),
-    ),
-    "a misspelt secret is not shown": (
-        lambda: AGENT("memory://", settings_secrte="hunter2"),
-        InvalidSetting,
-        ("settings_secrte='***'", "did you mean 'settings_secret'?"),
-    ),
-    "a password in a misspelt hub is not shown": (
-        lambda: AGENT(hubb="redis://:hunter2@host"),
-        InvalidSetting,
-        ("hubb='***'", "did you mean 'hub'?"),
-    ),
-    "a namespace without a name": (
-        lambda: AGENT("memory://", "shop"),
-        InvalidSetting,
-        ("namespace='shop'", "without a name", "settings by name after it"),
-    ),
-    "a hub twice": (lambda: AGENT("memory://", hub="memory://"), InvalidSetting, ("hub='memory://'", "twice")),
-    "a burst beside a limit string": (
-        lambda: login(burst=10),
-        InvalidSetting,
-        ("burst=10", "of the limit itself", "Limit(quota, window, algorithm='token-bucket', burst=...)"),
-    ),
-    "a key function of an agent's limit": (
-        lambda: login(key_func=len),
-        InvalidSetting,
-        ("key_func=", "web framework", "limiter.allow('ada')"),
-    ),
-    "a limit without its quota": (
-        lambda: wrong(Agent("memory://")).limit("login"),
-        InvalidSetting,
-        ("limit=None", "is missing", "agent.limit('login', '100/minute')"),
-    ),
-    "a misspelt setting of a limit": (
-        lambda: wrong(Limit)(5, 60, algoritm="gcra"),
-        InvalidSetting,
-        ("algoritm='gcra'", "no such setting of Limit", "did you mean 'algorithm'?"),
-    ),
-    "a secret that is a number": (
-        lambda: AGENT("memory://", settings_secret=5),
-        InvalidSetting,
-        ("settings_secret='***'", "neither text nor bytes, but int", "openssl rand"),
-    ),
-    "a fallback that is no URL": (
-        lambda: Agent("redis://127.0.0.1", fallback="nonsense"),
-        InvalidSetting,
-        ("fallback='nonsense'", "is not a URL like"),
-    ),
-    "hooks that are a class": (
-        lambda: wrong(Agent("memory://")).add_hooks(SilentHooks),
-        InvalidSetting,
-        ("SilentHooks", "is a class", "add_hooks(SilentHooks())"),
-    ),
-    "a clock that is none": (lambda: Agent("memory://", clock=wrong(5)), InvalidSetting, ("clock=5", "wall_ns()")),
-    "a truth in words": (lambda: Agent("memory://", sigterm=wrong("no")), InvalidSetting, ("sigterm='no'", "False")),
-    "a share that is a percentage": (lambda: login(soft=10), InvalidLimit, ("soft 10", "0.1, or '10%'", "10 % more")),
-    "a percentage above all": (lambda: login(soft="1000%"), InvalidLimit, ("soft 10.0", "from 0 to 1")),
-    "a share of less than one": (lambda: login(soft=0.1), InvalidSetting, ("soft=0.1", "no effect", "at least 0.2")),
-    "one key where many are wanted": (
-        lambda: login().allow_many(wrong("ada")),
-        InvalidKey,
-        ("not the single key 'ada'", "write ['ada']"),
-    ),
-    "one key to warm": (lambda: login().warm("ada"), InvalidKey, ("not the single key 'ada'", "write ['ada']")),
-    "bytes where keys are wanted": (
-        lambda: login().allow_many(wrong(b"ada")),
-        InvalidKey,
-        ("not the single key b'ada'",),
-    ),
-    "None as a key": (lambda: login().allow(wrong(None)), InvalidKey, ("not None", "name what is counted")),
-    "one of several that is a number": (lambda: login(["5/minute", 9]), InvalidLimit, ("9", "not int", "Limit obj")),
-    "no limit at all": (lambda: login([]), InvalidLimit, ("1 to 16 quotas",)),
-    "a misspelt unit": (
-        lambda: login("5/minuet"),
-        InvalidLimit,
-        ("'5/minuet', at character 3: unknown unit", "did you mean 'minute'?"),
-    ),
-    "a misspelt policy": (lambda: login(policy="strikt"), InvalidSetting, ("'strikt'", "did you mean 'strict'?")),
-    "a misspelt algorithm": (
-        lambda: login(algorithm="token_bucket"),
-        InvalidLimit,
-        ("'token_bucket'", "did you mean 'token-bucket'?"),
-    ),
-    "a misspelt scheme": (lambda: Agent("rediss+clutser://a"), UnknownHub, ("did you mean 'rediss+cluster'?",)),
-    "a scheme in capitals": (lambda: Agent("REDIS://a"), InvalidSetting, ("REDIS://a", "write redis://")),
-    "a misspelt limit": (lambda: _limiter_of("logim"), UnknownLimit, ("declared: login", "did you mean 'login'?")),
-    "a socket on a host": (
-        lambda: Agent("redis+unix://run/r.sock"),
-        InvalidSetting,
-        ("redis+unix://run/r.sock", "names a host", "the whole path"),
-    ),
-    "a window of a negative time": (lambda: Limit(5, timedelta(-1)), InvalidLimit, ("window of -86400.0 s",)),
-    "an interval of no time": (lambda: Agent("memory://", sync_interval=timedelta(0)), InvalidSetting, ("=0.0:",)),
-    "a negative timeout": (
-        lambda: login().wait_blocking("ada", timeout=timedelta(-1)),
-        InvalidSetting,
-        ("timeout=-86400.0", "0 or more"),
-    ),
-}
-
-
-def _limiter_of(name: str) -> RateLimiter:
-    agent = Agent("memory://")
-    agent.limit("login", "5/minute")
-    return agent.limiter(name)
-
-
-@pytest.mark.parametrize("mistake", WRONG)
-def test_a_wrong_input_is_told_with_its_fact_its_value_and_its_remedy(mistake: str) -> None:
-    """By an error of the package, at the moment when it is made."""
-    make_it, error, words = WRONG[mistake]
-
-    with pytest.raises(error) as caught:
-        make_it()
-
-    assert error is type(caught.value)
-    assert [] == [word for word in words if word not in str(caught.value)]
 
 
 @pytest.mark.parametrize("callable_", [Agent, Agent.limit, Limit], ids=["Agent", "limit", "Limit"])

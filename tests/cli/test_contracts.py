@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from reconverge.contracts.format import schema
 from reconverge.integrations.contracts.rule_files import LANGUAGES, read_contracts
 from tests.support.broken_contracts import TEXTS, WHOLE
 from tests.support.commands.checked import Said, said_by
+
+run = partial(said_by, "contracts")
 
 PLANS = "plans:\n  free:\n    limits:\n      api: 50/s\ncustomers:\n  ada: free\n"
 ENVOY = "domain: d\ndescriptors:\n- {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 5}}\n"
@@ -25,11 +28,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "plans.yaml"
     path.write_text(PLANS)
     return path
-
-
-def run(*words: object) -> Said:
-    """Runs the command; a mistake is shown as `main` would show it."""
-    return said_by("contracts", *words)
 
 
 def test_a_good_file_is_said_to_be_one(file: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from reconverge.clock import Clock
 from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.published.envelope import Secrets, Verifier
-from tests.support.commands.checked import Said, said_by
+from tests.support.commands.checked import said_by
 from tests.support.published import OTHER, SECRET
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
+
+run = partial(said_by, "contracts")
 
 FILE = """
 unknown: free
@@ -52,11 +55,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def at(redis_server: RedisServer) -> tuple[str, ...]:
     """Where the commands go."""
     return "--hub", redis_server.url, "--namespace", "shop"
-
-
-def run(*words: object) -> Said:
-    """Runs the command; a mistake is shown as `main` would show it."""
-    return said_by("contracts", *words)
 
 
 def contract_of(identity: str, at: tuple[str, ...]) -> Any:

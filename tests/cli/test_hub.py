@@ -6,20 +6,18 @@ Method: the command, on a real Redis that has lost its data while agents went on
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from reconverge import Agent
 from tests.support.agents import introduce
-from tests.support.commands.checked import Said, said_by
+from tests.support.commands.checked import said_by
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
-
-def run(*words: object) -> Said:
-    """Runs the command; a mistake is shown as `main` would show it."""
-    return said_by("hub", *words)
+run = partial(said_by, "hub")
 
 
 @pytest.fixture

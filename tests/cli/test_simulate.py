@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ import pytest
 
 from reconverge.simulation import COMPARED
 from tests.support.commands.checked import COLUMNS
+from tests.support.commands.processes import run
 from tests.support.commands.simulated import is_png, mistake, needs_other_files, say, told
 
 SMALL = ("--nodes", "4", "--limit", "50/10s", "--windows", "4", "--seeds", "1")
@@ -48,17 +46,11 @@ def recording(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_command_of_the_documentation_gives_every_figure_of_the_policy() -> None:
     """A real process, a fault in the middle, and nothing but JSON in its output."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", "from reconverge.cli import main; main()", "simulate"),
-            *("--nodes", "8", "--limit", "100/10s", "--algorithm", "fixed-window", "--policy", "balanced"),
-            *("--sync-interval", "1", "--demand", "3", "--pattern", "flash", "--fault", "cut:half@2w+5w"),
-            *("--windows", "9", "--warmup", "2", "--rtt", "2ms", "--seeds", "2", "--json"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    done = run(
+        "simulate",
+        *("--nodes", "8", "--limit", "100/10s", "--algorithm", "fixed-window", "--policy", "balanced"),
+        *("--sync-interval", "1", "--demand", "3", "--pattern", "flash", "--fault", "cut:half@2w+5w"),
+        *("--windows", "9", "--warmup", "2", "--rtt", "2ms", "--seeds", "2", "--json"),
     )
 
     assert 0 == done.returncode, done.stderr

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 
 from reconverge.simulation.studies import tuning
 from tests.support.commands.checked import COLUMNS
+from tests.support.commands.processes import run
 from tests.support.commands.simulated import is_png, needs_other_files, say, told
 
 SMALL = ("--nodes", "3", "--limit", "40/10s", "--algorithm", "fixed-window", "--seeds", "1")
@@ -48,16 +46,10 @@ def prose(text: str) -> str:
 @pytest.mark.slow
 def test_the_command_of_the_documentation_gives_an_interval_and_a_policy() -> None:
     """A real process with as many of its own as it likes, and nothing but JSON in its output."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", "from reconverge.cli import main; main()", "tune"),
-            *("--nodes", "2", "--limit", "20/minute", "--demand", "2", "--max-over", "1%", "--redis-rtt", "2ms"),
-            *("--seeds", "1", "--json"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    done = run(
+        "tune",
+        *("--nodes", "2", "--limit", "20/minute", "--demand", "2", "--max-over", "1%", "--redis-rtt", "2ms"),
+        *("--seeds", "1", "--json"),
     )
 
     assert 0 == done.returncode, done.stderr

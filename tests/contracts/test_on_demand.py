@@ -68,12 +68,6 @@ class PageHub(MemoryHub):
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """At noon."""
-    return ManualClock(start=NOON)
-
-
-@pytest.fixture
 def hub(clock: ManualClock) -> PageHub:
     """With 5,000 customers, of which every tenth has a limit of its own."""
     hub = PageHub(clock)

@@ -41,12 +41,6 @@ Damage = Callable[[bytes], bytes]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """At noon."""
-    return ManualClock(start=NOON)
-
-
-@pytest.fixture
 def hub(clock: ManualClock) -> MemoryHub:
     """Without any contracts."""
     return MemoryHub(clock=clock)

@@ -12,6 +12,8 @@ from reconverge.hub import Hub
 from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.memory import MemoryHub
 from tests.support.hubs import wrong_hubs as wrong
+from tests.support.hubs import wrong_stores
+from tests.support.hubs.reached import StoreClaims
 
 FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Maximum, "test_counts_can_fall"),
@@ -73,13 +75,28 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Noting, "test_a_reader_is_no_node"),
     (wrong.Noting, "test_reading_begins_no_cell_and_extends_none"),
     (wrong.Frank, "test_a_hub_that_is_not_there_is_unavailable"),
+    (wrong_stores.Cached, "test_what_was_posted_last_is_read_by_all"),
+    (wrong_stores.Cached, "test_every_reader_may_post"),
+    (wrong_stores.CutSettings, "test_settings_that_are_too_long_are_seen_to_be_that"),
+    (wrong_stores.Empty, "test_before_anything_is_posted_nothing_is_read"),
+    (wrong_stores.Unconditional, "test_an_index_is_swapped_for_what_was_read_and_for_nothing_else"),
+    (wrong_stores.Unconditional, "test_of_writers_at_once_one_is_in_time"),
+    (wrong_stores.CutPages, "test_pages_and_indexes_that_are_too_long_are_seen_to_be_that"),
+    (wrong_stores.KnowsAllPages, "test_before_anything_is_put_nothing_is_there"),
+    (wrong_stores.KnowsAllPages, "test_pages_that_are_not_there_are_named"),
+    (wrong_stores.Endless, "test_a_snapshot_is_kept_for_its_time"),
+    (wrong_stores.Endless, "test_there_are_so_many_snapshots_and_no_more"),
+    (wrong_stores.Open, "test_nothing_is_taken_while_no_console_is_open"),
+    (wrong_stores.Open, "test_a_console_is_open_to_the_last_microsecond"),
+    (wrong_stores.Closing, "test_of_two_consoles_the_one_that_is_open_longest_counts"),
+    (wrong_stores.CutSnapshots, "test_the_newest_snapshot_of_each_node_is_read_by_all"),
 ]
 
 
 def _contract_of(hub_class: type[MemoryHub]) -> HubClaims:
     """The claims, as they are tried on hubs of that class."""
 
-    class Claims(HubClaims, ReaderClaims):
+    class Claims(HubClaims, ReaderClaims, StoreClaims):
         def make_hub(self, clock: ManualClock) -> Hub:
             self.clock = clock
             return hub_class(clock=clock, shards=2)

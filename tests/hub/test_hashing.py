@@ -16,13 +16,13 @@ from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
 from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubClaims, ReaderClaims, SettingsStoreClaims
+from reconverge.testing import HubClaims, ReaderClaims
 from reconverge.testing.claims.keys import KeyClaims
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis.hub import RedisHub
 from tests.support.agents import introduce
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.hubs.reached import WayClaims
+from tests.support.hubs.reached import StoreClaims, WayClaims
+from tests.support.hubs.ways import OnRedis
 from tests.support.searched import stored
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -39,38 +39,18 @@ class Hashed(ReaderClaims):
     test_keys_with_several_facts_are_erased_by_each_of_them = None  # type: ignore[assignment]
 
 
-class TestHashedMemoryHub(HubClaims, Hashed, SettingsStoreClaims):
-    """Every promise of a hub holds through the hashes."""
+class TestHashedMemoryHub(HubClaims, Hashed, StoreClaims):
+    """Every promise of a hub holds through the hashes; settings, contracts and snapshots have none."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
         return hashing(MemoryHub(clock=clock, shards=2), HASHER, clock)
 
-    def make_settings_store(self) -> SettingsStore:  # type: ignore[override]  # which has close, too
-        hub = self.make_hub(ManualClock(0.0))
-        assert isinstance(hub, SettingsStore)
-        return hub
 
-
-class TestHashedRedisHub(WayClaims, KeyClaims):
+class TestHashedRedisHub(OnRedis, WayClaims, KeyClaims):
     """The same on a server, to which keys travel in another way."""
 
-    seeds = range(1)
-
-    @pytest.fixture(autouse=True)
-    def on_a_server(self, redis_server: RedisServer) -> None:
-        """Use the server that the tests share."""
-        self.server = redis_server
-
-    def make_hub(self, clock: ManualClock) -> Hub:
-        self.server.command("FLUSHALL")
-        self.clock = clock
-        return self.join(MemoryHub())
-
-    def join(self, hub: Hub) -> Hub:
-        return hashing(RedisHub(self.server.url, HubSettings("claims", 5.0), clock=self.clock), HASHER, self.clock)
-
-    async def lose_data(self, hub: Hub) -> None:
-        self.server.command("FLUSHALL")
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        return hashing(super().open_hub(url, settings), HASHER, self.clock)
 
 
 def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_server: RedisServer) -> None:

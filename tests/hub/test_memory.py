@@ -10,24 +10,12 @@ from reconverge.hub.checking.probe import TRIAL
 from reconverge.hub.report import Answer, Batch
 from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.memory import MemoryHub
+from tests.support.hubs.reached import StoreClaims
+from tests.support.hubs.ways import InMemory
 
 
-class TestMemoryHub(HubClaims, ReaderClaims):
+class TestMemoryHub(InMemory, HubClaims, ReaderClaims, StoreClaims):
     """The merge rule and nothing else."""
-
-    def make_hub(self, clock: ManualClock) -> Hub:
-        """A hub that nobody has used."""
-        self.clock = clock
-        return MemoryHub(clock=clock)
-
-    def make_stranger(self, hub: Hub) -> Hub:
-        """Another one: they have nothing to share."""
-        return MemoryHub(clock=self.clock)
-
-    async def lose_data(self, hub: Hub) -> None:
-        """Forget everything."""
-        assert isinstance(hub, MemoryHub)
-        hub.lose_data()
 
 
 class TestMemoryHubOfFourShards(TestMemoryHub):
@@ -36,7 +24,6 @@ class TestMemoryHubOfFourShards(TestMemoryHub):
     seeds = range(2)
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """A hub of four shards."""
         self.clock = clock
         return MemoryHub(clock=clock, shards=4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,14 @@ def agent(clock: ManualClock) -> Agent:
 @pytest.fixture
 def guard(agent: Agent) -> Guard:
     return Guard(agent)
+
+
+@pytest.fixture
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment in which the tests run says nothing."""
+    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
+        if name != "RECONVERGE_NO_EXTENSIONS":
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ its message must have. The message is that of an error, of the log, or of a comm
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +22,7 @@ from fastapi import Depends, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
-from reconverge.integrations import by_header, by_ip, by_user
+from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
@@ -34,12 +33,16 @@ from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications import django_project
 from tests.support.commands.checked import said_by
 
+pytestmark = pytest.mark.usefixtures("bare_environment")
+
+
 AGENT: Any = Agent
 LIMIT: Any = Limit
 FASTAPI: Any = FastapiLimits
 FLASK: Any = FlaskLimits
 AIOHTTP: Any = AiohttpLimits
 DJANGO: Any = django_limit
+RULE: Any = Rule
 ASGI: Any = AsgiMiddleware
 WSGI: Any = WsgiMiddleware
 SESAME = "sesame"
@@ -100,13 +103,10 @@ FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
         ("60000000000 s", "between 1 ms and ten years", "in seconds"),
     ),
     "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
-    "burst beside a text": (lambda: limit("5/minute", burst=9), ("burst=9", "Limit(quota, window, algorithm=")),
     "name and limit swapped": (
         lambda: AGENT("memory://").limit("5/minute", "login"),
         ("'5/minute'", "the name here", "write agent.limit('login', '5/minute')"),
     ),
-    "no limit": (lambda: AGENT("memory://").limit("5/minute"), ("is missing", "agent.limit('login', '100/minute')")),
-    "misspelt algorithm": (lambda: limit("5/minute", algorithm="token_bucket"), ("'token_bucket'", "'token-bucket'")),
 }
 HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "client": (lambda: Agent(_any(redis.Redis(port=7000, db=2))), ("client of Redis", "redis://localhost:7000/2")),
@@ -163,7 +163,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "nothing": (("simulate", "--nodes", "4", "--limit", "0/minute"), ("refuses everything", "at least 1")),
     "policy": (("simulate", "--nodes", "4", "--limit", "9/s", "--policy", "strickt"), ("did you mean 'strict'?",)),
     "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
-    "file": (("contracts", "validate", "nowhere.yaml"), ("nowhere.yaml",)),
     "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
     "nodes": (
         ("simulate", "--nodes", "0", "--limit", "5/minute"),
@@ -179,6 +178,12 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "fastapi algorithm": (
         lambda: FASTAPI("memory://")("5/minute", algorithm="gcra"),
         ("algorithm='gcra'", "Limit.parse('5/minute', algorithm='gcra')"),
+    ),
+    "fastapi burst": (lambda: FASTAPI("memory://")("5/minute", burst=9), ("burst=9", "'5/minute burst 9'")),
+    "fastapi window": (lambda: FASTAPI("memory://")("5/minute", window=60), ("window=60", "as in '5/minute'")),
+    "rule algorithm": (
+        lambda: RULE(limits="5/minute", algorithm="gcra"),
+        ("'gcra'", "Limit.parse('5/minute', algorithm=...)"),
     ),
     "fastapi times": (lambda: FASTAPI("memory://")(times=5, seconds=60), ("limits", "'5/minute'")),
     "fastapi seconds": (lambda: FASTAPI("memory://")("5/minute", seconds=60), ("seconds=60", "'5/minute'")),
@@ -242,14 +247,6 @@ def lacking(message: str, words: Words) -> list[str]:
     """Returns the words that a message has not; with the message if any is missing."""
     missing = [word for word in words if word not in message]
     return [*missing, message] if missing else []
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment in which the tests run says nothing."""
-    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
-        if name != "RECONVERGE_NO_EXTENSIONS":
-            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("what", FUNCTIONS)

@@ -98,10 +98,17 @@ class Ask:
 class AskingNodes:
     """Nodes with one limit at one hub."""
 
-    def __init__(self, *quotas: Limit, nodes: int = 2, policy: Policy = STRICT, asks_max: int | None = None) -> None:
+    def __init__(
+        self,
+        *quotas: Limit,
+        nodes: int = 2,
+        policy: Policy = STRICT,
+        asks_max: int | None = None,
+        interval_ns: int = INTERVAL_NS,
+    ) -> None:
         self.clock = ManualClock(START_S)
         self.hub = MemoryHub(clock=self.clock)
-        self.nodes = [SmallNode(self.clock) for _ in range(nodes)]
+        self.nodes = [SmallNode(self.clock, interval_ns=interval_ns) for _ in range(nodes)]
         if asks_max is not None:
             for node in self.nodes:
                 node.kernel.asks.per_second = asks_max

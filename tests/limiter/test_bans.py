@@ -26,8 +26,8 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts
 from reconverge.limit import Limit
-from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.control import LimitControl
+from reconverge.limiter.enforcement.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.waiting.waiters import waiting_at
 from reconverge.policies import NAIVE, STRICT
 from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -100,6 +101,19 @@ def test_what_was_used_stays_while_the_quota_is_0(settings: dict[str, Any]) -> N
     assert not closed("ada", 1, kind)
     limiter.change("3/minute", **settings)
     assert [True, False] == [closed("ada", 1, kind) for _ in range(2)]
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+@pytest.mark.parametrize("limit", ["9/minute", "9/minute; 99/hour"])
+def test_it_closes_the_limit_of_other_agents_of_the_same_memory(limit: str, ask: Callable[[RateLimiter], bool]) -> None:
+    """They count by the same tables, so they close and open with them."""
+    hub = f"memory://{token_hex(4)}"
+    one, other = (Agent(hub).limit("login", limit) for _ in range(2))
+
+    one.change(limit.replace("9/minute", "0/minute"))
+    assert not ask(other)
+    one.change(limit)
+    assert ask(other)
 
 
 def test_a_switch_comes_before_it() -> None:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.clock import MILLISECOND_NS
+from reconverge import Limit
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel import TURN_NS
 from reconverge.limiter.waiting.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
+from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, AskingNodes, Ring
+
+SLOTS = Limit.parse("5 in flight")
 
 
 def asked_of_a_hub_without_room() -> tuple[AskingNodes, Ask]:
@@ -151,6 +155,110 @@ def test_a_hub_that_never_answers_is_waited_for_once() -> None:
     assert ask.allowed
     assert not scene.asks(0, "eve").waits
     assert {"timeout": 1, "in_vain": 1} == scene.results(0)
+
+
+def test_the_time_begins_anew_with_a_first_answer_that_is_about_nothing() -> None:
+    """The batch left before the request came, and its answer opened the connection."""
+    scene = AskingNodes(FIVE, policy=BALANCED)
+    for _ in range(5):
+        assert scene.settles(1)
+    node = scene.nodes[0]
+    node.limit(FIVE, BALANCED, "other").allow("eve")
+    node.sends()
+    scene.clock.advance_ns(MILLISECOND_NS)
+    ask = scene.asks(0)
+    scene.clock.advance_ns(4 * WITHIN_NS)
+    node.reaches(scene.hub)
+    node.hears()
+    ask.goes_on()
+    assert ask.waits
+
+    scene.exchanges()
+    ask.goes_on()
+    assert not ask.allowed
+
+
+def waits_out(scene: AskingNodes, ask: Ask) -> int:
+    """Exchanges whenever that is due, as an agent does; returns for how long the request waits."""
+    clock, node = scene.clock, scene.nodes[0]
+    began_ns = clock.monotonic_ns()
+    while ask.waits:
+        now_ns = clock.monotonic_ns()
+        if node.syncer.due_ns(now_ns) <= now_ns:
+            scene.exchanges()
+        else:
+            clock.advance_ns(max(1, min(ask.sleep_ns, node.syncer.due_ns(now_ns) - now_ns)))
+        ask.goes_on()
+    return clock.monotonic_ns() - began_ns
+
+
+@pytest.mark.parametrize("limit", [FIVE, SLOTS], ids=["rate", "slots"])
+def test_a_new_hub_that_withholds_what_is_free_is_waited_out(limit: Limit) -> None:
+    """It cannot know yet whether any node holds allowances from before; until it knows, the request asks again."""
+    scene = AskingNodes(limit)
+    scene.hub.lose_data()
+    asks = [scene.asks(0) for _ in range(2)]
+
+    assert SECOND_NS + INTERVAL_NS == waits_out(scene, asks[0])
+    asks[1].goes_on()
+    assert [True, True] == [ask.allowed for ask in asks]
+    assert {"admitted": 2} == scene.results(0)
+
+
+def test_what_a_new_hub_does_not_withhold_is_refused_at_once() -> None:
+    """Another node has used the quota, as this one hears at its first exchange."""
+    scene = AskingNodes(FIVE)
+    scene.hub.lose_data()
+    waits_out(scene, scene.asks(0))
+    assert [True] * 4 == [scene.settles(0) for _ in range(4)]
+
+    assert not scene.settles(1)
+
+
+def test_a_hub_that_withholds_for_longer_is_waited_out_once() -> None:
+    """Another node knows of lost data, which this node, being new, cannot."""
+    scene = AskingNodes(FIVE)
+    assert scene.settles(1)
+    scene.hub.lose_data()
+    scene.clock.advance_ns(SECOND_NS)
+    scene.exchanges(1)
+    ask = scene.asks(0)
+
+    assert SECOND_NS + INTERVAL_NS == waits_out(scene, ask)
+    assert not ask.allowed
+    scene.clock.advance_ns(INTERVAL_NS)
+    assert not scene.settles(0)
+    assert {"refused": 2} == scene.results(0)
+
+
+def test_a_withholding_is_not_waited_out_where_exchanges_are_rare() -> None:
+    """It lasts for a second and an interval at least."""
+    scene = AskingNodes(FIVE, interval_ns=2 * SECOND_NS)
+    scene.hub.lose_data()
+
+    assert not scene.settles(0)
+    assert {"refused": 1} == scene.results(0)
+
+
+def test_limits_that_are_charged_together_wait_out_a_new_hub() -> None:
+    """As guards and contracts ask."""
+    scene, beside = AskingNodes(FIVE, nodes=1), Beside(FIVE, 1)
+    asked = SimulatedLimit(scene.limits[0])
+    asked.have_beside(scene.nodes[0].limit(FIVE, BALANCED, "beside"), beside)
+    for asking in (*asked._asking, asked._beside_asking):
+        asking.manual = False  # the test sees to it that messages are carried
+    scene.hub.lose_data()
+    steps = asked.ask("ada", 1, WITHIN_NS, Ring())
+    next(steps)
+    scene.exchanges()
+    for _ in range(SECOND_NS // INTERVAL_NS + 1):
+        next(steps)
+        scene.clock.advance_ns(INTERVAL_NS)
+        scene.exchanges()
+
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert [True, True] == [verdict.allowed for _, verdict in end.value.value]
 
 
 def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_asking() -> None:

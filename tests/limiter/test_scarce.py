@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, Limit
+from reconverge.clock import MILLISECOND_NS
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
@@ -19,6 +20,16 @@ from reconverge.simulation.explore.node import INTERVAL_NS
 from tests.limiter.test_asking import AskingNodes
 
 TEN = Limit(10, 60, algorithm="fixed-window")
+
+
+def exchanges_slowly(scene: AskingNodes, number: int) -> None:
+    """Exchanges if there is something to say, with messages of 20 ms each way."""
+    node = scene.nodes[number]
+    if node.sends() is not None:
+        scene.clock.advance_ns(20 * MILLISECOND_NS)
+        node.reaches(scene.hub)
+        scene.clock.advance_ns(20 * MILLISECOND_NS)
+        node.hears()
 
 
 def left_in_an_outage(scarce: str) -> int:
@@ -156,3 +167,32 @@ def test_a_bucket_that_the_hub_keeps_shows_what_its_node_has_used() -> None:
     usage = scene.limits[0].usage("ada")
 
     assert (4, 7) == (usage.own, usage.total)
+
+
+def test_a_strict_limit_that_nothing_exceeded_is_shown_within_its_quota() -> None:
+    """Three nodes round up parts of five requests each, and fade them late: summed up that way, five came to six."""
+    scene = AskingNodes(Limit(5, 60), nodes=3)
+    shown = set[int]()
+    for turn in range(600):
+        asker = turn % 3
+        ask = scene.asks(asker)
+        if ask.waits:
+            exchanges_slowly(scene, asker)
+            ask.goes_on()
+        ask.steps.close()
+        scene.clock.advance_ns(40 * MILLISECOND_NS)
+        exchanges_slowly(scene, asker)
+        shown |= {limit.usage("ada").total for limit in scene.limits}
+
+    assert 5 == max(shown)
+
+
+def test_what_exceeded_a_limit_is_shown_in_full() -> None:
+    """Each of three nodes admits a quota before it has heard of the others."""
+    scene = AskingNodes(Limit(5, 60), nodes=3, policy=AVAILABLE)
+    for limit in scene.limits:
+        assert 5 == sum(limit.allow("ada") for _ in range(6))
+    for node in (0, 1, 2, 0):
+        exchanges_slowly(scene, node)
+
+    assert 15 == scene.limits[0].usage("ada").total

@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 
 import aiomqtt
-import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Status
@@ -32,14 +31,10 @@ AT_ONCE = 200
 """So many are sent before all are seen to have come: a broker drops what somebody is too slow to hear."""
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_poison_changes_nothing(mosquitto: Mosquitto, seed: int) -> None:
+async def test_poison_changes_nothing(mosquitto: Mosquitto) -> None:
     """Neither at the member that keeps the ledger, nor at another one; and each message is counted as of no use."""
-    asyncio.run(_poison(mosquitto, Random(seed)))
-
-
-async def _poison(broker: Mosquitto, random: Random) -> None:
-    fleet = MqttFleet(broker.url, hub_clock=ManualClock(1_740_000_000.0))
+    random = Random(1)
+    fleet = MqttFleet(mosquitto.url, hub_clock=ManualClock(1_740_000_000.0))
     hubs = [fleet.join(), fleet.join()]
     for place, hub in enumerate(hubs):
         await hub.exchange(batch(f"node{place}.0"))
@@ -48,7 +43,7 @@ async def _poison(broker: Mosquitto, random: Random) -> None:
     names = [server.election.member for server in fleet.servers()]
     source = corpus(random)
     expected = 0
-    async with aiomqtt.Client("127.0.0.1", broker.port) as attacker:
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
         keeper = fleet.keepers()[0].membership().servers[0].election.member
         for wrong in wrong_batches():
             await attacker.publish(f"{fleet.namespace}/rc/v1/0/to/{keeper}/batch/{STRANGER}", wrong, qos=1)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 import reconverge
 from docs.tools import site
@@ -24,6 +27,7 @@ from reconverge.integrations import Request
 
 pytestmark = pytest.mark.slow  # the site is built
 
+CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[2]
 BUILD_S_MAX = 500.0
 API = "reference/api/index.html"
@@ -148,7 +152,7 @@ def test_the_first_page_shows_the_picture_and_the_shortest_program(built: Path) 
     """Before the list of documents, in the words of the README."""
     text = (built / "index.html").read_text(encoding="utf-8")
     body = text[text.find('role="main"') :]
-    places = [body.find(each) for each in ("partition.svg", "from memory: no waiting", "<table")]
+    places = [body.find(each) for each in ("partition.svg", "from memory: no waiting", 'id="get-started"')]
 
     assert -1 not in places
     assert sorted(places) == places
@@ -158,6 +162,25 @@ def test_the_site_is_dark_for_whoever_wants_it(built: Path) -> None:
     """By the browser's setting or a choice, code as well."""
     assert 'data-bs-theme-value="dark"' in (built / "index.html").read_text(encoding="utf-8")
     assert '[data-bs-theme="dark"] .highlight' in (built / "pictures" / "code.css").read_text(encoding="utf-8")
+
+
+def test_the_navigation_has_one_row_on_a_laptop_and_words_on_a_telephone(built: Path) -> None:
+    """Its rows are as many as tops of its entries; the button of a page's headings is more than an arrow."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]).new_page()
+        page.goto((built / "guide" / "web" / "index.html").as_uri())
+        page.set_viewport_size({"width": 1280, "height": 800})
+        entries: Any = page.locator(".navbar.fixed-top .nav-link").all()
+        boxes = [box for each in entries if (box := each.bounding_box())]
+        page.set_viewport_size({"width": 390, "height": 844})
+        button = page.locator(".bs-sidebar .navbar-toggler")
+        words = button.evaluate("(each) => getComputedStyle(each, '::before').content")
+
+    assert len(boxes) > 10
+    assert 1 == len({round(box["y"]) for box in boxes})
+    assert '"On this page "' == words
 
 
 def shown_of(built: Path, name: str) -> set[str]:

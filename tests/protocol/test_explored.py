@@ -21,6 +21,7 @@ from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, PO
 from reconverge.simulation.explore.minimal import replay
 from reconverge.simulation.explore.reading import LEFT_OUT
 from reconverge.simulation.explore.rewind import Snapshot
+from reconverge.simulation.explore.search import Search
 from tests.support.effort import tried
 
 in_python = pytest.mark.skipif(COMPILED, reason="the compiled kernel does not show what its objects hold")
@@ -32,6 +33,13 @@ def case_of(
     """A case whose requests ask, if requests of its kind can."""
     case = Exploration(kind, quota, policy, asking=True, grain=grain, window_s=window_s)
     return case._replace(asking=case.limit().algorithm not in PACED)
+
+
+@pytest.mark.skipif(not COMPILED, reason="there is no compiled kernel here")
+def test_a_search_with_the_compiled_kernel_is_refused() -> None:
+    """It would rewind nothing of it, and end after a few states."""
+    with pytest.raises(RuntimeError, match="set RECONVERGE_NO_EXTENSIONS=1"):
+        Search(case_of("fixed"))
 
 
 @pytest.mark.parametrize(

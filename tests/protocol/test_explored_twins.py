@@ -29,9 +29,8 @@ WIDTH = 3
 
 @pytest.fixture(scope="module")
 def explorer() -> Iterator[Explorer]:
-    explorer = Explorer()
-    yield explorer
-    explorer.ends()
+    with Explorer() as explorer:
+        yield explorer
 
 
 @st.composite

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.limiter.switches import SWITCHES, Switch, layered_switch, stricter, weaker
+from reconverge.limiter.enforcement.switches import SWITCHES, Switch, layered_switch, stricter, weaker
 from reconverge.published.layered import Layered
 
 NUMBER = st.integers(-3, 3)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
-from reconverge.limiter.switches import SWITCHES
+from reconverge.limiter.enforcement.switches import SWITCHES
 from reconverge.published.envelope import (
     AHEAD_MAX_S,
     PAYLOAD_BYTES_MAX,

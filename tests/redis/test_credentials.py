@@ -16,6 +16,7 @@ from redis.credentials import UsernamePasswordCredentialProvider
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.integrations.config import load
 from reconverge_sync.memory import MemoryHub
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -44,6 +45,13 @@ def test_a_provider_of_the_client_is_such_a_function(own_redis: RedisServer) -> 
     own_redis.command("CONFIG", "SET", "requirepass", FIRST)
     provider = UsernamePasswordCredentialProvider("default", FIRST)
     with Agent(own_redis.url, credentials=provider.get_credentials) as agent:
+        agent.check(CHECK_S)
+
+
+def test_an_agent_with_a_file_of_settings_takes_such_a_function(own_redis: RedisServer) -> None:
+    """The program passes it beside the file, which cannot name a function."""
+    own_redis.command("CONFIG", "SET", "requirepass", FIRST)
+    with load(hub=own_redis.url, credentials=lambda: (FIRST,)).agent as agent:
         agent.check(CHECK_S)
 
 

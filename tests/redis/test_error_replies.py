@@ -137,12 +137,12 @@ def test_an_error_reply_has_its_kind_and_costs_nothing(
 ) -> None:
     """It is counted under that kind, warned of once, and when it is over the hub knows exactly what was admitted."""
     kind, fault = FAULTS[name]
-    _goes_through(acl_redis, shop_url(acl_redis), kind, fault, caplog)
+    _check_outage(acl_redis, shop_url(acl_redis), kind, fault, caplog)
 
 
 def test_a_password_that_is_asked_for_all_of_a_sudden(own_redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """An agent without a password hears that it needs one."""
-    _goes_through(own_redis, own_redis.url, "auth", _no_password_is_enough, caplog)
+    _check_outage(own_redis, own_redis.url, "auth", _no_password_is_enough, caplog)
 
 
 def test_a_server_that_is_loading_its_data(caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +158,7 @@ def test_a_server_that_is_loading_its_data(caplog: pytest.LogCaptureFixture) -> 
             server.start()
             yield
 
-        _goes_through(server, server.url, "loading", fault, caplog)
+        _check_outage(server, server.url, "loading", fault, caplog)
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_a_cluster_that_has_not_been_set_up_yet(caplog: pytest.LogCaptureFixture
         assert admitted == net_at(server.url, namespace="shop")
 
 
-def _goes_through(server: RedisServer, url: str, kind: str, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
+def _check_outage(server: RedisServer, url: str, kind: str, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
     """Lets an agent live through a fault of that kind."""
     caplog.set_level(logging.WARNING, "reconverge")
     agent = Agent(url, namespace="shop", sync_interval=0.02, exchange_timeout=0.5)

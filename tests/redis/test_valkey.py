@@ -16,8 +16,7 @@ import pytest
 from reconverge import InvalidSetting
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge_sync.redis.hub import RedisHub
-from tests.hub.test_board import TestBoardOnRedis as SnapshotsOnRedis
-from tests.redis.test_redis import TestRedisHub as OnRedis
+from tests.redis.test_redis import TestRedisHub as ClaimsOnRedis
 from tests.support.commands.checked import check
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.redis_cluster import RedisCluster
@@ -54,7 +53,7 @@ def as_valkey(url: str) -> str:
     return url.replace("redis", "valkey", 1)
 
 
-class TestValkeyHub(OnRedis):
+class TestValkeyHub(ClaimsOnRedis):
     """Promises of the hub on Redis, with Valkey."""
 
     seeds = range(2)
@@ -66,17 +65,7 @@ class TestValkeyHub(OnRedis):
         self.url = as_valkey(valkey.url)
 
 
-class TestSnapshotsOnValkey(SnapshotsOnRedis):
-    """Snapshots of nodes for a console, with Valkey."""
-
-    @pytest.fixture(autouse=True)
-    def _server(self, valkey: RedisServer) -> None:
-        """Use the Valkey that these tests share."""
-        valkey.command("FLUSHALL")
-        self.url = as_valkey(valkey.url)
-
-
-def shares_one_limit(make_agent: MakeAgent, url: str) -> None:
+def check_one_limit(make_agent: MakeAgent, url: str) -> None:
     """Two agents count together there, and not each by itself."""
     agents = [make_agent(url, policy="strict") for _ in range(2)]
     for agent in agents:
@@ -98,26 +87,26 @@ def test_agents_meet_at_a_valkey(make_agent: MakeAgent, valkey: RedisServer) -> 
     """By `valkey://`."""
     valkey.command("FLUSHALL")
 
-    shares_one_limit(make_agent, as_valkey(valkey.url))
+    check_one_limit(make_agent, as_valkey(valkey.url))
 
 
 def test_agents_meet_at_the_socket_of_a_valkey(make_agent: MakeAgent, valkey: RedisServer) -> None:
     """By `valkey+unix://`."""
     valkey.command("FLUSHALL")
 
-    shares_one_limit(make_agent, f"valkey+unix://{valkey.socket}")
+    check_one_limit(make_agent, f"valkey+unix://{valkey.socket}")
 
 
 def test_agents_meet_at_a_cluster_of_valkeys(make_agent: MakeAgent) -> None:
     """By `valkey+cluster://`."""
     with RedisCluster() as cluster:
-        shares_one_limit(make_agent, as_valkey(cluster.url))
+        check_one_limit(make_agent, as_valkey(cluster.url))
 
 
 def test_agents_meet_at_the_valkey_that_sentinels_name(make_agent: MakeAgent) -> None:
     """By `valkey+sentinel://`."""
     with RedisService() as service:
-        shares_one_limit(make_agent, as_valkey(service.url))
+        check_one_limit(make_agent, as_valkey(service.url))
 
 
 def test_the_doctor_says_that_it_is_a_valkey(valkey: RedisServer) -> None:

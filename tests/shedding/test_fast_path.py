@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from reconverge import Agent
 from reconverge.errors import InvalidKey
 from reconverge.integrations.shedding import LoadSheddingMiddleware, WsgiLoadSheddingMiddleware
-from reconverge.limiter.switches import OFF, ON, SHADOW
+from reconverge.limiter.enforcement.switches import OFF, ON, SHADOW
 from reconverge.shedding import (
     AdaptiveConcurrency,
     Admission,

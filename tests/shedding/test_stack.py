@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.switches import OFF, ON, SHADOW
+from reconverge.limiter.enforcement.switches import OFF, ON, SHADOW
 from reconverge.shedding import (
     AdaptiveConcurrency,
     Aimd,

@@ -6,20 +6,15 @@ each line, and answers with some of the paths of its exploration, each with the 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from random import Random
 from typing import Any, NamedTuple
 
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge.kernel import IMPLEMENTATION
 from reconverge.simulation.explore.canonical import EPOCH_NS
 from reconverge.simulation.explore.events import Exploration, happen, named
 from reconverge.simulation.explore.search import Search
 from reconverge.simulation.explore.world import KEY, SmallWorld
-from tests.support.twin import ATTRIBUTES, PATHS, ROOT, told
+from tests.support.twin import ATTRIBUTES, OtherTwin, serve, told
 
 
 class Heard(NamedTuple):
@@ -99,42 +94,22 @@ def course_of(case: Exploration, names: tuple[str, ...]) -> Course:
     return Course(trace, recorded.heard)
 
 
-class Explorer:
-    """The kernel in Python, in a process of its own, exploring."""
+class Explorer(OtherTwin):
+    """The kernel in Python, exploring."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.explored"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "RECONVERGE_NO_EXTENSIONS": "1", "PYTHONPATH": PATHS},
-        )
+        super().__init__("tests.support.explored")
 
     def explores(self, sample: Sample) -> list[tuple[tuple[str, ...], list[str]]]:
         """Returns paths, each with the trace of what happens along it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(sample) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the process that explores has ended"
-        return [(tuple(names), trace) for names, trace in json.loads(line)]
-
-    def ends(self) -> None:
-        """Ends the process."""
-        self._process.communicate(timeout=60)
+        self.begins(*sample)
+        return [(tuple(names), trace) for names, trace in self.answers()]
 
 
-def _serve() -> None:
-    assert IMPLEMENTATION == "pure"
-    for line in sys.stdin:
-        case, *rest = json.loads(line)
-        sample: Any = Sample(Exploration(*case), *rest)
-        found = [(names, course_of(sample.case, names).trace) for names in sample.paths()]
-        print(json.dumps(found), flush=True)  # noqa: T201  # this is how it answers
+def _explored(case: list[Any], *rest: Any) -> list[Any]:
+    sample = Sample(Exploration(*case), *rest)
+    return [(names, course_of(sample.case, names).trace) for names in sample.paths()]
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(_explored)

@@ -13,7 +13,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.published.envelope import Secrets
 from reconverge.published.settings import FleetSettings, LimitOverride, Word, seal
 from reconverge.published.settings_reader import FleetSettingsStats
-from reconverge.testing.settings_store_claims import ClosableSettingsStore
+from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.redis.hub import RedisHub
 
 SECRET: Final = "margaret-is-a-secret-of-the-fleet"  # noqa: S105  # a test's own
@@ -59,7 +59,7 @@ def post_at(url: str, payload: bytes, *, namespace: str = "shop", keep_s: float 
     post_to(RedisHub(url, HubSettings(namespace, 5.0)), payload, keep_s=keep_s)
 
 
-def post_to(hub: ClosableSettingsStore, payload: bytes, *, keep_s: float = HOUR_S) -> None:
+def post_to(hub: RedisHub | MqttHub, payload: bytes, *, keep_s: float = HOUR_S) -> None:
     """Likewise, at that hub, which is closed then."""
 
     async def send() -> None:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
@@ -136,11 +136,11 @@ def _digest(known: Data) -> str:
 
 
 class OtherTwin:
-    """The kernel in Python, in a process of its own."""
+    """A module of tests in a process of its own with the kernel in Python: it answers each line with a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.support.twin") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.twin"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -149,14 +149,14 @@ class OtherTwin:
         )
         assert json.loads(self._read()) == "pure"
 
-    def begins(self, data: Data, steps: list[Step], whole_at: int = -1) -> None:
+    def begins(self, *question: Any) -> None:
         """Let it begin; the answer has to be fetched before the next."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([data, steps, whole_at]) + "\n")
+        self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
 
     def answers(self) -> list[Any]:
-        """The trace. Raises AssertionError if something went wrong there."""
+        """Returns the answer, such as a trace. Raises AssertionError if something went wrong there."""
         answer = json.loads(self._read())
         assert isinstance(answer, list), answer
         return answer
@@ -179,16 +179,16 @@ class OtherTwin:
         self._process.wait(timeout=60)
 
 
-def _serve() -> None:
-    """Answer until nobody asks any more."""
+def serve(answer_to: Callable[..., Any]) -> None:
+    """Answers until nobody asks any more."""
     print(json.dumps(IMPLEMENTATION), flush=True)  # noqa: T201  # this is how it answers
     for line in sys.stdin:
         try:
-            answer: Any = trace_of(*json.loads(line))
+            answer = answer_to(*json.loads(line))
         except Exception:  # noqa: BLE001  # whatever it is, the test tells of it
             answer = traceback.format_exc()
         print(json.dumps(answer), flush=True)  # noqa: T201  # likewise
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(trace_of)

@@ -35,7 +35,6 @@ from tests.support.metered import (
     OpenMeter,
     StripeMeter,
     batch_of,
-    clock_in_november,
     costs_by_identity,
     row_of,
 )
@@ -46,12 +45,6 @@ EVENT = UsageEvent(HOUR, UsageKey("acme", "api", "/users/{id}"), 0, Counts(12, 1
 
 class Crash(Exception):
     """Raised by a receiver that does not answer."""
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Time stands still, at the beginning of November."""
-    return clock_in_november()
 
 
 @pytest.fixture

@@ -17,15 +17,9 @@ from reconverge.hub.usage import AddressReport
 from reconverge.usage import from_many_addresses, period_at
 from reconverge.usage.addresses import ERROR
 from reconverge_sync.memory import MemoryHub, MemoryUsage
-from tests.support.metered import NOVEMBER, MeteredNode, clock_in_november
+from tests.support.metered import NOVEMBER, MeteredNode
 
 HOUR = period_at("hour", NOVEMBER)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Time stands still."""
-    return clock_in_november()
 
 
 class LosingAddresses:

@@ -1,10 +1,10 @@
-"""Goal: every hub adds usage up alike, and bills nothing twice. Method: one contract for all hubs; twins compared."""
+"""Goal: every hub adds usage up alike, and bills nothing twice. Method: claims that all hubs share; twins compared."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub.port import AddressLedger, UsageHub, UsageLedger
+from reconverge.hub.port import AddressLedger, Hub, UsageHub, UsageLedger
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.usage import (
     AHEAD_MS,
@@ -34,17 +34,16 @@ from reconverge.hub.usage import (
     page_of,
     shard_of,
 )
+from reconverge.testing.claims.scenes.trial import Trial
 from reconverge.usage.periods import period_at
-from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub, MemoryUsage
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisAddresses, RedisUsage
-from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import shop_url
 from tests.support.hubs.fleet_on_mqtt import ShowingFleet
+from tests.support.hubs.ways import AtABroker, OnCluster, OnRedis
 from tests.support.metered import HOUR_S, NOVEMBER, batch_of, clock_in_november, on, row_of, rows_of
-from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer
 
 HOUR = row_of(0).period
@@ -84,7 +83,7 @@ def sketch_of(ranks: dict[int, int]) -> bytes:
     return bytes(ranks.get(number, 0) for number in range(REGISTERS))
 
 
-class UsageContract:
+class UsageClaims(Trial):
     """Promises of every ledger."""
 
     merges_addresses: ClassVar[bool] = True
@@ -94,15 +93,12 @@ class UsageContract:
         if not self.merges_addresses:
             pytest.skip("this ledger merges no addresses")
 
-    def make(self, clock: ManualClock) -> UsageHub:
-        """A hub that knows of no usage."""
-        raise NotImplementedError
-
     @pytest.fixture
     async def ledger(self) -> AsyncIterator[UsageLedger]:
         """That of a hub which knows of no usage."""
         self.clock = clock_in_november()
-        hub = self.make(self.clock)
+        hub = self.make_hub(self.clock)
+        assert isinstance(hub, UsageHub)
         yield hub.usage
         await hub.close()
 
@@ -351,49 +347,32 @@ class UsageContract:
         assert None is (await ledger.marks("hour", 0)).closed
 
 
-class TestMemoryUsage(UsageContract):
+class TestMemoryUsage(UsageClaims):
     """The definition."""
 
-    def make(self, clock: ManualClock) -> UsageHub:
+    def make_hub(self, clock: ManualClock) -> Hub:
         return MemoryHub(clock=clock, shards=2)
 
 
-class TestRedisUsage(UsageContract):
+class TestRedisUsage(OnRedis, UsageClaims):
     """Its twin in Lua."""
 
-    @pytest.fixture(autouse=True)
-    def _server(self, redis_server: RedisServer) -> None:
-        self.server = redis_server
-
-    def make(self, clock: ManualClock) -> UsageHub:
-        return RedisHub(self.server.url, PATIENT, shards=2, clock=clock)
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        return RedisHub(url, settings, clock=self.clock, shards=2)
 
 
 @pytest.mark.slow
-class TestClusterUsage(UsageContract):
+class TestClusterUsage(OnCluster, UsageClaims):
     """Each shard on its server."""
 
-    @pytest.fixture(autouse=True)
-    def _cluster(self, shared_cluster: RedisCluster) -> Iterator[None]:
-        self.cluster = shared_cluster
-        yield
-        shared_cluster.flush()
 
-    def make(self, clock: ManualClock) -> UsageHub:
-        return ClusterHub(self.cluster.url, PATIENT, shards=4, clock=clock)
-
-
-class TestMqttUsage(UsageContract):
+class TestMqttUsage(AtABroker, UsageClaims):
     """Each shard at the member that was elected for it, to which the others send calls."""
 
     merges_addresses = False
 
-    @pytest.fixture(autouse=True)
-    def _broker(self, mosquitto: Mosquitto) -> None:
-        self.broker = mosquitto
-
-    def make(self, clock: ManualClock) -> UsageHub:
-        return ShowingFleet(f"{self.broker.url}?shards=2", hub_clock=clock)
+    def make_hub(self, clock: ManualClock) -> Any:
+        return ShowingFleet(f"{self.url}?shards=2", hub_clock=clock)
 
 
 async def test_an_embedded_hub_counts_usage(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

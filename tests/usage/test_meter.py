@@ -15,15 +15,8 @@ from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.usage.addresses import TEXT_MAX
 from reconverge.usage.meter import COST_MAX, Meter, Taken
-from tests.support.metered import clock_in_november
 
 MINUTE_S = 60
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Time stands still."""
-    return clock_in_november()
 
 
 @pytest.fixture

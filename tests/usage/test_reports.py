@@ -133,12 +133,6 @@ TestLossyFleet.settings = settings(max_examples=tried(40, long=400, brief=15), s
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    """Time stands still."""
-    return clock_in_november()
-
-
-@pytest.fixture
 def ledger(clock: ManualClock) -> MemoryUsage:
     """A hub that knows of no usage."""
     return MemoryHub(clock=clock).usage

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, NoReturn, Self, TypeVar, overload
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, log_variables
@@ -41,12 +41,12 @@ from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import check_rate, quotas_of, slots_of
 from reconverge.limiter.asking import ASK, within_s
-from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
+from reconverge.limiter.enforcement.bans import Bans, BanTerms, ban_terms, names_of
+from reconverge.limiter.enforcement.switches import Switch, checked_switch, switch_as_said
 from reconverge.limiter.faces.kinds import AnyLimiter, checked_kind, limiter_of
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
-from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import BALANCED, NAIVE, SLOTS_DEFAULT, Policy, choose
 from reconverge.published.caps import caps_as_said
 from reconverge.published.settings import FleetSettings
@@ -949,6 +949,12 @@ class Agent:
     def look(self) -> None:
         """Reports to the hooks at once all events since the last report, which otherwise comes once a second."""
         self._hook_dispatcher.look()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Agent cannot be pickled, because it has connections and threads; make one in each process,"
+            " and pickle its limiters"
+        )
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"

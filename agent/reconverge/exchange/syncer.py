@@ -431,6 +431,7 @@ class Syncer:
         self._generation = answer.generation
         self._answered = True
         shard.acked_ns = sent_ns
+        shard.met_ns = min(shard.met_ns, now_ns)
         if batch.leaving:
             self.left = True
             self._retire()

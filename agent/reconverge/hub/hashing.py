@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, overload
 
@@ -207,84 +207,20 @@ class _HashedErasing(HashedHub):
         return self._hub
 
 
-class _HashedPublishing(HashedHub):
-    """The wrapper of a hub at which settings can be published."""
-
-    async def post(self, payload: bytes, *, keep_s: float) -> None:
-        assert isinstance(self._hub, SettingsStore)
-        await self._hub.post(payload, keep_s=keep_s)
-
-    async def read(self, *, bytes_max: int) -> bytes | None:
-        assert isinstance(self._hub, SettingsStore)
-        return await self._hub.read(bytes_max=bytes_max)
+PASSED_ON: Final = (SettingsStore, ContractStore, SnapshotBoard, Working)
+"""The ports whose methods take no keys to hash: contracts name their customers in plain text, and nodes hash the keys
+in a snapshot before they send it; see `KeyHasher`."""
 
 
-class _Contracting(HashedHub):
-    """The wrapper of a hub that keeps contracts, which name their customers in plain text."""
-
-    async def read_index(self, *, bytes_max: int) -> bytes | None:
-        return await self._contracts.read_index(bytes_max=bytes_max)
-
-    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        return await self._contracts.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
-
-    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        await self._contracts.put_page(digest, payload, keep_s=keep_s)
-
-    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        return await self._contracts.get_page(digest, bytes_max=bytes_max)
-
-    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        return await self._contracts.keep_pages(digests, keep_s=keep_s)
-
-    @property
-    def _contracts(self) -> ContractStore:
-        assert isinstance(self._hub, ContractStore)
-        return self._hub
-
-
-class _Watched(HashedHub):
-    """The wrapper of a hub that keeps snapshots.
-
-    Nodes hash the keys in a snapshot before they send it; see `KeyHasher`.
-    """
-
-    async def watch(self, *, keep_s: float) -> None:
-        await self._board.watch(keep_s=keep_s)
-
-    async def watched_s(self) -> float:
-        return await self._board.watched_s()
-
-    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        return await self._board.leave_snapshot(name, payload, keep_s=keep_s)
-
-    async def snapshots(self) -> Mapping[str, bytes]:
-        return await self._board.snapshots()
-
-    @property
-    def _board(self) -> SnapshotBoard:
-        assert isinstance(self._hub, SnapshotBoard)
-        return self._hub
-
-
-class _HashedWorking(HashedHub):
-    """The wrapper of a hub that also works between exchanges."""
-
-    @property
-    def at_work(self) -> bool:
-        assert isinstance(self._hub, Working)
-        return self._hub.at_work
+def _of_the_hub(name: str) -> property:
+    return property(lambda hashed: getattr(hashed._hub, name))  # noqa: SLF001  # it is of this file
 
 
 def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
     """Returns a wrapper of the hub that sends hashes in place of keys, with all further abilities of that hub."""
-    able = (
-        (KeyReader, _HashedReading),
-        (Eraser, _HashedErasing),
-        (SettingsStore, _HashedPublishing),
-        (ContractStore, _Contracting),
-        (SnapshotBoard, _Watched),
-        (Working, _HashedWorking),
-    )
-    kinds = tuple(kind for port, kind in able if isinstance(hub, port))
-    return type("HashedHub", kinds, {})(hub, hasher, clock) if kinds else HashedHub(hub, hasher, clock)
+    able = ((KeyReader, _HashedReading), (Eraser, _HashedErasing))
+    kinds = tuple(kind for port, kind in able if isinstance(hub, port)) or (HashedHub,)
+    ports = [port for port in PASSED_ON if isinstance(hub, port)]
+    passed_on = {name: _of_the_hub(name) for port in ports for name in vars(port) if not name.startswith("_")}
+    wrapper: HashedHub = type("HashedHub", kinds, passed_on)(hub, hasher, clock)
+    return wrapper

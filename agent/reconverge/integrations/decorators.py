@@ -19,7 +19,7 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
-from reconverge.integrations.web.bound_rule import quotas_of_fixed
+from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
@@ -83,7 +83,7 @@ def limited(
         if isinstance(limits, Limiter):
             limiter = limits
         else:
-            own = fitting_name(name) if name else name_of(function)
+            own = fitting_name(name or name_of(function), room=room_for(limits))
             limiter = cast("Agent", agent).declare(own, quotas_of_fixed(limits))
         check_of_call(limiter, cost, "cost")
         _check_ends(limiter, function)

@@ -89,7 +89,8 @@ class LimitedAdapter(HTTPAdapter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle with a session. The method of `HTTPAdapter` would leave out the limit."""
-        return {**super().__getstate__(), "outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
+        ours = {"outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
+        return {**super().__getstate__(), **ours, "max_retries": _as_given(self.max_retries)}
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         key = self._key(request)
@@ -161,3 +162,12 @@ def _charging(retries: Retry) -> Retry:
     charged = copy(retries)
     charged.__class__ = type(type(retries).__name__, (_EachTry, type(retries)), {})
     return charged
+
+
+def _as_given(retries: Retry) -> Retry:
+    """Returns a retry policy as the application has given it, of a class that can be pickled."""
+    if not isinstance(retries, _EachTry):
+        return retries
+    given = copy(retries)
+    given.__class__ = type(retries).__bases__[1]
+    return given

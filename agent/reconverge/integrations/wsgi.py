@@ -165,7 +165,7 @@ def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
     """
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        fields = None if says_when_to_retry(headers) else outcome.pipeline.fields(outcome.decisions)
+        fields = None if says_when_to_retry(headers) else outcome.pipeline.fields(outcome.decisions, outcome.keys)
         if fields is None:
             return Starting(start_response, outcome)(status, headers, exc_info)
         headers = [*headers, *fields]  # these fields are lists, so repeating a name is correct

@@ -64,6 +64,7 @@ class Shard(Protocol):
     lease_until_ns: int
     leased_ns: int
     lost_ns: int
+    met_ns: int
     attended_until_ns: int
     looks_ns: int
     regular_ns: int
@@ -102,6 +103,10 @@ class ReportedMeter(Protocol):
 
     def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
         """Returns the cost charged by all nodes that still counts, as far as this node knows."""
+        ...
+
+    def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
         ...
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
@@ -380,14 +385,15 @@ class Cell(Headroom):
         self.last_demand = 0
         """The cost of all requests at all nodes in the previous window, admitted or not."""
 
-        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored`.
+        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored` and `credit`.
         self.stored = 0
         """The stored permits of a paced limit; for a bucket whose free part stays at the hub, the most that this node
         can give back."""
         self.share = 0
         """The allowance for which `stored` was last computed."""
         self.credit = 0
-        """The part of `level` that was charged by requests which had waited in a queue."""
+        """The part of `level` that was charged by requests which had waited in a queue; for a bucket that is not paced,
+        this node's part of the hub's bucket, as if it drained at the full rate."""
         self.late = 0
         """The amount that has drained unused because the timers of waiting requests fired late; these requests may
         still use it."""

@@ -52,8 +52,8 @@ class Usage:
     """How much of a limit one key has used, as far as this node knows."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up; for a bucket whose free part stays at the hub, an upper
-    bound of that cost."""
+    """Cost charged by this node that still counts, rounded up. In a bucket whose free part stays at the hub, the
+    node's charges count as draining at the full rate."""
     total: int
     """Cost charged by all nodes that still counts: by this node up to now, by the others as of the hub's answer."""
     limit: int

@@ -82,22 +82,18 @@ class Kernel(Node):
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
-        """The sync intervals in nanoseconds, the shortest first: the node's, and those of limits that have one of their
-        own."""
+        """The sync intervals of the node, and of limits that have their own, in nanoseconds; the shortest first."""
         self.soonest_ns = interval_min_ns
         """The shortest time between two exchanges that the node or any limit allows, in nanoseconds."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
-        """The nanoseconds after the hub's last answer for which the node's name lasts; no allowance is used for
-        longer."""
+        """The nanoseconds from the hub's last answer on for which the node's name and its allowances last."""
         self._lease_fixed = lease_ns is not None
         self.slot_lease_ns = NEVER_NS
-        """The shortest lease of any limit on work in progress, in nanoseconds; the node must exchange within that time.
-        NEVER_NS if there is no limit on work in progress."""
+        """The shortest lease of slots, in nanoseconds, within which the node must exchange; NEVER_NS without slots."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
-        """By a limit's name at the hub: the tables on this node that have other names and are reported under that
-        name."""
+        """By a limit's name at the hub: this node's tables that are reported under it but have other names."""
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)

@@ -37,6 +37,8 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+from reconverge.errors import PortableError
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -64,7 +66,7 @@ class KernelFields:
         raise NotImplementedError
 
 
-class Reentry(RuntimeError):
+class Reentry(PortableError, RuntimeError):
     """Raised when a thread in the middle of a decision calls a function that would have to wait for that decision."""
 
     def __init__(self) -> None:

@@ -214,7 +214,7 @@ class Asking:
                 yield sleep_ns
                 for shard in shards:
                     shard.note_looked(waker)
-                settled = self._as_answered(request, cells, began_ns, asked_ns)
+                settled = self._as_answered(request, cells, began_ns, asked_ns, patience)
                 if settled is not None:
                     return settled
                 if any(shard.in_vain for shard in shards):
@@ -260,7 +260,9 @@ class Asking:
                 shard.note_in_vain()
         self.note("timeout", began_ns)
 
-    def _as_answered(self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
+    def _as_answered(
+        self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int, patience: Patience
+    ) -> Settled | None:
         """Returns the decision if the hub has answered, or if there is room anyway; None while no answer is there."""
         gate = self.gate
         settled = gate.settle(
@@ -269,7 +271,7 @@ class Asking:
         if settled is not None:
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
-        word = gate.word_on(cells, asked_ns)
+        word = gate.word_on(cells, request.costs, asked_ns)
         if word is Word.ANSWERED:
             settled = self._decide(request, DecidingRule.ALLOWANCE)
             self.note_answer(request, cells, settled.decision, began_ns)
@@ -277,6 +279,8 @@ class Asking:
         if word is Word.UNSETTLED:
             self.note("unsettled", began_ns)
             return self._decide(request, DecidingRule.MEMORY)
+        if word is Word.WITHHELD:
+            patience.begin_at(gate.wait_out(cells), self.now_ns())
         if word is Word.MISSED:
             gate.ask_again(cells)
         return None

@@ -7,9 +7,9 @@ from math import inf
 
 from reconverge.decision import Decision
 from reconverge.kernel import for_any_node as of_any_node
+from reconverge.limiter.enforcement.switches import OFF
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
-from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
@@ -46,6 +46,18 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
+
+
+def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
+    """Returns the numbers of all quotas of a limit but the one that a decision is about, as admissions that cost 0.
+
+    Returns none for a share, of which one quota has to admit and not all, and none for a ban.
+    """
+    control = limiter.control
+    tables = control.tables
+    if len(tables) == 1 or control.borrows or all(table.name != decision.binding for table in tables):
+        return []
+    return [table.test(key, 0) for table in tables if table.name != decision.binding]
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakKeyDictionary, WeakSet
 
 from reconverge.errors import InvalidLimit
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.banning import OnWithBans
-from reconverge.limiter.modes import Enforcement
+from reconverge.limiter.enforcement.banning import OnWithBans
+from reconverge.limiter.enforcement.modes import Enforcement
+from reconverge.limiter.enforcement.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.limiter.pauses import Pauses
-from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.published.caps import (
     Quotas,
     caps_as_said,
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Decider, Kernel, Table
     from reconverge.limit.limit import Limit
-    from reconverge.limiter.bans import Bans
+    from reconverge.limiter.enforcement.bans import Bans
     from reconverge.policies import Policy
+
+
+_of_table: Final = WeakKeyDictionary["Table", WeakSet["LimitControl"]]()
+"""The limits that count by a table, by the first table of each: several for agents of one `memory://NAME`."""
 
 
 class LimitControl:
@@ -59,6 +64,8 @@ class LimitControl:
         """The node's own and the published policy; None while the tables hold the node's own."""
         self._caps: Quotas | None = None
         self._tier_of: tuple[str, ...] = ()
+        self._sharers = _of_table.setdefault(table.tables[0], WeakSet())
+        self._sharers.add(self)
 
     def start_over(self) -> None:
         """Forgets the counts, waiting requests and bans, which belong to the parent. Called in a forked child."""
@@ -313,12 +320,25 @@ class LimitControl:
                     str(quotas[each.name]), f"{each.name!r} {problem}; restart, or declare another limit"
                 )
 
+        refuses_all = any(limit.refuses_all for limit in quotas.values())
+
         def change() -> None:
+            if refuses_all:
+                self._close_others(refuses_all=True)
             with self.enforcement.turning:
                 self._quotas = Layered(quotas)
                 self._apply_quotas()
+            if not refuses_all:
+                self._close_others(refuses_all=False)
 
         return change
+
+    def _close_others(self, *, refuses_all: bool) -> None:
+        """Does as `_close` for other agents' limits on the same tables, whose quotas change with these."""
+        for each in list(self._sharers):
+            if each is not self:
+                with each.enforcement.turning:
+                    each._close(refuses_all=refuses_all)  # noqa: SLF001  # of the same class
 
     def take_over(self, key: str) -> None:
         """Moves a key into this limit from another tier of the same limit; see `Agent.tier`."""

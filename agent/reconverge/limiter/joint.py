@@ -225,7 +225,7 @@ class Jointly:
                     break
                 yield sleep_ns
                 for each in waits:
-                    self._look(each, waker, began_ns)
+                    self._look(each, waker, began_ns, patience)
             for each in waits:
                 if each.rule is None:
                     each.member.asking.note_unanswered(each.shards, began_ns)
@@ -249,24 +249,26 @@ class Jointly:
             else:
                 each.asked_ns = asked_ns
 
-    def _look(self, each: _Wait, waker: Waker, began_ns: int) -> None:
+    def _look(self, each: _Wait, waker: Waker, began_ns: int, patience: Patience) -> None:
         for shard in each.shards:
             shard.note_looked(waker)
         if each.rule is None:
-            each.rule = self._answered(each, began_ns)
+            each.rule = self._answered(each, began_ns, patience)
 
     @staticmethod
-    def _answered(each: _Wait, began_ns: int) -> DecidingRule | None:
+    def _answered(each: _Wait, began_ns: int, patience: Patience) -> DecidingRule | None:
         """Returns the rule to decide a claim by if the hub has answered or if there is room anyway; else None."""
         asking, request = each.member.asking, each.member.request
         if asking.gate.fits(request.key, request.costs):
             return DecidingRule.ALLOWANCE
-        word = asking.gate.word_on(each.cells, each.asked_ns)
+        word = asking.gate.word_on(each.cells, request.costs, each.asked_ns)
         if word is Word.ANSWERED:
             return DecidingRule.ALLOWANCE
         if word is Word.UNSETTLED:
             asking.note("unsettled", began_ns)
             return DecidingRule.MEMORY
+        if word is Word.WITHHELD:
+            patience.begin_at(asking.gate.wait_out(each.cells), asking.now_ns())
         if word is Word.MISSED:
             asking.gate.ask_again(each.cells)
         return None

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Cell, Costs, Settled, Table
     from reconverge.limiter.asking import AskedCost
-    from reconverge.limiter.modes import Enforcement
+    from reconverge.limiter.enforcement.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
 """The cell in which a slot is counted, or None if none was taken, and the decision."""

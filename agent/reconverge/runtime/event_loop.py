@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
+from reconverge.errors import PortableError
 from reconverge.runtime.threads import addresses_of, in_main_interpreter, new_selector, start_thread
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ HELPERS_MAX: Final = 8
 later."""
 
 
-class HelpersBusy(OSError):
+class HelpersBusy(PortableError, OSError):
     """Raised when all helper threads of an event loop hang in calls, so that none is free for another call."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.certainty import for_any_node
+from reconverge.limiter.enforcement.switches import OFF
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
-from reconverge.limiter.switches import OFF
 from reconverge.shedding.layers import Arrival, Outcome, ShedRefusal
 
 if TYPE_CHECKING:

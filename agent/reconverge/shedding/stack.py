@@ -26,8 +26,8 @@ from typing import Any, Final
 from reconverge.agent.snapshots.load_snapshot import observe
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
+from reconverge.limiter.enforcement.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.limiter.faces.limiter import Limiter
-from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total

@@ -33,6 +33,7 @@ from reconverge.simulation.asker import draw_asks, perhaps_asks
 from reconverge.simulation.changing import draw_changes
 from reconverge.simulation.drawing import (
     LEASE_TIMEOUTS_MIN,
+    choose_faults,
     draw_beside,
     draw_faults,
     draw_fleet,
@@ -232,19 +233,12 @@ def _safety_case(random: Random, seed: int) -> Case:
     lose_data = random.random() < DATA_LOSS_SHARE
     lease_ns = 6 * interval_ns * random.choice([1, 2, 5])
     if lose_data:
-        # Once a node's lease has ended, the hub alone remembers it, and may not lose its data: so no lease ends.
         lease_ns = outlasting(windows, limit.window_ns)
     fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     drawn = draw_faults(random, nodes, 0.0, windows)
-    if lose_data:
-        del drawn["crash"], drawn["stop"]
     if seed % 2 and limit.calendar is None:
         fleet = replace(fleet, limit_lease_ns=6 * interval_ns)
-    # Except in strict, a hub that has lost its data waits for no absent node: so no fault keeps a node away.
-    alone = lose_data and policy is not STRICT
-    chosen = [] if alone else random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
-    lost = [f"lose-data@{random.uniform(0, windows):.3f}w"] if lose_data else []
-    faults = tuple([drawn[name] for name in chosen] + lost)
+    faults = choose_faults(random, drawn, (0, FAULTS_MAX), policy, windows if lose_data else None)
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, faults))
 
 

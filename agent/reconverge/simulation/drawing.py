@@ -117,7 +117,10 @@ def draw_traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
 
 
 def outlasting(windows: int, window_ns: int) -> int:
-    """Returns a lease in nanoseconds that is longer than the case."""
+    """Returns a lease in nanoseconds that is longer than the case.
+
+    A case with a loss of data has it, as a node whose lease has ended is remembered by the hub alone.
+    """
     return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
 
@@ -151,3 +154,18 @@ def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dic
         "crash": f"crash:{node}@{spell()}",
         "stop": f"stop:{node}@{spell()}",
     }
+
+
+def choose_faults(
+    random: Random, drawn: dict[str, str], numbers: tuple[int, int], policy: Policy, loses_data_by_w: float | None
+) -> tuple[str, ...]:
+    """Chooses some of the drawn faults: so many at the least and at the most.
+
+    If the hub loses its data before that moment, only those that the promises allow beside it, and the loss.
+    """
+    if loses_data_by_w is None:
+        return tuple(drawn[name] for name in random.sample(sorted(drawn), random.randint(*numbers)))
+    beside = sorted(drawn.keys() - {"crash", "stop"})
+    # Except in strict, a hub that has lost its data waits for no absent node: so no fault keeps a node away.
+    chosen = random.sample(beside, random.randint(*numbers)) if policy is STRICT else []
+    return (*(drawn[name] for name in chosen), f"lose-data@{random.uniform(0, loses_data_by_w):.3f}w")

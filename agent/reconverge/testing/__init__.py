@@ -18,8 +18,7 @@ if (_pytest := sys.modules.get("pytest")) is not None:
 from reconverge.clock import ManualClock
 from reconverge.testing.board_claims import BoardClaims
 from reconverge.testing.contract_store_claims import ContractStoreClaims
-from reconverge.testing.hub_claims import HubClaims
-from reconverge.testing.reader_claims import ReaderClaims
+from reconverge.testing.hub_claims import HubClaims, ReaderClaims
 from reconverge.testing.settings_store_claims import SettingsStoreClaims
 
 __all__ = [

@@ -18,7 +18,7 @@ import pytest
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import ManualClock
-from reconverge.limiter.switches import OFF, VARIABLE
+from reconverge.limiter.enforcement.switches import OFF, VARIABLE
 from reconverge.runtime.process import living_agents
 
 START_S: Final = 1_750_000_000.0

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from reconverge.cli.replay import fleet
 from reconverge.cli.replay.fleet import Progress, ReplayOutcome, Setup, run
 from reconverge.cli.replay.judgement import arrivals_of
 from reconverge.clock import SECOND_NS
-from tests.support.commands.checked import Said, said_by
+from tests.support.commands.checked import said_by
+
+plan = partial(said_by, "contracts", "plan")
 
 OK, MISTAKE, TOO_MANY, INTERRUPTED = 0, 2, 3, 130
 ROOT = Path(__file__).parents[3]
@@ -58,11 +61,6 @@ def recording(directory: Path, *seconds: float, head: str = "t_s,client", rest: 
     path = directory / "recorded.csv"
     path.write_text("\n".join([head, *(f"{second}{rest}" for second in seconds)]) + "\n")
     return path
-
-
-def plan(*words: object) -> Said:
-    """Runs the command; a mistake is shown as `main` would show it."""
-    return said_by("contracts", "plan", *words)
 
 
 def figures(*words: object, status: int = OK) -> dict[str, Any]:

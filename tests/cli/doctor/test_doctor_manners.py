@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reconverge_sync.embedded import hub as embedded
-from tests.support.commands.checked import PASSWORD, USER, allow, check, run, say
+from tests.support.commands import processes
+from tests.support.commands.checked import PASSWORD, USER, allow, check, say
 from tests.support.servers import RedisServer
+from tests.support.twin import PATHS
+
+run = partial(processes.run, "doctor")
 
 
 def test_a_healthy_server_passes_every_check(redis_server: RedisServer) -> None:
@@ -95,7 +101,7 @@ def install_foreign_hub(directory: Path, exchange: str, *, preamble: str = "") -
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign-hub\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[reconverge.hubs]\nforeign = foreign_hub:ForeignHub\n")
-    return str(directory)
+    return os.pathsep.join((str(directory), PATHS))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -22,6 +23,8 @@ from tests.support.published import OTHER, SECRET, known_by, login, post_at, sea
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
+run = partial(said_by, "settings")
+
 FILE = """
 lifetime = 3600
 
@@ -38,11 +41,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "fleet.toml"
     path.write_text(FILE)
     return path
-
-
-def run(*words: object) -> Said:
-    """Runs the command; a mistake is shown as `main` would show it."""
-    return said_by("settings", *words)
 
 
 def publish(file: Path, server: RedisServer, *options: object) -> Said:

@@ -173,6 +173,28 @@ def test_a_refused_endpoint_of_stripe_stops_that_endpoint_alone(limiter: RateLim
     assert goes(outgoing, "/v1/customers", method="POST")
 
 
+@pytest.mark.parametrize(
+    ("server", "fields"),
+    [
+        (OPENAI, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "24h"}),
+        (ANTHROPIC, {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": at(86_400)}),
+    ],
+    ids=["OpenAI", "Anthropic"],
+)
+def test_a_refusal_by_a_quota_that_fills_up_gradually_stops_calls_until_the_time_that_it_names(
+    limiter: RateLimiter, server: Server, fields: dict[str, str]
+) -> None:
+    """And not until all of the quota is back, because a part is back by then."""
+    outgoing = Outgoing(limiter, timeout=0, server=server, resource="requests")
+
+    outgoing.learn("server", 429, Headers({"retry-after": "2", **fields}), "POST", "/v1/messages")
+
+    refused = outgoing.admit_blocking("server", 1, "POST", "/v1/messages")
+    assert refused is not None
+    assert 0 < refused.retry_after <= 2
+    assert 5000 == limiter.test("server").remaining
+
+
 def test_a_service_lowers_the_quota_that_the_caller_maps(limiter: RateLimiter) -> None:
     """And no other: tokens left are no requests left."""
     outgoing = Outgoing(limiter, timeout=0, server=ANTHROPIC, resource="requests")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
@@ -42,6 +43,22 @@ def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Ra
 
     assert 3 == server.calls
     assert 0 < refused.value.retry_after <= 8 * 3600
+
+
+def test_an_application_reports_a_refusal_that_only_the_body_shows(limiter: RateLimiter) -> None:
+    """The transport leaves bodies to the caller; a report pauses calls as any refusal does, to that host alone."""
+    refusal = {"error": {"code": 403, "errors": [{"reason": "rateLimitExceeded"}]}}
+    service = httpx.MockTransport(lambda _request: httpx.Response(403, json=refusal))
+    transport = LimitedTransport(limiter, service, timeout=0)
+    with httpx.Client(transport=transport) as client:
+        answer = client.get("https://api.example/files")
+        assert "rateLimitExceeded" == answer.json()["error"]["errors"][0]["reason"]
+        transport.outgoing.learn("api.example:443", 429, {"Retry-After": "60"})
+
+        with pytest.raises(HttpxQuotaUsedUp, match="the server has refused calls") as refused:
+            client.get("https://api.example/files")
+        assert 403 == client.get("https://other.example/files").status_code
+    assert 59 < refused.value.retry_after <= 60
 
 
 def test_httpx_does_so_under_asyncio(server: Metered, limiter: RateLimiter) -> None:
@@ -109,6 +126,8 @@ def test_each_try_of_urllib3_is_charged(server: Metered, limiter: RateLimiter, k
 
     assert (3, 3) == (server.calls, limiter.usage(server.origin).own)
     assert isinstance(adapter.max_retries, kind)
+    state = pickle.dumps(adapter.__getstate__()["max_retries"])
+    assert kind is type(pickle.loads(state))  # noqa: S301  # our own
 
 
 def test_a_call_without_a_limit_is_retried_as_ever(server: Metered, limiter: RateLimiter) -> None:

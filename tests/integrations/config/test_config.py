@@ -24,6 +24,9 @@ from tests.support.published import SECRET, known_by, login, post_at, sealed_now
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.usefixtures("bare_environment")
+
+
 SHOP = """\
 namespace = "shop"
 sync_interval = 0.2
@@ -109,14 +112,6 @@ WRONG = [
     ("shop.yaml", "- limits\n", 1, ""),
     ("shop.json", '{"limits": {\n "login": "1/minut"}}', 2, "limits.login.limit"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests has said nothing."""
-    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
-        if name != "RECONVERGE_NO_EXTENSIONS":
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

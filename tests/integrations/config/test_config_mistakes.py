@@ -5,7 +5,6 @@ Method: a table of wrong files and variables, as newcomers write them, each with
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +18,9 @@ from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.dropin.shared_agent import agent_at, settings_at
 from reconverge.integrations.web.outcome import RateLimited
+
+pytestmark = pytest.mark.usefixtures("bare_environment")
+
 
 FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "a number for a limit": ("a.toml", "[limits]\nlogin = 5\n", ("limits.login: 5", "a limit string such as")),
@@ -72,14 +74,6 @@ VARIABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "a number": ('{"login": 5}', ("RECONVERGE_LIMITS: login: 5 is wrong", "limit string")),
     "a wrong limit": ('{"login": "5/minuet"}', ("RECONVERGE_LIMITS: login.limit", "did you mean 'minute'?")),
 }
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment in which the tests run says nothing."""
-    for name in [name for name in os.environ if name.startswith("RECONVERGE_")]:
-        if name != "RECONVERGE_NO_EXTENSIONS":
-            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("mistake", FILES)

@@ -46,7 +46,7 @@ def test_the_first_page_shows_fleet_hub_refusals_and_exposed_limits(page: Page, 
     expect(figures).to_contain_text(re.compile(r"Refused[1-9][0-9.,]* /s"))
     login = page.locator("#rows-exposed tr", has_text="login")
     expect(login).to_contain_text("2 of 2 used")
-    expect(login).to_contain_text("0 of 0")
+    expect(login).to_contain_text("none")
 
 
 def test_what_has_changed_is_told_with_the_author(page: Page, address: str, fleet: list[Agent]) -> None:
@@ -121,6 +121,16 @@ def test_a_key_that_shows_more_than_its_limit_has_the_reason_beside_it(
     expect(page.locator("#rows-keys tr", has_text="invite")).to_contain_text(reason)
     page.locator("#rows-keys tr", has_text="invite").get_by_role("link", name="ada").click()
     expect(page.locator(".quota")).to_contain_text(reason)
+
+
+def test_a_limit_without_exposure_has_another_reason(page: Page, address: str) -> None:
+    """Nodes that admit at the same time never take a strict limit past its quota."""
+    sign_in(page, address, READER)
+    page.wait_for_function("() => fleet !== null && fleet.limits.some((each) => each.name === 'login')")
+
+    reason = page.evaluate("whyOver(6, 5, 'login')")
+
+    assert "1 over: requests have cost more than was reserved for them, or the quota was lowered." == reason
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.console import console
+from reconverge.integrations.console.app import SCRIPTS
 from reconverge_sync.memory import MemoryHub
 from tests.support.console import READER, READS, TOKENS, Browser
 from tests.support.fixtures.agents import MakeAgent
@@ -82,12 +83,11 @@ def test_without_its_slash_a_page_leads_to_the_one_with_it(agent: Agent, mounted
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs_inline(client: Browser) -> None:
-    """Two scripts, one style sheet; no attribute of a page or of the script carries code or style."""
+    """Scripts of its own, one style sheet; no attribute of a page or of a script carries code or style."""
     for page in (client.get("/").text, client.get("/", headers=READS).text):
-        assert not re.search(
-            r"<script(?! src=\"(?:overview|console)\.js\" defer)|<style| style=| on[a-z]+=|https?:", page
-        )
-    script = client.get("/overview.js").text + client.get("/console.js").text
+        assert not re.search(r"<script(?! src=\"[a-z]+\.js\" defer)|<style| style=| on[a-z]+=|https?:", page)
+    assert set(SCRIPTS) == set(re.findall(r"<script src=\"([a-z]+\.js)\" defer>", page))
+    script = "".join(client.get(f"/{name}").text for name in SCRIPTS)
     style = client.get("/console.css").text
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|setAttribute\(\"style", script
@@ -96,7 +96,9 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_runs_inline(client: Browse
     assert {"http://www.w3.org/2000/svg"} == set(re.findall(r"https?://[^\"]+", script + style))
 
 
-@pytest.mark.parametrize("path", ["/", "/overview.js", "/console.js", "/console.css", "/state", "/session", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/", *(f"/{name}" for name in SCRIPTS), "/console.css", "/state", "/session", "/nothing"]
+)
 @pytest.mark.parametrize("headers", [{}, READS], ids=["outside", "inside"])
 def test_every_response_has_the_policy(client: Browser, path: str, headers: dict[str, str]) -> None:
     """Errors and pages alike; no inline code, no frames, no guessing at types."""

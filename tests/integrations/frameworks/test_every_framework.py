@@ -311,6 +311,21 @@ def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(
         assert [200, 429] == ask({}, {})
 
 
+@of([asgi, fastapi, wsgi, flask_view, aiohttp_handler])
+def test_a_message_of_ones_own_can_tell_how_long_to_wait(framework: Framework, agent: Agent) -> None:
+    """The outcome has the decision of the limit that refuses, with its numbers."""
+    refusals: list[Any] = []
+
+    def note(outcome: Outcome) -> None:
+        refusals.append(outcome.decision)
+
+    with framework("1/hour", agent=agent, on_breach=note) as ask:
+        assert [200, 429] == ask({}, {})
+    [decision] = refusals
+    assert (1, 0) == (decision.limit, decision.remaining)
+    assert 0 < decision.retry_after <= 2 * 3600
+
+
 @EACH
 def test_a_server_works_without_a_hub_that_answers(framework: Framework) -> None:
     """Nothing listens where the hub should be: all requests are answered, within the limit."""

@@ -284,6 +284,24 @@ def test_an_error_handler_may_answer_refusals(app: flask.Flask, agent: Agent) ->
         check_fields(answer.headers, refused=True)
 
 
+def test_an_error_handler_knows_how_long_to_wait(app: flask.Flask, agent: Agent) -> None:
+    """By the attribute that errors of Werkzeug have for it; a view knows how much is left."""
+    limits = Limits(app=app, agent=agent)
+
+    def left() -> str:
+        outcome = limits.current_outcome
+        assert outcome is not None
+        assert outcome.decision is not None
+        return str(outcome.decision.remaining)
+
+    add(app, "/", limits.limit("5/hour; 2/minute")(left))
+    app.register_error_handler(429, lambda error: (f"wait {error.retry_after} s", 429))
+    first, second, refused = ask_wsgi(app, times=3)
+
+    assert (b"1", b"0") == (first.body, second.body)
+    assert f"wait {dict(refused.headers)['retry-after']} s".encode() == refused.body
+
+
 def test_a_breach_may_be_answered_with_a_response(app: flask.Flask, agent: Agent) -> None:
     """Which `on_breach` returns, or None."""
     limits = Limits(app=app, agent=agent, on_breach=lambda _outcome: flask.Response("slow down", 420))

@@ -44,6 +44,22 @@ def test_static_files_of_blueprints_are_limited_no_more_than_those_of_the_applic
     assert [200, 200, 429] == statuses(ask_wsgi(app, "/bare/", times=3))
 
 
+def test_default_limits_count_by_what_the_functions_before_them_have_set(agent: Agent) -> None:
+    """Flask calls functions before a request in the order of their registration, the limits with `init_app`."""
+    app = flask.Flask(__name__)
+    limits = Limits(lambda: flask.g.user, agent=agent, default_limits="1/minute")
+    app.add_url_rule("/", "root", hello)
+
+    @app.before_request
+    def authenticate() -> None:
+        flask.g.user = flask.request.headers["x-user"]
+
+    limits.init_app(app)
+
+    for user in ("ada", "bob"):
+        assert [200, 429] == statuses(ask_wsgi(app, times=2, x_user=user)), user
+
+
 def test_preflights_that_flask_answers_use_up_nothing(agent: Agent) -> None:
     """Nor do they of a class of views; a view that answers OPTIONS itself is limited as for any other method."""
     app = flask.Flask(__name__)

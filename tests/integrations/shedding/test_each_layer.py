@@ -16,7 +16,7 @@ from reconverge.clock import ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.integrations.shedding.prometheus import StackCollector
-from reconverge.limiter.switches import OFF, ON, SHADOW
+from reconverge.limiter.enforcement.switches import OFF, ON, SHADOW
 from reconverge.shedding import (
     AdaptiveConcurrency,
     Arrival,

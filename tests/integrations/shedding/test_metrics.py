@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from reconverge.integrations.shedding.metrics import SHEDDING_METRICS, readings_of
 from reconverge.integrations.shedding.prometheus import StackCollector
-from reconverge.limiter.switches import SHADOW
+from reconverge.limiter.enforcement.switches import SHADOW
 from reconverge.shedding import AdaptiveConcurrency, Fixed, Stack
 
 

@@ -228,8 +228,12 @@ async def test_a_long_poll_keeps_nobody_out_if_it_says_that_it_waits(says_so: bo
 
 def test_waiting_without_a_middleware_changes_nothing() -> None:
     """An application that is tested by itself needs no other code."""
-    with waiting(http_scope("/")):
-        pass
+    scope = http_scope("/")
+
+    with waiting(scope):
+        during = dict(scope)
+
+    assert http_scope("/") == during == scope
 
 
 async def test_a_task_that_listens_for_the_end_of_the_connection_hides_no_work() -> None:

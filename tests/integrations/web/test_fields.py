@@ -19,7 +19,7 @@ from reconverge.integrations.web.fields import (
     DRAFT_06,
     IETF_11,
     X_RATELIMIT,
-    QuotaDecisions,
+    QuotaDecision,
     checked_dialects,
     fields_of,
     retry_after_of,
@@ -34,9 +34,9 @@ def decision(name: str = "login", *, allowed: bool = True, remaining: int = 3, a
     return Decision(allowed, 10, remaining, 0.0 if allowed else after, after, 0.0, name)
 
 
-def told(*decisions: Decision) -> list[QuotaDecisions]:
+def told(*decisions: Decision) -> list[QuotaDecision]:
     """Decisions about limits of ten per minute."""
-    return [QuotaDecisions(each, {each.binding: MINUTE}) for each in decisions]
+    return [QuotaDecision(each, {each.binding: MINUTE}) for each in decisions]
 
 
 def parsed(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -82,7 +82,7 @@ def test_what_would_have_been_admitted_has_no_time_in_a_refusal() -> None:
 def test_all_quotas_of_a_limit_are_policies() -> None:
     """The field of policies has every quota, that of services the one that binds."""
     limiter = Agent("memory://", clock=ManualClock()).limit("api", "10/second; 1000/hour as hourly")
-    fields = dict(fields_of([QuotaDecisions(limiter.hit("ada"), limiter.quotas)], [IETF_11], wall_s=0.0))
+    fields = dict(fields_of([QuotaDecision(limiter.hit("ada"), limiter.quotas)], [IETF_11], wall_s=0.0))
 
     assert [("api", {"q": 10, "w": 1}), ("api#hourly", {"q": 1000, "w": 3600})] == parsed(fields["RateLimit-Policy"])
     assert ["api"] == [name for name, _ in parsed(fields["RateLimit"])]
@@ -99,7 +99,7 @@ def test_all_quotas_of_a_limit_are_policies() -> None:
 )
 def test_a_window_is_told_in_whole_seconds_and_never_too_short(limit: Limit, quota: int, window: int) -> None:
     """Who keeps to what is told is not refused; a bucket is told by what it holds, and how long it takes to drain."""
-    fields = dict(fields_of([QuotaDecisions(decision(), {"login": limit})], [IETF_11], wall_s=0.0))
+    fields = dict(fields_of([QuotaDecision(decision(), {"login": limit})], [IETF_11], wall_s=0.0))
 
     assert [("login", {"q": quota, "w": window})] == parsed(fields["RateLimit-Policy"])
 

@@ -87,7 +87,7 @@ class Run:
         """The moment, by the wall clock."""
         return self.node.clock.wall_ns()
 
-    def play(self, steps: list[Step]) -> None:
+    def check(self, steps: list[Step]) -> None:
         """Take all steps."""
         for step in steps:
             self.node.clock.advance_ns(max(0, self.pause_ns(step)))
@@ -170,7 +170,7 @@ def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, 
     """Every decision, and every moment it names, is that of one who remembers every charge."""
     limit = Limit(limit.quota, limit.window, algorithm=algorithm)
 
-    Run(limit, REFERENCES[algorithm](limit)).play(steps)
+    Run(limit, REFERENCES[algorithm](limit)).check(steps)
 
 
 @settings(max_examples=tried(40, long=150))
@@ -179,7 +179,7 @@ def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, step
     """Also where the window does not divide into slices of whole nanoseconds."""
     limit = Limit(limit.quota, limit.window, algorithm="sliding-slices", slices=slices)
 
-    Run(limit, SlidingSlices(limit)).play(steps)
+    Run(limit, SlidingSlices(limit)).check(steps)
 
 
 @pytest.mark.parametrize("count_refused", [False, True])
@@ -190,7 +190,7 @@ def test_the_log_decides_as_the_whole_history_does(count_refused: bool, limit: L
     quota = min(limit.quota, LOG_QUOTA_MAX)
     limit = Limit(quota, limit.window, algorithm="sliding-log", count_refused=count_refused)
 
-    Run(limit, SlidingLog(limit)).play(steps)
+    Run(limit, SlidingLog(limit)).check(steps)
 
 
 @pytest.mark.parametrize("algorithm", ["token-bucket", "gcra", "leaky-bucket"])
@@ -203,4 +203,4 @@ def test_buckets_decide_as_tokens_and_as_virtual_scheduling_do(
     """All names of the bucket mean the same decisions, whichever of its two explanations one prefers."""
     limit = Limit(limit.quota, limit.window, algorithm=algorithm, burst=burst)
 
-    Run(limit, REFERENCES[explanation](limit)).play(steps)
+    Run(limit, REFERENCES[explanation](limit)).check(steps)

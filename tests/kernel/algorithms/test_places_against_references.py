@@ -59,7 +59,7 @@ def test_a_calendar_limit_counts_what_was_charged_on_the_same_page(
     run = PlacedRun(limit, Calendar(limit))
     run.node.clock.advance(begins_on * DAY_S)
 
-    run.play(steps)
+    run.check(steps)
 
 
 @settings(max_examples=tried(50, long=200))
@@ -68,7 +68,7 @@ def test_a_window_begins_with_the_first_hit_and_lasts_as_long_as_it_says(limit: 
     """To the nanosecond, and so does the next: with the first hit after its end."""
     limit = Limit(limit.quota, limit.window, algorithm="fixed-window", align="first-hit")
 
-    PlacedRun(limit, FirstHit(limit)).play(steps)
+    PlacedRun(limit, FirstHit(limit)).check(steps)
 
 
 @pytest.mark.parametrize("algorithm", FILLED)
@@ -87,4 +87,4 @@ def test_a_bucket_begins_with_what_it_says_and_refills_as_it_says(
     limit = Limit(limit.quota, limit.window, algorithm=algorithm, burst=burst, refill=refill)
     limit = replace(limit, initial=None if initial is None else min(initial, limit.capacity))
 
-    PlacedRun(limit, Tokens(limit), keys_max=100).play(steps)
+    PlacedRun(limit, Tokens(limit), keys_max=100).check(steps)

@@ -311,7 +311,7 @@ class RunOfSeveral:
         """The moment."""
         return self.clock.wall_ns()
 
-    def play(self, steps: list[StepOfSeveral]) -> None:
+    def check(self, steps: list[StepOfSeveral]) -> None:
         """Take all steps; after each, every quota has counted what it should."""
         for step in steps:
             self.clock.advance_ns(max(0, self.pause_ns(step)))
@@ -380,7 +380,7 @@ class RunOfSeveral:
 @given(limits=st.lists(QUOTAS, min_size=2, max_size=4), steps=st.lists(STEPS, min_size=15, max_size=50))
 def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[StepOfSeveral]) -> None:
     """All quotas of any algorithms are charged or none; the moment that a refusal names is the first that admits."""
-    RunOfSeveral(limits).play(steps)
+    RunOfSeveral(limits).check(steps)
 
 
 # ---------------------------------------------------------------- in company

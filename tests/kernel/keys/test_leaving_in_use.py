@@ -53,6 +53,23 @@ def test_a_newcomer_is_admitted_beside_keys_of_the_largest_quota(algorithm: str)
 
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
+def test_a_key_that_left_and_finds_no_room_can_use_half_of_its_quota_once_more(algorithm: str) -> None:
+    """It shares the one count of such keys, which does not know what it has used before."""
+    node = Lone("10/day", algorithm=algorithm, keys_max=2)
+    before = node.admitted_of(5)
+    for name in ("one", "other", "another"):
+        node.passes(2.0)  # a key that was asked about just now stays
+        node.admitted_of(5, key=name)
+    for cell in node.limiter.control.table.cells.in_order():
+        node.admitted_of(5, key=cell.key)
+
+    again = node.admitted_of(11)
+
+    assert (5, 10) == (before, again)
+    assert 11 == node.agent.stats().limits["limit"].overflowed
+
+
+@pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_honest_keys_are_served_though_there_are_half_as_many_more_than_there_is_room_for(algorithm: str) -> None:
     """Each asks once, of two a day."""
     node = Lone("2/day", algorithm=algorithm, keys_max=1000)

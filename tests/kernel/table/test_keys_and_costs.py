@@ -47,8 +47,11 @@ def any_limiter() -> RateLimiter:
 def test_any_string_of_up_to_256_bytes_is_a_key(
     any_limiter: RateLimiter, ask: Callable[[RateLimiter, str], object], key: str
 ) -> None:
-    """It may have any content that does not begin with NUL; nothing is raised."""
+    """It may have any content that does not begin with NUL; nothing is raised, and it has a quota of its own."""
     ask(any_limiter, key)
+    used = any_limiter.usage(key).own
+
+    assert (10, 0) == (used + sum(any_limiter.allow(key) for _ in range(11)), any_limiter.usage("another").own)
 
 
 @by_key

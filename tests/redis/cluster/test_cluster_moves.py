@@ -13,7 +13,7 @@ import pytest
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import Totals
+from reconverge.hub.report import Status, Totals
 from reconverge.testing.claims.scenes.scene import START_S, Scene, limit
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
@@ -164,9 +164,12 @@ async def test_one_host_in_the_url_is_enough_and_others_help_while_it_is_down(cl
             hub = ClusterHub(f"redis+cluster://{places}", SETTINGS, shards=SHARDS)
             scene = Scene(hub, SystemClock(), join=lambda known: known)
             try:
-                await asyncio.gather(*(scene.voice(hub=hub, shard=shard).says_hello() for shard in others))
+                voices = [scene.voice(hub=hub, shard=shard) for shard in others]
+                heard = await asyncio.gather(*(voice.says_hello() for voice in voices))
             finally:
                 await hub.close()
+
+            assert {Status.MERGED} == {answer.status for answer in heard}
     finally:
         hanging.resume()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -93,19 +91,6 @@ def said_by(*words: object) -> Said:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Said(result.exit_code, result.stdout, result.stderr)
-
-
-def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a process of its own."""
-    clean = {name: value for name, value in os.environ.items() if name != "RECONVERGE_HUB"}
-    environment["PYTHONPATH"] = os.pathsep.join([*environment.get("PYTHONPATH", "").split(), *sys.path])
-    return subprocess.run(
-        [sys.executable, "-c", "from reconverge.cli import main; main()", "doctor", *options],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**clean, **environment},
-    )
 
 
 def allow(server: RedisServer, *rules: str, keys: str = "~shop:*") -> str:

@@ -1,7 +1,8 @@
-"""The claims about a hub that depend on the way to it."""
+"""The claims about a hub that depend on the way to it, and those about what it keeps beside counts."""
 
 from __future__ import annotations
 
+from reconverge.testing import BoardClaims, ContractStoreClaims, SettingsStoreClaims
 from reconverge.testing.claims.fleets import FleetClaims
 from reconverge.testing.claims.reading import ReadingClaims
 from reconverge.testing.claims.uses import UseClaims
@@ -13,3 +14,7 @@ class WayClaims(UseClaims, FleetClaims, ReadingClaims):
     Fleets exchange, readers read, connections close, and a server that is absent is told. What batches become is merged
     by the same rule, which the full contract tries where it differs: in memory, by the script, among members.
     """
+
+
+class StoreClaims(SettingsStoreClaims, ContractStoreClaims, BoardClaims):
+    """Promises of a hub that keeps settings, contracts and snapshots."""

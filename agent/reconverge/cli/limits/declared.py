@@ -62,7 +62,7 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
     invalid one; InvalidConfiguration with line and field.
     """
     said = _said(limits or ())
-    settings = settings or NO_HUB
+    settings = settings or {**NO_HUB}
     if file is None or said:
         if not said:
             problem = (
@@ -75,8 +75,9 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
         return LimitsByName(agent, agent.namespace)
     from reconverge.integrations.config import load  # noqa: PLC0415  # needs an extra
 
-    named = {} if namespace is None else {"namespace": namespace}
-    agent = load(file, **settings, **named).agent
+    if namespace is not None:
+        settings["namespace"] = namespace
+    agent = load(file, **settings).agent
     if not agent.limiters:
         raise InvalidSetting("--file", str(file), "declares no limits; name them with --limit NAME=LIMIT")
     return LimitsByName(agent, agent.namespace)

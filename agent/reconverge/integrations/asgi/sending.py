@@ -49,7 +49,7 @@ def adding(send: Send, outcome: Admitted) -> Send:
                 if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
                     break
             else:
-                fields = outcome.pipeline.encoded(outcome.decisions)
+                fields = outcome.pipeline.encoded(outcome.decisions, outcome.keys)
             if fields is None:
                 headers = with_fields_of(outcome, headers)
             else:
@@ -222,7 +222,7 @@ async def no_more() -> None:
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
     """Returns the application's header fields with those of a request's only outcome added, as `merged` does."""
     refused = says_when_to_retry(headers)
-    fields = outcome.pipeline.encoded(outcome.decisions, refused=refused)
+    fields = outcome.pipeline.encoded(outcome.decisions, outcome.keys, refused=refused)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
 
 

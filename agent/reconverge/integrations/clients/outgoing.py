@@ -19,11 +19,11 @@ from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.asking import ASK, within_s
+from reconverge.limiter.enforcement.switches import ON
 from reconverge.limiter.faces.kinds import checked_kind
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.long_keys import OURS, fitting
 from reconverge.limiter.pauses import PAUSE
-from reconverge.limiter.switches import ON
 from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
@@ -195,7 +195,7 @@ class Outgoing:
                 else:
                     self._pause(key, said.pause)
             for numbers in said.numbers:
-                used_up_s = self._numbers.learn(key, numbers)
+                used_up_s = self._numbers.learn(key, numbers, refused=said.pause is not None)
                 # The refusal's own pause counts instead, which may be shorter if something else than the quota refuses.
                 if used_up_s and said.pause is None:
                     self._pause(key, used_up_s)

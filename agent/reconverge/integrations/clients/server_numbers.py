@@ -15,7 +15,8 @@
 #
 # A quota with nothing left pauses the calls of all nodes until it is renewed. A quota that fills up gradually does not,
 # because some of it is back long before all of it is: it is charged as empty, and a limiter with a bucket of the same
-# rate fills up alike.
+# rate fills up alike. In a refusal it is not charged, because the refusal names the time at which a part is back, and a
+# limiter with a window would refuse until all of it is.
 
 from __future__ import annotations
 
@@ -53,8 +54,11 @@ class ServerNumbers:
         """Returns how many numbers were ignored, because they may be about another quota."""
         return self._not_placed.value
 
-    def learn(self, key: str, said: Numbers) -> float | None:
+    def learn(self, key: str, said: Numbers, *, refused: bool) -> float | None:
         """Charges the limiter down to the server's number of remaining requests.
+
+        `refused` means that the response is a refusal, after which calls pause anyway: nothing is charged for a quota
+        with nothing left.
 
         Returns the seconds until a used-up quota is renewed, during which calls must pause; else None.
         """
@@ -68,7 +72,7 @@ class ServerNumbers:
                     *(self._limiter.name, said.name, said.quota, said.name),
                 )
             return None
-        if said.remaining == 0 and said.reset is not None and not said.gradual:
+        if said.remaining == 0 and (refused or (said.reset is not None and not said.gradual)):
             return said.reset
         self._elsewhere.lower(key, quota, said.remaining, said.reset)
         return None

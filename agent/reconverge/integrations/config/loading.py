@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import variables_are_read
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
+from reconverge.hub.registry import Credentials
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
 from reconverge.integrations.config.validation import in_numbers, problem_of, says, spelled_out, weightiest
 from reconverge.limiter.faces.limiter import Limiter
@@ -142,12 +143,14 @@ class Configuration:
     If several of them have a setting, arguments win over the environment, and the environment over the file.
     """
 
-    def __init__(self, path: Path | None, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path | None, arguments: Mapping[str, Any], *, credentials: Credentials | None = None
+    ) -> None:
         self._path = path
         self._arguments = dict(arguments)
         self._lock = new_lock()
         self._settings, finding = self._read()
-        self.agent: Agent = _made(self._settings, finding)
+        self.agent: Agent = _made(self._settings, finding, credentials=credentials)
         """The agent, with all limits declared."""
 
     def limiter(self, name: str) -> Limiter:
@@ -356,11 +359,14 @@ class _When:
             raise self._finding.that(str(error), *self._path, "limit") from None
 
 
-def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Configuration:
+def load(
+    path: str | os.PathLike[str] | None = None, *, credentials: Credentials | None = None, **arguments: Any
+) -> Configuration:
     """Makes an agent and declares its limits from a file, the environment and `arguments`.
 
     Args:
         path: a TOML, YAML or JSON file; the default is the path in `RECONVERGE_CONFIG`, if it is set.
+        credentials: see `Agent`; a file cannot name a function.
         arguments: settings of `Agent` (without `clock`), and `limits`; they win over the environment and the file.
 
     Raises:
@@ -368,13 +374,13 @@ def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Config
         UnknownHub, MissingExtra: as `Agent` raises them.
     """
     path = os.environ.get(FILE) if path is None else path
-    return Configuration(None if path is None else Path(path), arguments)
+    return Configuration(None if path is None else Path(path), arguments, credentials=credentials)
 
 
 def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration.
 
-    `instead` replaces some of the agent's settings.
+    `instead` replaces or adds some of the agent's settings.
     """
     variables_are_read()
     with finding.when("hub"):

@@ -29,7 +29,7 @@ from reconverge.errors import InvalidLimit
 from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import limit_of_quota
-from reconverge.limiter.switches import ON
+from reconverge.limiter.enforcement.switches import ON
 
 NODES_SHOWN_MAX: Final = 1000
 LIMITS_SHOWN_MAX: Final = 500

@@ -290,7 +290,7 @@ class _LimitedView:
         guard = configured().guard
         known = self._declared.get(name)
         if known is None or known[0] is not guard:
-            known = self._declared[name] = guard, guard.declare(self.rule, name=name)
+            known = self._declared[name] = guard, guard.declare(self.rule, name=name, shown=self.rule.name is not None)
         return known[1]
 
 

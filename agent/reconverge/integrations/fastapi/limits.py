@@ -136,12 +136,13 @@ class Limits(LimitsOfApp):
         if key is not None:
             key = settings["key_func"] = key_function_of(key)
         rule = rule_of(limits, settings)
+        named = rule.name is not None or isinstance(rule.scope, str)
         if rule.name is None:
             settings["name"] = self._name_of(rule)
             rule = rule_of(limits, settings)
             if not isinstance(limits, Limiter | Contracts):  # a customer has one name, whichever key function finds it
                 self._warn_of_shared_name(rule)
-        declared = self.guard.declare(rule)
+        declared = self.guard.declare(rule, shown=named)
         source = key or self._key
         if isinstance(source, FromDependency):
             asked = _DependencyAsk(self.guard, declared, source)

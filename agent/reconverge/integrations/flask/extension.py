@@ -95,7 +95,10 @@ ANSWERED: Final = "reconverge.answered"
 
 
 class TooManyRequests(PortableError, exceptions.TooManyRequests):
-    """Raised for a refused request, to be answered with status 429; `outcome` has the reason."""
+    """Raised for a refused request, to be answered with status 429; `outcome` has the reason.
+
+    `retry_after` is the time to wait in whole seconds, as in the response; None if it is unknown.
+    """
 
     outcome: Outcome
 
@@ -429,6 +432,9 @@ class Limits(LimitsOfApp):
         assert outcome.refusal is not None
         error = _ERRORS[outcome.refusal.status](outcome.refusal.detail, self._response_of(outcome))
         error.outcome = outcome
+        # Werkzeug shows this attribute to error handlers, and adds a field for it only to responses that it makes.
+        after = next((value for name, value in outcome.refusal.fields if name == RETRY_AFTER), None)
+        error.retry_after = None if after is None else int(after)
         return error
 
     def _response_of(self, outcome: Outcome) -> flask.Response:
@@ -453,7 +459,7 @@ class Limits(LimitsOfApp):
             outcome, headers = outcomes[-1], response.headers
             if type(outcome) is not Admitted or len(outcomes) > 1 or says_when_to_retry(headers):
                 return after(response, environment, outcomes)
-            fields = outcome.pipeline.fields(outcome.decisions)
+            fields = outcome.pipeline.fields(outcome.decisions, outcome.keys)
             if fields is None:
                 return after(response, environment, outcomes)
             for name, value in fields:  # these fields are lists, so repeating a name is correct

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconverge.integrations.metrics import Metric, Reading
-from reconverge.limiter.switches import SWITCHES
+from reconverge.limiter.enforcement.switches import SWITCHES
 from reconverge.shedding.stack import Stack
 
 SHEDDING_METRICS: Final = (

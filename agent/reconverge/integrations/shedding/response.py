@@ -20,7 +20,7 @@ from reconverge.integrations.web.fields import (
     RETRY_AFTER,
     SERVICE,
     Fields,
-    QuotaDecisions,
+    QuotaDecision,
     fields_of,
     policy_11,
     sf_string,
@@ -134,7 +134,7 @@ class FieldWriter:
         if known is None or known[0] is not limiter.control.table.limit:
             quotas = limiter.quotas
             if len(quotas) > 1 or decision.binding not in quotas:
-                (_, policy), (_, item) = fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0)
+                (_, policy), (_, item) = fields_of([QuotaDecision(decision, quotas)], (IETF_11,), wall_s=0.0)
                 return policy, item
             name, limit = next(iter(quotas.items()))
             known = self._known[limiter] = (limit, policy_11(name, limit), f"{sf_string(name)};r=")
@@ -230,7 +230,7 @@ def _quota_fields(refusal: ShedRefusal) -> Fields:
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
-    return fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
+    return fields_of([QuotaDecision(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
 
 
 @lru_cache(maxsize=1024)

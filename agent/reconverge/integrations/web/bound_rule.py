@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -17,6 +17,7 @@ from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
 from reconverge.integrations.web.request.keys import (
@@ -167,7 +168,16 @@ class Declared:
     """
 
     def __init__(
-        self, agent: Agent, rule: Rule, *, name: str, key: Asked, missing: str, status: int, in_doubt: str
+        self,
+        agent: Agent,
+        rule: Rule,
+        *,
+        name: str,
+        key: Asked,
+        missing: str,
+        status: int,
+        in_doubt: str,
+        given: str | None = None,
     ) -> None:
         self.agent = agent
         self.rule = rule
@@ -191,8 +201,12 @@ class Declared:
         """The number of requests without a key before the first one with a key; -1 once that request has come."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
+        self._given = given
+        """The name for clients; None if they see the rate of each quota instead."""
         self._tiers: dict[object, Limiter] = {}
-        self._given: dict[str, Limiter] = {}
+        self._shown: dict[str, str | None] = {}
+        """The names for clients of the limits that the rule has declared, by limit; None if they see the rates."""
+        self._limiters: dict[str, Limiter] = {}
         """The `Limiter` objects that the application's function has returned, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
         self._limiter: Limiter | None = None
@@ -510,8 +524,8 @@ class Declared:
     def _tier(self, limits: object, mend: Mend) -> Limiter:
         """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers."""
         if isinstance(limits, Limiter):
-            if len(self._given) < TIERS_MAX:
-                self._given[limits.name] = limits
+            if len(self._limiters) < TIERS_MAX:
+                self._limiters[limits.name] = limits
             return limits
         known = tuple(limits) if isinstance(limits, list) else limits
         limiter = self._tiers.get(known)
@@ -526,26 +540,38 @@ class Declared:
                 mend(TooManyTiers(self.name), self, COARSER)
                 if known in self._tiers:
                     return self._tiers[known]
+            rest = ""
             if len(quotas) == 1 and quotas[0].name is not None:
-                name = f"{self.name}.{quotas[0].name}"
+                rest = f".{quotas[0].name}"
+                name = f"{self.name}{rest}"
             else:
                 text = "; ".join(map(str, quotas))
                 name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
-            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name, room=self.rule.name_room), quotas))
+            limiter = self._declare(fitting_name(name, room=room_for(quotas, self.rule.name_room)), quotas, rest)
+            limiter = self._tiers.setdefault(known, limiter)
         return limiter
 
     def _strictest(self) -> Limiter:
         """Returns the limiter with the lowest rate that the rule's function has selected so far. Raises NoTier."""
-        known = [*self._tiers.values(), *self._given.values()]
+        known = [*self._tiers.values(), *self._limiters.values()]
         if not known:
             raise NoTier(self.name)
         return min(known, key=_rate)
 
-    def _declare(self, name: str, limits: Fixed) -> Limiter:
+    def _declare(self, name: str, limits: Fixed, rest: str = "") -> Limiter:
         if isinstance(limits, Limiter):
             return limits
         rule = self.rule
+        self._shown[name] = None if self._given is None else f"{self._given}{rest}"
         return self.agent.declare(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
+
+    def shown_names(self, limiter: Limiter, quotas: Mapping[str, Limit]) -> dict[str, str]:
+        """Returns the names for clients of a limit's quotas, by their names at the hub; see `shown_name`."""
+        name = limiter.name
+        if name not in self._shown:  # the application has declared this limit
+            return {each: each for each in quotas}
+        declared = limiter.quotas
+        return {each: shown_name(each, name, declared, self._shown[name]) for each in quotas}
 
 
 def _identity_in(key: str) -> str:
@@ -584,6 +610,13 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
             raise InvalidLimit(shown(each), "a list of limits may contain only strings and Limit objects")
         quotas += quotas_of_fixed(each)
     return quotas
+
+
+def room_for(limits: object, room: int = 0) -> int:
+    """Returns the number of characters to reserve after a limit's name: `room`, or more for the names of its quotas."""
+    if callable(limits) or isinstance(limits, Limiter | Contracts):
+        return room
+    return max([room, *(len(f"#{each.name}") for each in quotas_of_fixed(limits) if each.name)])
 
 
 def _coarser(limit: Limit) -> Limit:

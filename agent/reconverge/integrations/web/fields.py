@@ -11,6 +11,9 @@ number. `x-ratelimit` is an old custom of many services, with the time of the re
 # limit admits. So in a refusal only quotas that have refused have a `t`, and Retry-After is the longest of these.
 # Windows and waits are rounded up to whole seconds, so that a client that heeds them is not refused. For a window of
 # less than a second, the fields therefore state a lower rate than the limit has.
+#
+# A limit without a name of its own still needs one at the hub, the same in every process, so it is made of a module, a
+# function or a hash. Clients must not see such a name, because it tells about the inside: they see each quota's rate.
 
 from __future__ import annotations
 
@@ -46,8 +49,10 @@ LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
+_UNITS: Final = {"1s": "second", "60s": "minute", "3600s": "hour", "86400s": "day"}
 
-class QuotaDecisions(NamedTuple):
+
+class QuotaDecision(NamedTuple):
     """A limit's decision, and the limit's quotas by name."""
 
     decision: Decision
@@ -70,7 +75,7 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 
 
 def fields_of(
-    decided_on: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
+    decided_on: Sequence[QuotaDecision], dialects: Sequence[str], *, wall_s: float, refused: bool = False
 ) -> Fields:
     """Returns the response fields for decisions, in all given dialects; empty without a decision.
 
@@ -79,7 +84,7 @@ def fields_of(
     """
     if not decided_on:
         return []
-    decided_on = sorted(decided_on, key=lambda each: _binding_first((None, each.decision)))
+    decided_on = sorted(decided_on, key=lambda each: binding_first((None, each.decision)))
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
@@ -153,11 +158,13 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
     if len(decided) == 1:
         ((binding, decision),) = decided
         return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)
-    decided = sorted(decided, key=_binding_first)
+    decided = sorted(decided, key=binding_first)
     for _, decision in decided:
         refused = refused or not decision.allowed
-    services = [service_11(each.name, decision, refused=refused, slots=each.slots) for each, decision in decided]
-    return _of_all(*[binding for binding, _ in decided]), ", ".join(services)
+    services: dict[str, str] = {}
+    for each, decision in decided:  # two limits may show the same rate: the client needs the one that binds
+        services.setdefault(each.name, service_11(each.name, decision, refused=refused, slots=each.slots))
+    return _of_all(*[binding for binding, _ in decided]), ", ".join(services.values())
 
 
 @lru_cache(maxsize=1024)
@@ -205,7 +212,7 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
     return f"{name};r={remaining};t={ceil(after_s) if after_s > least_s else least_s}"
 
 
-def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
+def _draft_06(decided_on: Sequence[QuotaDecision]) -> Fields:
     policies = {name: limit for _, quotas in decided_on for name, limit in quotas.items()}
     policy = ", ".join(_policy_numbers(limit) for limit in policies.values())
     return [*_numbers("RateLimit", decided_on[0].decision, since_s=0), (POLICY, policy)]
@@ -243,7 +250,8 @@ def _window_s(limit: Limit) -> int:
     return max(1, _whole(limit.window * share))
 
 
-def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
+def binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
+    """Returns a key for sorting limits with their decisions: the refusing limit with the longest wait comes first."""
     _, decision = decided
     return (decision.allowed, -decision.retry_after, decision.remaining)
 
@@ -262,3 +270,26 @@ def _whole(seconds: float) -> int:
 
 def _integer(number: int) -> int:
     return min(max(0, number), INTEGER_MAX)
+
+
+def shown_name(name: str, limit_name: str, quotas: Mapping[str, Limit], given: str | None) -> str:
+    """Returns the name for clients of the quota `name`, which belongs to the limit `limit_name`.
+
+    `given` is the name that the application has given to the limit, if any; it replaces the limit's name. A name
+    outside of `quotas` is that of the limit's ban.
+    """
+    rest = name.removeprefix(limit_name)
+    if given is not None:
+        return f"{given}{rest}"
+    limit = quotas.get(name)
+    if limit is None:
+        return f"{rate_of(next(iter(quotas.values())))}{rest}"
+    return limit.name or rate_of(limit)
+
+
+def rate_of(limit: Limit) -> str:
+    """Returns a quota as a short text, such as `5/minute` or `20 in flight`."""
+    if limit.slots:
+        return f"{limit.quota} in flight"
+    quota, _, window = str(limit).partition(" ")[0].partition("/")
+    return f"{quota}/{_UNITS.get(window, window)}"

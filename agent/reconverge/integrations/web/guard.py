@@ -24,7 +24,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps
+from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps, room_for
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.holding import HeldSlot, slot_for
@@ -54,14 +54,14 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.limiter.asking import within_s
-from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
+from reconverge.limiter.enforcement.bans import unheeded
+from reconverge.limiter.enforcement.switches import ON
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.reservation import Reservation
-from reconverge.limiter.switches import ON
 from reconverge.runtime.threads import Total
 from reconverge.usage.meter import Meter
 
@@ -183,10 +183,13 @@ class Guard:
         """Whether `key_func` or `on_breach`, which apply to all rules, is a coroutine function."""
         return waits(self._key) or (self._on_breach is not None and waits(self._on_breach))
 
-    def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
+    def declare(
+        self, rule: Rule | Limits, *, owner: object = None, name: str | None = None, shown: bool | None = None
+    ) -> Declared:
         """Declares a rule's limits and returns the rule, ready to decide.
 
-        Without a name of its own, the rule is named after `owner`, or else `name`.
+        Without a name of its own, the rule is named after `owner`, or else `name`. With `shown`, clients see that name,
+        or else the rate of each quota; by default, they see any name but that of an owner.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
@@ -195,12 +198,16 @@ class Guard:
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
         check_contracts(rule.limits, self.meter)
-        chosen = fitting_name(rule.name, room=rule.name_room) if rule.name else None
+        room = room_for(rule.limits, rule.name_room)
+        chosen = fitting_name(rule.name, room=room) if rule.name else None
         if chosen is None:
             wanted = name or (DEFAULT_NAME if owner is None else name_of(owner))
-            chosen = self._new_name(wanted, rule.name_room)
+            chosen = self._new_name(wanted, room)
+        given: str | None = rule.name or chosen
+        if not (shown if shown is not None else rule.name or owner is None):
+            given = None
         settings: dict[str, Any] = self._defaults
-        declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
+        declared = Declared(self.agent, rule, name=chosen, given=given, key=self._key, **settings)
         metered = self._metering is not None  # a meter counts only decisions that `_steps` makes
         compiled = None if metered else compile_rule(declared, answered=self._on_breach is not None)
         if compiled is not None:
@@ -612,7 +619,7 @@ class Guard:
         return outcome
 
     def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None, fields: Fields | None = None) -> Refusal:
-        quota_decisions = [ruling.quota_decisions for ruling in rulings]
+        quota_decisions = [ruling.quota_decision for ruling in rulings]
         if fields is None:
             fields = self.fields(rulings)
         try:
@@ -628,7 +635,7 @@ class Guard:
         if not self.headers_enabled or not rulings:
             return []
         try:
-            quota_decisions = [ruling.quota_decisions for ruling in rulings]
+            quota_decisions = [each for ruling in rulings for each in ruling.quota_decisions()]
             return fields_of(quota_decisions, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
         except Exception as error:
             self.failed(error, "fields")

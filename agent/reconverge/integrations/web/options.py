@@ -14,8 +14,7 @@ from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS
 from reconverge.errors import InvalidSetting, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
-from reconverge.integrations.web.rules import Limits, Rule, RuleSettings
-from reconverge.limit.limit import Limit
+from reconverge.integrations.web.rules import OF_LIMIT, Limits, Rule, RuleSettings, of_limit
 from reconverge.usage.meter import Meter
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ LIKENESS_MIN: Final = 0.6
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
-OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters)
 STRATEGIES: Final = "the algorithm belongs to the limit: Limit(5, 60, algorithm='fixed-window')"
 OF_OTHERS: Final[Mapping[str, str]] = {
     "hub": "is called agent here: agent='redis://localhost:6379/0'",
@@ -118,7 +116,7 @@ def _advice(name: str, value: object, known: frozenset[str]) -> str:
     if name in OF_RULE:
         return "is a setting of one limit; give it where that limit is declared, or to its Rule"
     if name in OF_LIMIT:
-        return f"is a setting of the limit itself; write Limit.parse('5/minute', {name}={shown}) in place of its text"
+        return of_limit(name, shown)
     near = nearest(name, known, LIKENESS_MIN)
     if near is not None:
         return f"there is no such setting; did you mean {near!r}?"

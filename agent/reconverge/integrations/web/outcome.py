@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, ReconvergeError
-from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecisions, fields_11
+from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecision, binding_first, fields_11
 from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
-from reconverge.limiter.certainty import has_charged
+from reconverge.limiter.certainty import has_charged, left_of_others
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
@@ -53,9 +53,21 @@ class Ruling:
         return self.limiter.quotas
 
     @property
-    def quota_decisions(self) -> QuotaDecisions:
-        """Returns the decision and the limit's quotas, from which the response fields are made."""
-        return QuotaDecisions(self.decision, self.limiter.control.quotas_in(self.decision))
+    def quota_decision(self) -> QuotaDecision:
+        """Returns the decision and the limit's quotas, by their names for clients."""
+        return self._shown([self.decision])[0]
+
+    def quota_decisions(self) -> Sequence[QuotaDecision]:
+        """Returns `quota_decision`, and the numbers of the limit's other quotas, for the response fields."""
+        return self._shown([self.decision, *left_of_others(self.limiter, self.decision, self.key)])
+
+    def _shown(self, decisions: Sequence[Decision]) -> Sequence[QuotaDecision]:
+        quotas = self.limiter.control.quotas_in(self.decision)
+        names = self.declared.shown_names(self.limiter, quotas)
+        shown = {names[name]: limit for name, limit in quotas.items()}
+        return [
+            QuotaDecision(replace(each, binding=names.get(each.binding, each.binding)), shown) for each in decisions
+        ]
 
     @property
     def has_charged(self) -> bool:
@@ -169,6 +181,15 @@ class Outcome(Unique):
         Returns None if the guard must write the fields.
         """
         return None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision of the limit that binds, with `remaining` and `retry_after`; None without limits.
+
+        Of a refusal, that is the refusing limit with the longest wait, else the limit with the smallest part left.
+        """
+        decided = [ruling.decision for ruling in self.rulings]
+        return min(decided, key=lambda decision: binding_first((None, decision)), default=None)
 
     @property
     def unsettled(self) -> bool:
@@ -311,6 +332,5 @@ class RateLimited(ReconvergeError):
     def of(cls, outcome: Outcome) -> RateLimited:
         """Returns the exception for a refusing outcome."""
         assert outcome.refusal is not None
-        refusing = [ruling.decision for ruling in outcome.rulings if not ruling.decision.allowed]
-        decision = max(refusing, key=lambda decision: decision.retry_after, default=None)
-        return cls(outcome.refusal.detail, decision, outcome)
+        decision = outcome.decision
+        return cls(outcome.refusal.detail, None if decision is None or decision.allowed else decision, outcome)

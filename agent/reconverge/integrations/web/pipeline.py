@@ -61,7 +61,7 @@ from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
-from reconverge.limiter.certainty import is_alone
+from reconverge.limiter.certainty import is_alone, left_of_others
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.joint import Stores, can_decide_together, hit_stores, stores_if_joint
 from reconverge.limiter.long_keys import OURS
@@ -138,7 +138,7 @@ class OfPipeline(Outcome):
         return self._rulings
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        return self.pipeline.prepared(self.decisions)
+        return self.pipeline.prepared(self.decisions, self.keys)
 
     @property
     def unsettled(self) -> bool:
@@ -159,7 +159,7 @@ class Admitted(OfPipeline):
         return True
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        fields = self.pipeline.fields(self.decisions, refused=refused)
+        fields = self.pipeline.fields(self.decisions, self.keys, refused=refused)
         return super().fields_beside(refused=refused) if fields is None else fields
 
 
@@ -169,7 +169,7 @@ class RefusedByOne(OfPipeline):
     __slots__ = ()
 
     def _made_refusal(self) -> Refusal | None:
-        return self.pipeline.usual_refusal(self.decisions[0]) or self.pipeline.refusal(self.rulings[0])
+        return self.pipeline.usual_refusal(self.decisions[0], self.keys[0]) or self.pipeline.refusal(self.rulings[0])
 
     @property
     def allowed(self) -> bool:
@@ -180,7 +180,7 @@ class RefusedByOne(OfPipeline):
 
     def encoded(self) -> Answer | None:
         """Returns the response for ASGI, in lists that the caller may change; None if `refusal` must be used."""
-        return self.pipeline.encoded_refusal(self.decisions[0])
+        return self.pipeline.encoded_refusal(self.decisions[0], self.keys[0])
 
 
 class Answering(Judge, Protocol):
@@ -227,6 +227,7 @@ class CompiledRule:
         "missed",
         "plain",
         "settled",
+        "shown",
         "stores",
         "table",
         "tables",
@@ -251,7 +252,11 @@ class CompiledRule:
     def _take(self) -> None:
         """Computes all values that depend on the quotas, such as the texts for responses."""
         limits = {table.name: table.limit for table in self.tables}
-        self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
+        names = self.declared.shown_names(self.limiter, limits)
+        self.bindings = {name: binding_of(names[name], (names[name], limit)) for name, limit in limits.items()}
+        """The texts for responses, by the quota's name at the hub."""
+        self.shown = names[self.table.name]
+        """The first quota's name for clients."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
@@ -348,8 +353,8 @@ class Pipeline:
         self._rules = rules
         first = self._first = rules[0]
         self.is_prepared = guard.dialects == (IETF_11,)
-        self._alone = first if self.is_prepared and len(rules) == 1 else None
-        """The only rule, if the response fields are those of `ietf-11`; else None."""
+        self._alone = first if self.is_prepared and len(rules) == 1 and len(first.tables) == 1 else None
+        """The only rule, if it has one quota, and the response fields are those of `ietf-11`; else None."""
         self._says = first.declared.rule.error_message is not None
         self._status = first.declared.status
         self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
@@ -443,9 +448,9 @@ class Pipeline:
 
     def refusal(self, ruling: Ruling) -> Refusal:
         """Returns the response to a request that its only limit refuses."""
-        return self.guard.refusal_by(ruling, self.fields((ruling.decision,)))
+        return self.guard.refusal_by(ruling, self.fields((ruling.decision,), (ruling.key,)))
 
-    def encoded_refusal(self, decision: Decision) -> Answer | None:
+    def encoded_refusal(self, decision: Decision, key: str) -> Answer | None:
         """Returns the response to a refused request in the form of ASGI; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
@@ -453,23 +458,23 @@ class Pipeline:
         wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else retry_after_of(decision)
         answer = self._refusals.get((wait_s, binding, decision.certain))
         if answer is None:
-            answer = usual_answer(self._status, *_grounds(decision))
+            answer = usual_answer(self._status, *self._grounds(decision))
             if len(self._refusals) >= REFUSALS_MAX:
                 self._refusals.clear()
             self._refusals[wait_s, binding, decision.certain] = answer
         status, head, body = answer
-        fields = self.encoded((decision,))
+        fields = self.encoded((decision,), (key,))
         return None if fields is None else (status, head + fields, body)
 
-    def usual_refusal(self, decision: Decision) -> Refusal | None:
+    def usual_refusal(self, decision: Decision, key: str) -> Refusal | None:
         """Returns the response to a refused request for other frameworks than ASGI; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
-        fields = self.fields((decision,))
-        return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
+        fields = self.fields((decision,), (key,))
+        return None if fields is None else usual_refusal(self._status, *self._grounds(decision), fields)
 
-    def fields(self, decisions: Sequence[Decision], *, refused: bool = False) -> Fields | None:
-        """Returns the response fields for decisions; None if the guard must write them.
+    def fields(self, decisions: Sequence[Decision], keys: Sequence[str], *, refused: bool = False) -> Fields | None:
+        """Returns the response fields for decisions about `keys`; None if the guard must write them.
 
         `refused` means that another limit has refused the request.
         """
@@ -483,10 +488,10 @@ class Pipeline:
             binding = alone.bindings.get(decision.binding)
             if binding is not None:
                 return [binding.field, (SERVICE, service_11(binding.name, decision))]
-        written = self._written(decisions, refused=refused)
+        written = self._written(decisions, keys, refused=refused)
         return None if written is None else [written[0].field, (SERVICE, written[1])]
 
-    def encoded(self, decisions: Sequence[Decision], *, refused: bool = False) -> Headers | None:
+    def encoded(self, decisions: Sequence[Decision], keys: Sequence[str], *, refused: bool = False) -> Headers | None:
         """Returns the fields as `fields` does, but as pairs of bytes for ASGI; None if the guard must write them."""
         if not self.guard.headers_enabled:
             return []
@@ -499,47 +504,52 @@ class Pipeline:
             binding, remaining, after_s = alone.bindings.get(decision.binding), decision.remaining, decision.reset_after
             if binding is not None and 0.0 < after_s < FAR_OFF_S and decision.allowed and 0 <= remaining <= INTEGER_MAX:
                 return [binding.encoded, (SERVICE_ENCODED, binding.service % (remaining, ceil(after_s)))]
-        written = self._written(decisions, refused=refused)
+        written = self._written(decisions, keys, refused=refused)
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
-    def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[PolicyField, str] | None:
+    def _written(
+        self, decisions: Sequence[Decision], keys: Sequence[str], *, refused: bool
+    ) -> tuple[PolicyField, str] | None:
         """Returns the `ietf-11` fields for decisions; None for other dialects, and for a refusal by a ban."""
         if not self.is_prepared:
             return None
-        if len(decisions) > 1:
-            bound = self._bound(decisions)
-            return None if bound is None else written_11(bound, refused=refused)
         first, decision = self._first, decisions[0]
+        if len(decisions) > 1 or len(first.tables) > 1:
+            bound = self._bound(decisions, keys)
+            return None if bound is None else written_11(bound, refused=refused)
         if first.table.limit is not first.settled:
             first.keep_up()
         binding = first.bindings.get(decision.binding)
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
-    def prepared(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
+    def prepared(self, decisions: Sequence[Decision], keys: Sequence[str]) -> Sequence[tuple[Binding, Decision]] | None:
         """Returns the policies and decisions from which the `ietf-11` fields are made; empty without such fields.
 
         Returns None for other dialects, and for a refusal by a ban.
         """
         if not self.guard.headers_enabled:
             return ()
-        return self._bound(decisions) if self.is_prepared else None
+        return self._bound(decisions, keys) if self.is_prepared else None
 
-    def _bound(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
+    def _bound(self, decisions: Sequence[Decision], keys: Sequence[str]) -> Sequence[tuple[Binding, Decision]] | None:
         bound: list[tuple[Binding, Decision]] = []
-        for rule, decision in zip(self._rules, decisions, strict=True):
+        for rule, decision, key in zip(self._rules, decisions, keys, strict=True):
             if rule.table.limit is not rule.settled:
                 rule.keep_up()
             binding = rule.bindings.get(decision.binding)
             if binding is None:
                 return None
             bound.append((binding, decision))
+            if len(rule.tables) > 1:
+                others = left_of_others(rule.limiter, decision, key)
+                bound += [(rule.bindings[each.binding], each) for each in others]
         return bound
 
-
-def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
-    """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
-    names = (decision.binding,)
-    return names, names if decision.certain else (), retry_after_of(decision)
+    def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
+        """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
+        first = self._first
+        names = (first.shown if decision.binding == first.table.name else decision.binding,)
+        return names, names if decision.certain else (), retry_after_of(decision)
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconverge.integrations.web.fields import RETRY_AFTER, Fields, QuotaDecisions, retry_after_of
+from reconverge.integrations.web.fields import RETRY_AFTER, Fields, QuotaDecision, retry_after_of
 from reconverge.integrations.web.outcome import Refusal
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ NO_KEY: Final = "This request does not identify its sender."
 
 
 def refusal_of(
-    decisions: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
+    decisions: Sequence[QuotaDecision], declared: Declared | None, fields: Fields, *, silent: bool = False
 ) -> Refusal:
     """Returns the refusal by the rule `declared`, or, if that is None, the refusal because of a failure.
 

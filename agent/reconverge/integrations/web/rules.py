@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.limiter.asking import within_s
-from reconverge.limiter.bans import NAME_ROOM, ban_terms
+from reconverge.limiter.enforcement.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.faces.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
@@ -38,7 +39,19 @@ SPENT: Final = "spent"
 """The value of `settle` with which the application reports the cost of a request itself, by `Outcome.spend`."""
 
 
-@with_advice()
+OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
+
+
+def of_limit(name: str, shown: str = "...") -> str:
+    """Returns the end of an error about a setting of a limit that is given beside it: where to write the setting."""
+    if name in ("quota", "window"):
+        return "belongs to the limit, as in '5/minute'"
+    if name == "burst":
+        return f"belongs to the limit, as in '5/minute burst {shown}'"
+    return f"is a setting of the limit itself; write Limit.parse('5/minute', {name}={shown}) in place of its text"
+
+
+@with_advice({name: of_limit(name) for name in OF_LIMIT})
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """Limits, the key by which they count, and the requests to which they apply.

@@ -35,7 +35,8 @@ class Bucket(CellMeter):
     # node may charge `allowance` beyond its charges in the last answered report, and nothing drains here. `level` is
     # the part of later refunds that may have drained at the hub before, and that the hub must go on counting. `stored`
     # is the most that can be given back: charges of this node that the hub cannot have drained yet, even at its full
-    # rate.
+    # rate. `credit` is this node's part of the hub's bucket, taken to drain at the full rate. It serves `own` alone and
+    # goes on draining when the key is not kept at the hub any more.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Stores `epoch`, the window's number. A bucket has no windows; the number serves only to measure demand."""
@@ -43,7 +44,14 @@ class Bucket(CellMeter):
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Drains the bucket up to `now_ns`."""
+        if cell.at_hub or cell.credit:
+            cell.credit = self._own_at_hub(cell, now_ns)
         self._drain(cell, self._drained(cell, now_ns), now_ns)
+
+    def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
+        """Returns this node's part of the hub's bucket at `now_ns`, in cost times nanoseconds."""
+        used = cell.used * self._window_ns if cell.at_hub else 0
+        return max(0, cell.credit + used - self._quota * max(0, now_ns - cell.marked_ns))
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
         """Returns the amount that has drained since `cell.marked_ns`; nothing drains after the end of the lease."""
@@ -90,6 +98,10 @@ class Bucket(CellMeter):
 
     def used(self, cell: Cell, now_ns: int) -> int:
         return -(-self._fill(cell, now_ns) // self._window_ns)
+
+    def own(self, cell: Cell, now_ns: int) -> int:
+        here = 0 if cell.at_hub else self._fill(cell, now_ns)
+        return -(-(here + self._own_at_hub(cell, now_ns)) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         return (allowance * self._window_ns - cell.level) // self._window_ns - self._beside_level(cell)
@@ -159,6 +171,7 @@ class Bucket(CellMeter):
             if mark is not None:
                 drained = whole if mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
             cell.stored = max(0, cell.stored - (whole - drained))
+            cell.credit = max(0, cell.credit - (whole - drained))
             cell.level += drained
             cell.charged -= amount
             return
@@ -197,13 +210,16 @@ class Bucket(CellMeter):
         reported = report.previous * self._window_ns // 1000
         drained = max(0, cell.level - reported) if report.floats else 0
         since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
+        cell.credit = max(0, cell.credit - since) if report.floats else cell.credit + cell.level
         cell.level = drained + since
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
         """Adds the charges that the hub may not have counted to this node's level, and drops the allowance."""
         if cell.at_hub:
-            level = cell.level + self._beside_level(cell) * self._window_ns
+            beside = self._beside_level(cell) * self._window_ns
+            level = cell.level + beside
+            cell.credit = max(0, cell.credit - beside)
             cell.at_hub = False
             cell.stored = 0
             cell.allowance = 0
@@ -260,6 +276,7 @@ class StepBucket(Bucket):
             level = max(0, level - (edges - 1) * part // self._capacity)
         cell.epoch = epoch
         cell.level = level
+        cell.credit = max(0, cell.credit - max(0, steps) * self._quota * self._window_ns)
         cell.stored = 0
         cell.previous = 0
         if cell.lows is not None:
@@ -275,6 +292,7 @@ class StepBucket(Bucket):
         if cell.at_hub:  # the hub may have drained all at an edge that may have passed
             whole = cell.used * self._window_ns
             cell.stored = cell.stored + whole if marked_ns < self._edge_from_ns(cell) else 0
+            cell.credit += whole
         cell.marked_ns = marked_ns
         cell.level += used * self._window_ns
         cell.previous += after_edge
@@ -283,6 +301,9 @@ class StepBucket(Bucket):
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
         return 0
+
+    def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
+        return cell.credit + (cell.used * self._window_ns if cell.at_hub else 0)
 
     def until_ns(self, cell: Cell) -> int:
         """Returns the moment from which the next edge may have passed; from then on each charge takes the slow path."""

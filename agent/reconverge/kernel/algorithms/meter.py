@@ -30,6 +30,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import ceil
 from typing import Protocol
 
@@ -60,7 +61,7 @@ class Memory(Protocol):
         ...
 
 
-class CellMeter:
+class CellMeter(ABC):
     """The arithmetic of one limit. `now_ns` is monotonic; callers have moved the cell into its window already.
 
     An exception may come out of a signal handler wherever a function is called. So values that change together are
@@ -81,37 +82,41 @@ class CellMeter:
     idle_ns: int
     """Half of the nanoseconds after which a key without new charges certainly has no use left."""
 
+    @abstractmethod
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Moves the cell into the window `epoch`, which is `steps` windows after its last window."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Brings the cell's use up to `now_ns`. The caller has counted all charges by `measure`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def until_ns(self, cell: Cell) -> int:
         """Returns the moment until which the fast path may add charges to `used`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns the cost charged by this node that still counts, rounded up."""
-        raise NotImplementedError
 
+    def own(self, cell: Cell, now_ns: int) -> int:
+        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        return self.used(cell, now_ns)
+
+    @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns how much more cost fits into `allowance`; negative if this node has used more than that."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds until `cost` more fits into `allowance`, if nothing else is charged until then."""
-        raise NotImplementedError
 
+    @abstractmethod
     def others(self, cell: Cell, now_ns: int) -> float:
         """Returns the other nodes' use at the hub's last answer, less the part that has faded since."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds until the use of all nodes leaves room for `cost` in the capacity."""
-        raise NotImplementedError
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
@@ -121,13 +126,17 @@ class CellMeter:
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
+    @abstractmethod
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """Returns the nanoseconds until no use of any node counts any more, if nothing else is charged."""
-        raise NotImplementedError
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
         """Returns the cost charged by all nodes that still counts, as far as this node knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
+
+    def fleet_shown(self, cell: Cell, now_ns: int) -> int:
+        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        return self.fleet_used(cell, now_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepares a new cell."""
@@ -135,15 +144,15 @@ class CellMeter:
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
         """Stores the use of a cell in `memory` before an eviction; returns False if the cell must stay."""
-        raise NotImplementedError
+        return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
         """Adds the use that `memory` may have stored for the key to a new cell."""
-        raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
         """Forgets all charges to the cell."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 

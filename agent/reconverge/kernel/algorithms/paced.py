@@ -51,6 +51,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, NEVER_NS
@@ -101,6 +102,9 @@ class LeakyBucket(Bucket):
             cell.late = max(cell.late, min(cell.late + surplus, self._late_most(cell)))
         cell.credit = max(0, cell.credit - drained)
         self._drain(cell, drained, now_ns)
+
+    def own(self, cell: Cell, now_ns: int) -> int:
+        return self.used(cell, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
         """Returns the nanoseconds until a request may go behind a cost of `ahead`; NEVER_NS without an allowance."""
@@ -272,17 +276,17 @@ class Smooth(LeakyBucket):
             cell.late = cell.late * cell.allowance // cell.share
         cell.share = cell.allowance
 
+    @abstractmethod
     def _stored_most(self, cell: Cell) -> int:
         """Returns the most permits that can be stored with the cell's allowance, in cost times nanoseconds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
         """Returns the permits that a cell has stored when it gets its first allowance."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _price(self, cell: Cell, amount: int) -> int:
         """Takes stored permits for a request of `amount`; returns the debt that the request leaves."""
-        raise NotImplementedError
 
 
 class SmoothBursty(Smooth):

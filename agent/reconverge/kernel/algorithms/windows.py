@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.meter import CellMeter, Memory
@@ -130,6 +132,16 @@ class SlidingWindow(CellMeter):
     def others(self, cell: Cell, now_ns: int) -> float:
         left = float(self._left_ns(cell, now_ns)) / float(self._window_ns)
         return cell.others_current + cell.others_previous * left
+
+    def fleet_shown(self, cell: Cell, now_ns: int) -> int:
+        # The parts that fade are rounded up for each node, and do so late, as `lag_ns` has them: five granted by the
+        # hub's clock came to six. So what exceeds the capacity is summed first, and read as late as it may be.
+        safe = self.fleet_used(cell, now_ns)
+        if safe <= cell.capacity:
+            return safe
+        left = float(self._left_ns(cell, now_ns + 2 * cell.lag_ns)) / float(self._window_ns)
+        certain = cell.used + cell.others_current + (cell.previous + cell.others_previous) * left
+        return min(safe, max(cell.capacity, ceil(certain)))
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         current, previous = cell.used + cell.others_current, cell.previous + cell.others_previous

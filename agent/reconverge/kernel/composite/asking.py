@@ -33,13 +33,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum, auto
-from typing import NamedTuple
+from itertools import cycle
+from typing import Final, NamedTuple
 
-from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_allowance
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
+from reconverge.kernel.composite.withholding import SPEAK_UP_NS, wait_out, withholds
 from reconverge.kernel.engine import Decision, Reentry
 from reconverge.kernel.reporting.requests import ask_at_once, take_interest
 from reconverge.kernel.shard import ShardState
@@ -47,10 +49,6 @@ from reconverge.kernel.table.explain import is_certain
 from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.slow_path import commit, evaluate
 from reconverge.kernel.table.table import Charged, Table
-
-SPEAK_UP_NS = SECOND_NS
-"""The time, in nanoseconds, within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge
-rule."""
 
 
 class DecidingRule(Enum):
@@ -68,9 +66,15 @@ class Word(Enum):
     ANSWERED = auto()
     UNSETTLED = auto()
     """The hub has answered, but it has lost its data or has no room for the key, so its answer settles nothing."""
+    WITHHELD = auto()
+    """The hub has answered that the cost is free, and grants it as soon as all nodes have had the time to report."""
     AWAITED = auto()
     MISSED = auto()
     """No batch has asked the hub for the request, and none will."""
+
+
+FIRST_WORDS: Final = (Word.MISSED, Word.AWAITED, Word.UNSETTLED, Word.WITHHELD)
+"""The words on one quota that are the word on a request; in this order."""
 
 
 class Settled(NamedTuple):
@@ -171,14 +175,21 @@ class AskGate:
         now_ns, tables = self._now_ns(), self._limit.tables
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
-    def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
-        """Returns the state of a request that all reports of `cells` since `since_ns` have asked the hub for.
+    def word_on(self, cells: Sequence[Cell], costs: Costs, since_ns: int) -> Word:
+        """Returns the state of a request for `costs`, about which all reports of `cells` since `since_ns` ask the hub.
 
         `since_ns` is the moment that `join` returned. Raises Reentry.
         """
         now_ns = self._now_ns()
-        words = [cell.table.lock.run(_word_on, cell, since_ns, now_ns) for cell in cells]
-        return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
+        words = [
+            cell.table.lock.run(_word_on, cell, cost, since_ns, now_ns)
+            for cell, cost in zip(cells, cycle(costs), strict=False)
+        ]
+        return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
+
+    def wait_out(self, cells: Sequence[Cell]) -> int:
+        """Asks a hub that withholds what is free again in a while; returns from when on it grants that."""
+        return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
@@ -362,7 +373,7 @@ def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
     return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
 
 
-def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
+def _word_on(cell: Cell, cost: int, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
     if (
@@ -380,7 +391,7 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
         of_one_window = table.meter.aligned or floats(cell)
         void = of_one_window and cell.confirmed[0] != cell.epoch
         if not void and (cell.denied or _is_no_use(table, cell, now_ns)):
-            return Word.ANSWERED
+            return Word.WITHHELD if cell.denied and withholds(cell, cost) else Word.ANSWERED
     # A cell that another request has queued may wait for the next regular exchange, which is too late for an ask.
     leaves = cell.urgent and shard.asking_ns < NEVER_NS
     return Word.AWAITED if leaves or under_way else Word.MISSED

@@ -194,7 +194,9 @@ said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 static void
 leave_hub(const Terms *terms, Cell *cell)
 {
-    cell->level += (i128)beside_level(cell) * terms->window_ns;
+    i128 beside = (i128)beside_level(cell) * terms->window_ns;
+    cell->level += beside;
+    cell->credit = cell->credit > beside ? cell->credit - beside : 0;
     cell->at_hub = false;
     cell->stored = 0;
     cell->allowance = 0;
@@ -281,6 +283,8 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
         if (complete || cell->at_hub) { /* the hub's own bucket has the reported charges */
             i128 left = complete ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
             i64 since = cell->at_hub ? 0 : at_least(cell->charged - report->current, 0);
+            i128 own = cell->credit + (complete ? -(i128)since * terms->window_ns : cell->level);
+            cell->credit = own < 0 ? 0 : own;
             cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
             cell->stored = cell->at_hub ? cell->stored : 0;
             counted = false;
@@ -385,6 +389,7 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->reset_us = reset_us;
     cell->used = cell->counted = cell->previous = 0;
     cell->level = 0;
+    cell->credit = 0;
     cell->stored = cell->at_hub ? 0 : cell->stored;
     cell->confirmed_epoch = -1;
     cell->confirmed_current = store->terms.kind == BUCKET ? cell->charged : 0;

@@ -146,11 +146,15 @@ static inline void
 bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
 {
     i64 marked_ns = at_least(cell->marked_ns, now_ns);
-    if (cell->at_hub) {
+    if (cell->at_hub || cell->credit) {
         i128 drained = (i128)terms->quota * (marked_ns - cell->marked_ns);
-        i128 left = cell->stored + (i128)cell->used * terms->window_ns - drained;
-        cell->stored = left < 0 ? 0 : left;
-    } else {
+        i128 added = (cell->at_hub ? (i128)cell->used * terms->window_ns : 0) - drained;
+        cell->credit = cell->credit + added < 0 ? 0 : cell->credit + added;
+        if (cell->at_hub) {
+            cell->stored = cell->stored + added < 0 ? 0 : cell->stored + added;
+        }
+    }
+    if (!cell->at_hub) {
         cell->level = bucket_fill(terms, cell, now_ns);
     }
     cell->used = cell->counted = 0;

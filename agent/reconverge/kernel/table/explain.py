@@ -84,7 +84,8 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
     limit = table.nominal // table.unit
     if cell is None:
         return Usage(0, 0, limit, 0, inf)
-    used = cell.used + (-(-cell.level // table.window_ns) if table.meter.bucket else cell.previous)
+    level = cell.level + (0 if table.paced else cell.credit)
+    used = cell.used + (-(-level // table.window_ns) if table.meter.bucket else cell.previous)
     own = max(0, -(-used // table.unit))
     return Usage(own, max(own, ceil(cell.fleet_used / table.unit)), limit, cell.allowance // table.unit, inf)
 
@@ -106,10 +107,8 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
 
 
 def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    total = table.meter.fleet_used(cell, now_ns)
-    own = table.meter.used(cell, now_ns)
-    if table.meter.bucket and cell.at_hub:  # reported charges drain at the hub, for all nodes together
-        own = max(own, min(total, cell.charged + cell.used - cell.counted))
+    total = table.meter.fleet_shown(cell, now_ns)
+    own = min(table.meter.own(cell, now_ns), total)  # the hub's bucket drains for all nodes together
     return Usage(
         own=-(-own // table.unit),
         total=-(-total // table.unit),

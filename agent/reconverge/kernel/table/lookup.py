@@ -9,7 +9,9 @@
 #
 # On a node without a hub, no other place counts the use of a key. If such a node is full, and finds no idle key, it
 # looks at two more keys, and drops the one with less use, if that use is its capacity divided by LEAVES_UP_TO at most.
-# The use is remembered (`evicted.py`), so that the key has no second quota when it comes back.
+# The use is remembered (`evicted.py`), so that the key has no second quota when it comes back. The overflow cell does
+# not ask this memory: it would have to tell its many keys apart. So a key that comes back while none may leave can use
+# half of its quota once more, unless the limit is strict.
 #
 # A node is full when a stranger makes up keys, so such a decision may not take longer than one about a new key that
 # finds room. Most keys of a full node have an allowance or a recent request, so they stay: `may_be_idle` finds that out

@@ -139,7 +139,7 @@ class LimitState:
     def count_by(self, pool: Limit) -> None:
         """Counts by `pool` from now on: the whole limit, or the part of it that no share has taken."""
         # What refuses everything is asked only by requests that something else refuses, as they cost more than its
-        # `cost_max` of 0; see `Closed` in `limiter/closed.py`.
+        # `cost_max` of 0; see `Closed` in `limiter/enforcement/closed.py`.
         counted = pool.counted
         self.pool = pool
         """The limit less the shares that were taken out of it; without shares, the limit itself."""

@@ -12,7 +12,7 @@ from reconverge.limiter.faces.slot_limiter import SlotLimiter
 
 if TYPE_CHECKING:
     from reconverge.kernel import Decider
-    from reconverge.limiter.bans import Bans
+    from reconverge.limiter.enforcement.bans import Bans
 
 AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "agent.concurrency", Limiter: "agent.limit"}

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
-from reconverge.limiter.switches import ON, Switch
+from reconverge.limiter.enforcement.switches import ON, Switch
 from reconverge.runtime.process import living_agents
 
 if TYPE_CHECKING:

@@ -15,6 +15,9 @@
 # connect and present its credentials, and all workers of the machine do so at once. A request waits then until
 # LOST_MAX_NS are over. It is woken earlier if the connection fails, and one that waited in vain is the last that waits.
 #
+# A hub that is new grants no strict limit in its first second, and then the request waits as if it had come at the end
+# of that.
+#
 # What waits after that was not refused: another request has charged what was granted, and the hub is asked again. It
 # has all its time for each answer (`asked_ns` is from when a report carries the request), or a request would be left to
 # memory for looking late at a grant that is gone. Each such answer admits a request of the key, so there are few; and
@@ -44,17 +47,26 @@ class Patience:
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
         self._shards = shards
         self._asked_ns = asked_ns
+        self._began_ns = began_ns
         self._begin(began_ns)
 
+    def begin_at(self, when_ns: int, now_ns: int) -> None:
+        """Lets the time start anew at a later moment, before which the hub grants nothing."""
+        if when_ns > self._began_ns:
+            self._until_ns = when_ns + self._within_ns + LOST_MAX_NS
+            self._began_ns = when_ns
+            self._begin(now_ns)
+
     def _begin(self, now_ns: int) -> None:
-        """Starts the time anew, in full."""
-        self._began_ns = now_ns
+        """Starts the time anew, in full; no earlier than it was to start."""
+        self._began_ns = max(self._began_ns, now_ns)
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 
     def sleep_ns(self, now_ns: int) -> int:
         """Returns for how long to sleep now; 0 if the hub has not answered in time."""
         answered_ns = min(shard.acked_ns for shard in self._shards)
         if answered_ns == -NEVER_NS:
+            self._asked_ns = 1 - NEVER_NS  # the hub has all its time after its first answer, also to an earlier batch
             return max(0, self._until_ns - now_ns)
         if answered_ns >= self._asked_ns:
             self._asked_ns = answered_ns + 1

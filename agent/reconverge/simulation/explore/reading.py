@@ -11,14 +11,14 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from random import Random
 from typing import Any, Final, cast
 from weakref import WeakValueDictionary
 
 from reconverge.clock import ManualClock
 from reconverge.kernel.lock import Lock
-from reconverge.simulation.explore.rewind import slots_of
+from reconverge.simulation.explore.classes import PlansByClass, reader_of, slots_of
 
 LEFT_OUT: Final[dict[str, str]] = {
     # Statistics, which only people read.
@@ -78,9 +78,10 @@ class ReadingPlan:
     def __init__(self, kind: type) -> None:
         self.name = kind.__name__
         self.left_out = frozenset(LEFT_OUT.get(self.name, "").split())
-        slots = [slot.__name__ for slot in slots_of(kind) if slot.__name__ not in self.left_out]
-        self.slots = tuple(slots)
-        self._read = attrgetter(*slots) if len(slots) > 1 else None
+        slots = [name for name in slots_of(kind) if name not in self.left_out]
+        self.slots = bool(slots)
+        """Whether there are slots to read."""
+        self.values = reader_of(slots)
         self.attributes = kind.__dictoffset__ != 0
         self.skipped = issubclass(kind, _SKIPPED)
         self.constant = issubclass(kind, bytes | Enum)
@@ -92,19 +93,10 @@ class ReadingPlan:
         holds_items = self.sequence or self.mapping or self.set
         self.only_items = holds_items and not slots and not self.attributes
         """Whether an empty one is as any other."""
-        self.only_slots = bool(slots) and not (holds_items or self.attributes or self.special)
+        self.only_slots = self.slots and not (holds_items or self.attributes or self.special)
         self.only_attributes = self.attributes and not (holds_items or slots or self.special)
         self._names: Any = ()
         self._get: Callable[[dict[str, object]], Any] = tuple
-
-    def values(self, one: object) -> Iterable[Any]:
-        """Returns the values of the slots of an object, None where one is not set."""
-        if self._read is not None:
-            try:
-                return cast("tuple[object, ...]", self._read(one))
-            except AttributeError:
-                pass
-        return [getattr(one, name, None) for name in self.slots]
 
     def attributes_of(self, one: Any) -> Iterable[Any]:
         """Returns the values of the other attributes of an object; which those are is found out anew if they change."""
@@ -118,12 +110,5 @@ class ReadingPlan:
         return cast("Iterable[Any]", self._get(attributes))
 
 
-class PlansByClass(dict[type, ReadingPlan]):
-    """The plans of all classes that were met; that of a new one is made when it is first asked for."""
-
-    def __missing__(self, kind: type) -> ReadingPlan:
-        return self.setdefault(kind, ReadingPlan(kind))
-
-
-plan_of: Final = PlansByClass().__getitem__
+plan_of: Final = PlansByClass(ReadingPlan).__getitem__
 """Returns how the walk reads the objects of a class."""

@@ -8,19 +8,21 @@
 # Python's own objects do not show what they hold, so the kernel must be the one in Python.
 #
 # A search rewinds after every event, most of which change little. So how the objects of a class are noted is found out
-# once for the class, objects that cannot change are not noted, and the slots of an object are written back by one
-# assignment, made for its class; slot by slot takes three times as long.
+# once for the class, objects that cannot change are not noted, and slots are written back only to objects of which one
+# has changed.
 
 from __future__ import annotations
 
 import enum
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
+from operator import is_
 from random import Random
 from typing import Any, Final
 from weakref import WeakValueDictionary
+
+from reconverge.simulation.explore.classes import PlansByClass, reader_of, slots_of
 
 _PLAIN: Final = (
     int,
@@ -38,27 +40,6 @@ _PLAIN: Final = (
 _UNSET: Final = object()
 
 
-_slots: dict[type, tuple[types.MemberDescriptorType, ...]] = {}
-
-
-def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
-    """Returns the descriptors of all slots that the objects of a class have."""
-    if kind not in _slots:
-        _slots[kind] = tuple(_found_slots(kind))
-    return _slots[kind]
-
-
-def _found_slots(kind: type) -> list[types.MemberDescriptorType]:
-    found = []
-    for each in kind.__mro__:
-        names = each.__dict__.get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            slot = each.__dict__.get(name)
-            if isinstance(slot, types.MemberDescriptorType):
-                found.append(slot)
-    return found
-
-
 class NotingPlan:
     """How the objects of one class are noted."""
 
@@ -72,37 +53,13 @@ class NotingPlan:
         self.mapping = issubclass(kind, dict)
         self.weak = issubclass(kind, WeakValueDictionary)
         self.slots = slots_of(kind)
-        names = [slot.__name__ for slot in self.slots]
-        self.read = _reader_of(names) if names else None
-        self.write = _writer_of(names)
+        self.read = reader_of(self.slots, _UNSET)
         parameters = getattr(kind, "__dataclass_params__", None)
         self.frozen = parameters is not None and parameters.frozen
         self.attributes = kind.__dictoffset__ != 0
 
 
-def _reader_of(names: list[str]) -> Callable[[object], Sequence[object] | None]:
-    """Returns a function that gets all these attributes of an object; None if one is not set."""
-    get = attrgetter(*names, *names[:1])  # the first one twice, as one alone would not come as a tuple
-
-    def read(one: object) -> Sequence[object] | None:
-        try:
-            values: tuple[object, ...] = get(one)
-        except AttributeError:
-            return None
-        return values[:-1]
-
-    return read
-
-
-def _writer_of(names: list[str]) -> Callable[[object, Any], None]:
-    """Returns a function that sets all these attributes of an object."""
-    made: dict[str, Callable[[object, Any], None]] = {}
-    targets = "".join(f"one.{name}, " for name in names) or "()"
-    exec(f"def write(one, values):\n    {targets} = values", made)  # noqa: S102 - the names are those of slots
-    return made["write"]
-
-
-_plans: dict[type, NotingPlan] = {}
+_plans: Final = PlansByClass(NotingPlan)
 
 
 class Snapshot:
@@ -112,19 +69,14 @@ class Snapshot:
         self._mappings: list[tuple[Any, Any]] = []
         self._attributes: list[tuple[dict[str, object], dict[str, object]]] = []
         self._sequences: list[tuple[Any, list[object]]] = []
-        self._slotted: list[tuple[object, Callable[[object, Any], None], Any]] = []
-        self._slots: list[tuple[Any, types.MemberDescriptorType, object]] = []
-        """Those of objects some of whose slots are not set."""
+        self._slots: list[tuple[object, NotingPlan, Sequence[object]]] = []
         self._variables: list[tuple[types.CellType, object]] = []
         seen: dict[int, object] = {}
         self._seen = seen
         waiting = [root]
         while waiting:
             one = waiting.pop()
-            kind = type(one)
-            plan = _plans.get(kind)
-            if plan is None:
-                plan = _plans[kind] = NotingPlan(kind)
+            plan = _plans[type(one)]
             if not plan.plain and id(one) not in seen:
                 seen[id(one)] = one
                 self._note(one, plan, waiting)
@@ -144,13 +96,9 @@ class Snapshot:
             if one or items:
                 one.clear()
                 one.extend(items)
-        for one, write, values in self._slotted:
-            write(one, values)
-        for one, slot, value in self._slots:
-            if value is not _UNSET:
-                slot.__set__(one, value)
-            elif _value(slot, one) is not _UNSET:
-                slot.__delete__(one)
+        for one, plan, values in self._slots:
+            if not all(map(is_, plan.read(one), values)):
+                _write_slots(one, plan.slots, values)
         for cell, value in self._variables:
             cell.cell_contents = value
 
@@ -184,28 +132,21 @@ class Snapshot:
         elif plan.weak:
             waiting.append(vars(one)["data"])
             return
-        if plan.read is not None:
-            self._note_slots(one, plan, plan.read(one), waiting)
+        if plan.slots:
+            values = plan.read(one)
+            if not plan.frozen:
+                self._slots.append((one, plan, values))
+            waiting += values
         if plan.attributes:
             attributes = one.__dict__
             if not plan.frozen:
                 self._attributes.append((attributes, dict(attributes)))
             waiting += attributes.values()
 
-    def _note_slots(self, one: Any, plan: NotingPlan, values: Sequence[object] | None, waiting: list[object]) -> None:
-        if values is not None:
-            waiting += values
-            if not plan.frozen:
-                self._slotted.append((one, plan.write, values))
-            return
-        for slot in plan.slots:
-            value = _value(slot, one)
-            self._slots.append((one, slot, value))
-            waiting.append(value)
 
-
-def _value(slot: types.MemberDescriptorType, one: object) -> object:
-    try:
-        return slot.__get__(one)
-    except AttributeError:
-        return _UNSET
+def _write_slots(one: object, names: Sequence[str], values: Sequence[object]) -> None:
+    for name, value in zip(names, values, strict=True):
+        if value is not _UNSET:
+            setattr(one, name, value)
+        elif hasattr(one, name):
+            delattr(one, name)

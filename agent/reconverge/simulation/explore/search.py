@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from reconverge.kernel import COMPILED
 from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
 from reconverge.simulation.explore.events import Exploration, happen
 from reconverge.simulation.explore.recovery import unrecovered
@@ -64,9 +65,13 @@ class Found:
 
 
 class Search:
-    """The search of one case."""
+    """The search of one case, on the kernel in Python. Raises RuntimeError if the compiled kernel is in use."""
 
     def __init__(self, case: Exploration, *, faults_max: int = 2, start: tuple[str, ...] = ()) -> None:
+        if COMPILED:
+            raise RuntimeError(
+                "the compiled kernel hides its fields, so a search would lose states; set RECONVERGE_NO_EXTENSIONS=1"
+            )
         self.case = case
         self.events = case.events()
         self.found = Found(case, faults_max)

@@ -103,7 +103,7 @@ def summary(found: Found, made_at: str = "") -> str:
         "",
         f"*{SHOWN[-1]}* believes the last merged total. Each row sums up several kinds of traffic, which",
         "`python -m reconverge.simulation.goals --only NAME` prints one by one, with two more policies.",
-        "Goals stand in `agent/reconverge/simulation/goals.py`; the last line has those that are not met.",
+        "`agent/reconverge/simulation/goals.py` defines the goals; the last line of this page lists those not met.",
         *_table(found, in_doubt=False, heads=(*SHOWN, MESSAGES)),
     ]
     if any(chapter.in_doubt for chapter, _ in found):

@@ -114,6 +114,24 @@ def test_only_the_header_that_the_proxies_write_is_read() -> None:
     assert PROXY == addresses.client(PROXY, lambda name: FORGED if name == "x-forwarded-for" else None)
 
 
+@pytest.mark.parametrize("header", ["X-Real-IP", "CF-Connecting-IP", "True-Client-IP"])
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (CLIENT, CLIENT),
+        ("2001:db8::1", "2001:db8::1"),
+        (f"{CLIENT}:4711", CLIENT),
+        ("unknown", PROXY),
+        (f"{FORGED}, {CLIENT}", PROXY),
+        (None, PROXY),
+    ],
+)
+def test_a_field_of_a_cdn_holds_one_address(header: str, said: str | None, expected: str) -> None:
+    """The proxy replaces the client's field; two addresses show that it has not, so neither is believed."""
+    assert expected == client(said, header=header)
+    assert FORGED == client(said, header=header, peer=FORGED)
+
+
 def test_a_unix_socket_has_no_address_unless_it_is_trusted() -> None:
     """A proxy on the same machine may be believed by that name."""
     assert None is client(CLIENT, peer=None)
@@ -167,9 +185,9 @@ def test_a_network_that_cannot_be_read_is_refused_at_once(trusted: str) -> None:
         Addresses([trusted])
 
 
-def test_a_header_that_is_no_forwarding_header_is_refused_at_once() -> None:
-    """A list is wanted, and one of two headers."""
+def test_a_header_that_no_field_can_have_is_refused_at_once() -> None:
+    """A list is wanted, and the name of a field."""
     with pytest.raises(InvalidSetting, match="forwarded_header="):
-        Addresses(header="X-Real-IP")
+        Addresses(header="X-Real-IP: 192.0.2.1")
     with pytest.raises(InvalidSetting, match="is not a list of networks"):
         Addresses("10.0.0.0/8")

@@ -1,4 +1,7 @@
 // The console's page. Names and keys come from nodes, so they are only ever set as text; the policy lets nothing else run.
+//
+// All scripts of the page share one scope. This one has what the others draw with; it comes last, and begins. The page
+// of a customer has no other script.
 "use strict";
 
 const PAGES = ["overview", "nodes", "limits", "keys", "key", "shedding", "usage", "contracts", "contract", "plan", "switches", "audit"];
@@ -52,9 +55,9 @@ function fill(id, rows, columns, nothing) {
   if (focused) for (const each of body.querySelectorAll("[data-focus]")) if (each.dataset.focus === focused) each.focus();
 }
 
-function link(text, limit, key) {
+function linkTo(page, asked, text) {
   const made = element("a", text);
-  made.href = `#key?${new URLSearchParams({ limit, key })}`;
+  made.href = `#${page}?${new URLSearchParams(asked)}`;
   made.dataset.focus = made.href;
   return made;
 }
@@ -95,7 +98,7 @@ function sayIdle(id, limits) {
 }
 
 const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
-const exposureOf = (each) => (each.exposure === null ? "no bound" : `${number(each.exposure)}\u00a0of\u00a0${number(each.bound)}`);
+const exposureOf = (each) => (each.exposure === null ? "no bound" : each.bound ? `${number(each.exposure)}\u00a0now, ${number(each.bound)}\u00a0at\u00a0worst` : "none");
 
 function showLimits() {
   fill("rows-limits", asksOf(fleet.limits).map((each) => {
@@ -123,7 +126,7 @@ function bar(used, most, text) {
   return made;
 }
 
-const named = ({ limit, key }) => (fleet.hashed ? element("span", key) : link(key, limit, key));
+const named = ({ limit, key }) => (fleet.hashed ? element("span", key) : linkTo("key", { limit, key }, key));
 
 function showKeys() {
   byId("hashed").hidden = !fleet.hashed;
@@ -163,124 +166,7 @@ async function showKey(asked) {
   }
 }
 
-// ---------------------------------------------------------------- shedding
-
-const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)}\u00a0%` : "–");
-const range = ([least, most], written) => (written(least) === written(most) ? written(least) : `${written(least)} to ${written(most)}`);
-const READINGS = {
-  limit: (values) => `may have ${range(values, number)} at once in a process`,
-  in_flight: (values) => `${range(values, number)} in progress`,
-  pressure: (values) => `pressure ${range(values, (value) => value.toFixed(2))}`,
-  rejected_fraction: (values) => `rejects ${range(values, (value) => percent(value, 1))}`,
-  partitioned: (values) => (values[1] ? "some processes are cut off from the hub" : "hears of the hub"),
-};
-
-function tableOf(id, caption, headings) {
-  const made = element("table");
-  const head = document.createElement("tr");
-  headings.forEach(([text, className, term]) => {
-    const cell = element("th", text, className);
-    cell.scope = "col";
-    if (term) cell.title = TERMS[term];
-    head.append(cell);
-  });
-  const top = document.createElement("thead");
-  top.append(head);
-  const body = document.createElement("tbody");
-  body.id = id;
-  made.append(top, body);
-  const around = element("div", null, "wide");
-  around.tabIndex = 0;
-  around.setAttribute("role", "region");
-  around.setAttribute("aria-label", caption);
-  around.append(made);
-  return around;
-}
-
-const CLASSES = [["Class"], ["Admitted/s", "number"], ["Refused/s", "number"], ["Part that is refused"]];
-const LAYERS = [["Layer"], ["Switch"], ["Refused/s", "number"], ["Measures, and has set"]];
-const PROCESSES = [["Process"], ["Slots in use"], ["Pressure", "number", "pressure"], ["Rejected", "number"], ["Admitted/s", "number"], ["Refused/s", "number"]];
-
-function showClasses(place, stack) {
-  const come = stack.classes.filter((each) => each.admitted + each.refused);
-  fill(`stack-${place}-classes`, come.map((each) => {
-    const came = each.admitted_per_s + each.refused_per_s;
-    const text = came ? `${percent(each.refused_per_s, came)} just now` : `${percent(each.refused, each.admitted + each.refused)} so far`;
-    const part = bar(each.refused_per_s, Math.max(came, 1e-9), `${each.name}: ${text}`);
-    if (each.refused_per_s) part.className = "full";
-    return row([each.name, "name"], [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"],
-      [[element("span", text), part], "use"]);
-  }), 4, "No request has come.");
-  const none = stack.classes.filter((each) => !come.includes(each)).map((each) => each.name);
-  byId(`stack-${place}-idle`).textContent = come.length && none.length ? `No request has come of the class ${none.join(", ")}.` : "";
-}
-
-function showLayers(place, stack) {
-  fill(`stack-${place}-layers`, stack.layers.map((each) => {
-    const refused = [element("span", some(each.refused_per_s))];
-    for (const [name, rate] of Object.entries(each.by_class)) if (rate) refused.push(element("small", `${name} ${number(rate)}`));
-    if (each.would_refuse_per_s) refused.push(element("small", `${number(each.would_refuse_per_s)} in shadow`));
-    const says = Object.entries(each.readings).map(([name, values]) => (READINGS[name] || ((found) => `${name} ${range(found, number)}`))(values));
-    return row([each.name, "name"], [each.switches.join(", ")], [refused, "number"], [says.join("; ") || "–"]);
-  }), 4, "");
-}
-
-function showProcesses(place, stack) {
-  fill(`stack-${place}-processes`, stack.rows.map((each) => {
-    const name = [element("span", `${each.host}:${each.pid}`)];
-    if (each.silent) name.push(element("small", "silent", "silent"));
-    const slots = each.limit === null ? "–" : `${number(each.in_flight)} of ${number(each.limit)}`;
-    return row([name, "name"], [each.limit === null ? slots : [element("span", slots), bar(each.in_flight, each.limit, `${slots} slots in use`)]],
-      [each.pressure === null ? "–" : each.pressure.toFixed(2), "number"], [each.rejected_fraction ? percent(each.rejected_fraction, 1) : "–", "number"],
-      [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"]);
-  }), 6, "");
-}
-
-function partOf(stack, place) {
-  const made = element("section", null, "stack");
-  const title = element("h3", stack.name);
-  title.id = `stack-${place}`;
-  made.setAttribute("aria-labelledby", title.id);
-  const said = element("p", null, "said");
-  said.id = `stack-${place}-said`;
-  const line = element("div", null, "plots");
-  line.id = `stack-${place}-chart`;
-  const columns = element("div", null, "columns");
-  const idle = element("p", null, "quiet");
-  idle.id = `stack-${place}-idle`;
-  const classes = document.createElement("div");
-  classes.append(tableOf(`stack-${place}-classes`, `Classes of ${stack.name}`, CLASSES), idle);
-  columns.append(classes, tableOf(`stack-${place}-layers`, `Layers of ${stack.name}`, LAYERS));
-  made.append(title, said, line, columns, tableOf(`stack-${place}-processes`, `Processes of ${stack.name}`, PROCESSES));
-  return made;
-}
-
-const processes = (count) => (count === 1 ? "1 process" : `${number(count)} processes`);
-
-function showShedding() {
-  const found = fleet.stacks;
-  const names = found.map(ofStack).join();
-  if (byId("stacks").dataset.names !== names) {
-    byId("stacks").dataset.names = names;
-    byId("stacks").replaceChildren(...found.map(partOf));
-  }
-  const left = fleet.stacks_left_out ? ` ${plural(fleet.stacks_left_out, "stack")} could not be shown.` : "";
-  byId("shedding-said").textContent = `${found.length ? "What each stack admits and sheds, by class, the most important one first." : "No process has reported a stack of layers."}${left}`;
-  found.forEach((stack, place) => {
-    const came = stack.admitted_per_s + stack.refused_per_s;
-    const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
-    const silent = stack.silent ? ` Silent: ${processes(stack.silent)} more.` : "";
-    byId(`stack-${place}-said`).textContent = `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
-    byId(`stack-${place}-chart`).replaceChildren(...plots(ofStack(stack)));
-    showClasses(place, stack);
-    showLayers(place, stack);
-    showProcesses(place, stack);
-  });
-  const held = fleet.limits.filter((each) => (each.in_use !== null && !idle(each)) || fleet.waiting[each.name]);
-  fill("rows-slots", held.map((each) => row([nameOf(each), "name"],
-    [some(each.in_use), "number"], [some(fleet.waiting[each.name]), "number"],
-    [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"])), 5, "Nothing is in progress under a limit, and nothing waits.");
-}
+// ---------------------------------------------------------------- switches
 
 function showSwitches() {
   if (!published) return;
@@ -340,284 +226,6 @@ function turn(one, to) {
     show();
   };
   dialog.showModal();
-}
-
-// ---------------------------------------------------------------- usage
-
-const USAGE_MS = 10000; // how often usage is asked for again while it is looked at
-let usageShown = { text: null, at: 0, answer: null };
-
-// Without the year, which is that of now or of the months before.
-function shorter(name, kind) {
-  if (kind === "minute") return `${name.slice(5, 10)} ${name.slice(11, 16)}`;
-  return kind === "hour" ? `${name.slice(5, 10)} ${name.slice(11, 13)}:00` : name;
-}
-
-// Bars, with what was refused on top; the table beside says the same in numbers.
-function bars(points, what) {
-  const refusedOf = (each) => (what === "requests" ? each.refused : 0);
-  const most = Math.max(1, ...points.map((each) => each[what] + refusedOf(each)));
-  const wide = 100 / points.length;
-  const said = `${what === "cost" ? "cost" : "requests admitted and refused"}, from ${points[0].name} to ${points[points.length - 1].name}; at most ${number(most)}`;
-  const made = drawing("svg", { class: "bars", viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": said });
-  points.forEach((each, place) => {
-    const admitted = (40 * Math.max(0, each[what])) / most;
-    const refused = (40 * refusedOf(each)) / most;
-    const about = drawing("g", {});
-    about.append(drawing("title", {}, `${each.name}: cost ${number(each.cost)}, ${number(each.requests)} admitted, ${number(each.refused)} refused`));
-    const at = { x: place * wide + wide * 0.1, width: wide * 0.8 };
-    about.append(drawing("rect", { ...at, class: "admitted", y: 40 - admitted, height: admitted }), drawing("rect", { ...at, class: "refused", y: 40 - admitted - refused, height: refused }));
-    made.append(about);
-  });
-  const scale = element("p", null, "scale");
-  scale.append(element("span", points[0].name), element("span", `at most ${number(most)}`), element("span", points[points.length - 1].name));
-  return [made, scale];
-}
-
-async function showUsage(asked) {
-  const wanted = { period: asked.get("period") || "hour", limit: asked.get("limit") || "", identity: asked.get("identity") || "" };
-  const what = asked.get("what") === "cost" ? "cost" : "requests";
-  const text = JSON.stringify([wanted, what]);
-  if (usageShown.text === text && Date.now() - usageShown.at < USAGE_MS) return;
-  if (usageShown.text !== text) {
-    byId("usage-period").value = wanted.period;
-    byId("usage-identity").value = wanted.identity;
-    byId("usage-what").value = what;
-  }
-  usageShown = { text, at: Date.now() };
-  const mine = usageShown;
-  try {
-    const { points, ...answer } = await ask(`usage?${new URLSearchParams(wanted)}`);
-    if (usageShown !== mine) return;
-    for (const each of points) each.name = shorter(each.name, answer.period);
-    const chosen = byId("usage-limit");
-    const names = [...new Set([...answer.limits, wanted.limit])].filter(Boolean).sort();
-    if (document.activeElement !== chosen) {
-      chosen.replaceChildren(...["", ...names].map((each) => { const made = element("option", each || "all limits"); made.value = each; return made; }));
-      chosen.value = wanted.limit;
-    }
-    const sum = (name) => points.reduce((total, each) => total + each[name], 0);
-    byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${plural(points.length, answer.period)}.`;
-    byId("usage-chart").replaceChildren(...bars(points, what));
-    const cells = (each) => ["cost", "requests", "refused"].map((name) => [some(each[name]), "number"]);
-    const used = [...points].reverse().filter((each) => each.cost || each.requests || each.refused);
-    fill("rows-usage", used.map((each) => row([each.name, "when"], ...cells(each))), 4, "Nothing was used.");
-    byId("usage-idle").textContent = used.length && used.length < points.length ? `Nothing was used in the other ${plural(points.length - used.length, answer.period)}.` : "";
-    byId("usage-top-title").textContent = `Largest customers in ${shorter(answer.present, answer.period)}`;
-    fill("rows-usage-top", answer.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was used in it yet, as far as nodes have answer.");
-  } catch (problem) {
-    if (usageShown !== mine) return;
-    byId("usage-said").textContent = problem.message;
-    byId("usage-chart").replaceChildren();
-    byId("usage-idle").textContent = "";
-    for (const id of ["rows-usage", "rows-usage-top"]) fill(id, [], 4, "Nothing to show.");
-  }
-}
-
-// ---------------------------------------------------------------- contracts
-
-const linkTo = (page, asked, text) => {
-  const made = element("a", text);
-  made.href = `#${page}?${new URLSearchParams(asked)}`;
-  made.dataset.focus = made.href;
-  return made;
-};
-const listed = (limits) => Object.entries(limits || {}).map(([name, said]) => `${name}: ${readable(typeof said === "string" ? said : said.limit)}`).join(", ");
-let contractsShown = null; // the text whose customers are shown
-
-async function showContracts(asked) {
-  const find = asked.get("find") || "";
-  if (contractsShown === find) return;
-  contractsShown = find;
-  try {
-    const answer = await ask(`contracts?${new URLSearchParams({ find })}`);
-    const some = answer.found > answer.customers.length ? ` The first ${number(answer.customers.length)} are shown.` : "";
-    byId("contracts-said").textContent = `Version ${answer.version}, ${plural(answer.all, "customer")}. Others are on the plan ${answer.unknown}.${some}`;
-    fill("rows-plans", answer.plans.map((each) => row([linkTo("plan", { name: each.name }, each.name), "name"], [listed(each.limits)], [number(each.customers), "number"])), 3, "No plan is published.");
-    fill("rows-customers", answer.customers.map((each) => row([linkTo("contract", { identity: each.identity }, each.identity), "name"], [each.plan], [listed(each.limits) || "–"])), 3, "No customer has a contract.");
-  } catch (problem) {
-    contractsShown = null;
-    byId("contracts-said").textContent = problem.message;
-  }
-}
-
-let editing = null; // what is about to be changed: a customer's contract, or a plan
-
-function card(each) {
-  const made = element("div", null, "quota");
-  const text = `${number(each.used)} of ${number(each.at_once)} used`;
-  made.append(element("h3", each.former ? `${each.name} (of the former contract)` : each.name), bar(each.used, each.at_once, text), element("p", `${text}, ${number(each.remaining)} left`));
-  if (each.refill_s) made.append(element("small", `something comes back every ${seconds(each.refill_s)}`));
-  if (each.switch !== "on") made.append(element("small", `switched ${each.switch}`));
-  if (!each.allowed) made.append(element("p", each.wait_s === null ? "Refused; no moment is known at which it is free." : `Refused; free again in ${seconds(each.wait_s)}.`, "problem"));
-  return made;
-}
-
-function showStanding(answer) {
-  byId("contract-sentence").textContent = answer.standing ? answer.standing.sentence : "";
-  byId("contract-problem").textContent = answer.problem || "";
-  byId("contract-standing").replaceChildren(...(answer.standing ? answer.standing.limits.map(card) : []));
-}
-
-function field(name, label, value, hint) {
-  const made = document.createElement("p");
-  const input = element("input");
-  input.id = `edit-${name}`;
-  input.name = name;
-  input.value = value;
-  input.placeholder = hint || "";
-  input.autocomplete = "off";
-  input.disabled = !session.changes;
-  const said = element("label", label);
-  said.htmlFor = input.id;
-  made.append(said, input);
-  return made;
-}
-
-function showFields(plan) {
-  if (editing.page === "plan") {
-    byId("edit-fields").replaceChildren(...Object.entries(editing.answer.limits).map(([name, said]) => field(name, name, readable(said))));
-    return;
-  }
-  const chosen = element("select");
-  chosen.id = "edit-the-plan";
-  chosen.append(...Object.keys(editing.answer.plans).map((each) => element("option", each)));
-  chosen.value = plan;
-  chosen.disabled = !session.changes;
-  chosen.addEventListener("change", () => showFields(chosen.value));
-  const said = element("label", "Plan");
-  said.htmlFor = chosen.id;
-  const first = document.createElement("p");
-  first.append(said, chosen);
-  const own = (editing.answer.contract || {}).limits || {};
-  const texts = Object.entries(editing.answer.plans[plan] || {}).map(([name, usual]) => {
-    const mine = own[name];
-    const text = mine === undefined ? "" : readable(typeof mine === "string" ? mine : mine.limit);
-    return field(name, `${name} (by the plan ${readable(usual)})`, text, readable(usual));
-  });
-  byId("edit-fields").replaceChildren(first, ...texts);
-}
-
-// What the fields say, on top of what the contract or the plan has said: what is not in a field stays.
-function saidByFields() {
-  const limits = {};
-  for (const input of byId("edit-fields").querySelectorAll("input")) limits[input.name] = input.value.trim();
-  if (editing.page === "plan") {
-    const said = structuredClone(editing.answer.said);
-    for (const [name, text] of Object.entries(limits)) {
-      if (typeof said.limits[name] === "string") said.limits[name] = text; else said.limits[name].limit = text;
-    }
-    return { customer: null, plan: editing.name, said, version: editing.answer.version };
-  }
-  const said = structuredClone(editing.answer.contract || {});
-  said.plan = byId("edit-the-plan").value;
-  const before = said.limits || {};
-  said.limits = {};
-  for (const [name, text] of Object.entries(limits)) {
-    if (text) said.limits[name] = typeof before[name] === "object" ? { ...before[name], limit: text } : text;
-  }
-  return { customer: editing.name, plan: null, said, version: editing.answer.version };
-}
-
-async function showContract(page, asked) {
-  const name = asked.get(page === "plan" ? "name" : "identity") || "";
-  const now = Date.now();
-  const fresh = editing && editing.page === page && editing.name === name;
-  if (fresh && (editing.busy || page === "plan" || now - editing.at < STANDING_MS)) return;
-  if (!fresh) {
-    editing = { page, name, at: now, answer: null };
-    for (const id of ["contract-standing", "edit-fields", "predicted"]) byId(id).replaceChildren();
-    for (const id of ["contract-sentence", "contract-problem"]) byId(id).textContent = "";
-    byId("edit").hidden = true;
-    byId("title-contract").textContent = page === "plan" ? `The plan ${name}` : name;
-  }
-  const mine = editing;
-  mine.busy = true;
-  mine.at = now;
-  try {
-    const answer = await ask(page === "plan" ? `plan?${new URLSearchParams({ name })}` : `customer?${new URLSearchParams({ identity: name })}`);
-    if (editing !== mine) return;
-    if (page === "contract") showStanding(answer);
-    else byId("contract-sentence").textContent = `${plural(answer.customers, "customer")} on it.`;
-    if (!mine.answer) {
-      mine.answer = answer;
-      byId("edit").hidden = !session.changes;
-      showFields(page === "plan" ? null : (answer.contract || {}).plan || Object.keys(answer.plans)[0]);
-    }
-  } catch (problem) {
-    if (editing === mine) byId("contract-problem").textContent = problem.message;
-  } finally {
-    mine.busy = false;
-  }
-}
-
-const effects = (title, found) => (found.length ? [element("h3", title), list(found.map((each) => `${each.customer}: ${number(each.requests)} of ${plural(each.of, "request")} (${each.limits.join(", ")})`))] : []);
-
-function list(texts) {
-  const made = document.createElement("ul");
-  made.append(...texts.map((each) => element("li", each)));
-  return made;
-}
-
-async function predict() {
-  const change = saidByFields();
-  const shown = byId("predicted");
-  try {
-    const answer = await ask("predict", change);
-    const parts = [element("h3", "This would be said otherwise"), list(answer.differences.length ? answer.differences : ["nothing"])];
-    parts.push(element("p", `It holds for ${plural(answer.customers, "customer")}, on all nodes.`));
-    if (answer.then) parts.push(list([`Now: ${answer.now}`, `Then: ${answer.then}`]));
-    if (answer.recording) {
-      const of = answer.recording;
-      parts.push(element("p", `Of the ${plural(of.requests, "request")} in ${of.name}, ${number(of.newly_refused)} would be newly refused, and ${number(of.newly_admitted)} newly admitted.`));
-      parts.push(...effects("Newly refused", of.refused), ...effects("Newly admitted", of.admitted));
-    } else if (answer.problem) parts.push(element("p", answer.problem, "problem"));
-    if (answer.differences.length) {
-      const save = element("button", "Save", "danger");
-      save.type = "button";
-      save.addEventListener("click", () => saveChange(change, save));
-      parts.push(save);
-    }
-    shown.replaceChildren(...parts);
-  } catch (problem) {
-    shown.replaceChildren(element("p", problem.message, "problem"));
-  }
-}
-
-async function saveChange(change, button) {
-  button.disabled = true;
-  try {
-    const answer = await ask("change", change);
-    contractsShown = null;
-    editing = null;
-    const { page, asked } = current();
-    await showContract(page, asked);
-    byId("predicted").replaceChildren(element("p", `Saved as version ${answer.version}. Nodes obey within one interval.`));
-  } catch (problem) {
-    byId("predicted").replaceChildren(element("p", problem.message, "problem"));
-  }
-}
-
-let auditedAt = 0;
-
-async function showAudit() {
-  if (Date.now() - auditedAt < STANDING_MS) return;
-  auditedAt = Date.now();
-  const code = (said) => (said === null ? "nothing" : element("code", JSON.stringify(said)));
-  try {
-    const { changes } = await ask("history");
-    fill("rows-audit", changes.map((each) => row([new Date(each.when).toLocaleString()], [each.by, "name"], [each.identity === null ? "plans, or several customers" : each.identity, "name"],
-      [code(each.before)], [code(each.after)], [each.version, "number"])), 6, "No contract was changed.");
-  } catch (problem) {
-    fill("rows-audit", [], 6, problem.message);
-  }
-  published = await ask("switches").catch(() => published);
-  const turned = (published || {}).turned || [];
-  fill("rows-turned", turned.map((each) => row([new Date(each.when * 1000).toLocaleString()], [each.by, "name"], [each.limit || "all limits", "name"], [each.to || "as nodes say"])), 4,
-    "None is known.");
-  byId("turned-by").textContent = (published || {}).turned_by_all
-    ? "The log at the hub: what consoles and commands have published in the last 31 days, each under the name that it has given. What publishers of older versions and other programs have turned is not in it."
-    : "What this console has turned since it was started: no log can be read at this hub, so others, and the command, are not known here.";
 }
 
 // ---------------------------------------------------------------- what is shown, and when

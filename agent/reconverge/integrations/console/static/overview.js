@@ -16,7 +16,7 @@ const ofLimit = (each) => JSON.stringify(["limit", each.name]);
 const ofStack = (stack) => JSON.stringify(["stack", stack.name, ...stack.classes.map((each) => each.name), null, ...stack.layers.map((each) => each.name)]);
 
 const TERMS = {
-  exposure: "Exposure is the most that may be admitted beyond a limit, for one known key on all nodes together: at this moment, of the declared bound.",
+  exposure: "Exposure is how far one known key could go over a limit on all nodes together: now, and at worst.",
   staleness: "Staleness is the time since the hub last answered a node; the node does not know what others have admitted since.",
   exchange: "An exchange is one round trip between a node and its hub: the node reports its counts, and learns those of all nodes.",
   pressure: "Pressure is the load of a process, as a share of its target: below 1 it has room, above 1 it refuses the least important requests first.",
@@ -192,6 +192,7 @@ function whyOver(used, capacity, limit) {
   const found = fleet.limits.find((each) => each.name === limit) || {};
   const over = `${number(used - capacity)} over: `;
   if (found.switch && found.switch !== "on") return `${over}the limit is switched to ${found.switch}, and refuses nothing.`;
+  if (found.bound === 0) return `${over}requests have cost more than was reserved for them, or the quota was lowered.`;
   const most = found.bound ? `; ${found.policy} may go over by ${number(found.bound)}` : "";
   return `${over}nodes admit at the same time, before they hear of each other${most}.`;
 }

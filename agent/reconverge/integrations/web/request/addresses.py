@@ -46,11 +46,12 @@ class Addresses:
     Args:
         trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for a proxy that connects by
             a unix socket. By default no proxy is trusted, and forwarding fields are ignored.
-        header: the field that the proxies write, `X-Forwarded-For` or `Forwarded`. The other field is never read: a
-            proxy that writes one of them passes on the other as the client wrote it.
+        header: the field that the proxies write: `X-Forwarded-For`, `Forwarded`, or one that holds a single address,
+            such as `X-Real-IP` or `CF-Connecting-IP`. No other field is read: a proxy that writes one of them passes
+            on the others as the client wrote them.
 
     Raises:
-        InvalidSetting: a network is invalid, or the header is neither of these fields.
+        InvalidSetting: a network is invalid, or the header is no field name.
     """
 
     def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:
@@ -58,8 +59,10 @@ class Addresses:
             raise InvalidSetting("trusted_proxies", trusted, "is not a list of networks such as ['10.0.0.0/8']")
         trusted = list(trusted)
         self.header = str(header).lower()
-        if self.header not in (X_FORWARDED_FOR, FORWARDED):
-            raise InvalidSetting("forwarded_header", header, "is neither 'X-Forwarded-For' nor 'Forwarded'")
+        if re.fullmatch(_TOKEN, self.header) is None:
+            problem = "is not the name of a header field, such as 'X-Forwarded-For', 'Forwarded' or 'X-Real-IP'"
+            raise InvalidSetting("forwarded_header", header, problem)
+        self._hops = _HOPS.get(self.header, _single_address)
         self._trusts_unix = UNIX in trusted
         self._networks = [_network(text) for text in trusted if text != UNIX]
 
@@ -83,7 +86,7 @@ class Addresses:
             return text
         said = header(self.header)
         if said:
-            for hop in _x_forwarded_for(said) if self.header == X_FORWARDED_FOR else _forwarded(said):
+            for hop in self._hops(said):
                 found = _address(hop)
                 if found is None:
                     break  # the proxy does not report its client, so the search ends here
@@ -94,9 +97,6 @@ class Addresses:
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address.version == network.version and address in network for network in self._networks)
-
-
-_NO_PROXIES: Final = Addresses()
 
 
 class Client(str):  # noqa: SLOT000  # it has an attribute
@@ -264,6 +264,11 @@ def _forwarded(said: str) -> list[str]:
     return hops[: -HOPS_MAX - 1 : -1]
 
 
+def _single_address(said: str) -> list[str]:
+    """Returns the address in a field that holds one; a server joins repeated fields to a text that is no address."""
+    return [said]
+
+
 def _elements(said: str) -> list[list[tuple[str, str]]]:
     """Returns the elements of a `Forwarded` field with their pairs, in order; empty if the field is malformed."""
     elements: list[list[tuple[str, str]]] = [[]]
@@ -332,3 +337,8 @@ def _network(text: object) -> Network:
     except ValueError as error:
         advice = f"is neither a network such as '10.0.0.0/8', nor an address, nor {UNIX!r}: {error}"
         raise InvalidSetting("trusted_proxies", text, advice) from None
+
+
+_HOPS: Final[dict[str, Callable[[str], list[str]]]] = {X_FORWARDED_FOR: _x_forwarded_for, FORWARDED: _forwarded}
+"""The fields that hold a chain of addresses, each with its reader."""
+_NO_PROXIES: Final = Addresses()

@@ -18,7 +18,15 @@ from reconverge.policies import STRICT
 from reconverge.simulation.asker import perhaps_asks
 from reconverge.simulation.cases import CHANGED_SHARE, DATA_LOSS_SHARE, Case
 from reconverge.simulation.changing import draw_changes
-from reconverge.simulation.drawing import draw_faults, draw_fleet, draw_limit, draw_policy, draw_traffic, outlasting
+from reconverge.simulation.drawing import (
+    choose_faults,
+    draw_faults,
+    draw_fleet,
+    draw_limit,
+    draw_policy,
+    draw_traffic,
+    outlasting,
+)
 from reconverge.simulation.model.bound.watching_hub import is_bound
 from reconverge.simulation.studies.experiment import Experiment
 
@@ -49,19 +57,14 @@ def draw_small_case(seed: int) -> Case:
     lease_ns = 6 * interval_ns * random.choice([1, 1, 2])
     drawn = draw_faults(random, nodes, 0.0, windows)
     if lose_data:
-        # As in other cases with a loss, no lease ends: the hub alone would remember its node.
         lease_ns = outlasting(windows, limit.window_ns)
-        del drawn["crash"], drawn["stop"]
     fleet = draw_fleet(random, nodes, limit, interval_ns, lease_ns)
     fleet = replace(fleet, asks=perhaps_asks(random, fleet))
     if random.random() < CHANGED_SHARE:
         fleet = replace(fleet, changes=draw_changes(random, limit, windows, traffic.cost_max))
     if traffic.keys > 1 and random.random() < FULL_SHARE:
         fleet = replace(fleet, keys_max=traffic.keys - 1)
-    alone = lose_data and policy is not STRICT
-    chosen = [] if alone else random.sample(sorted(drawn), random.randint(1, SMALL_FAULTS_MAX))
-    lost = [f"lose-data@{random.uniform(0, windows):.3f}w"] if lose_data else []
-    faults = tuple([drawn[name] for name in chosen] + lost)
+    faults = choose_faults(random, drawn, (1, SMALL_FAULTS_MAX), policy, windows if lose_data else None)
     return Case(SMALL, seed, policy, Experiment(fleet, traffic, windows, 0, faults))
 
 

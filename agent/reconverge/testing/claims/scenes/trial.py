@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from unittest import SkipTest
 
 from reconverge.clock import Clock, ManualClock, SystemClock
@@ -16,28 +16,51 @@ Tried: TypeAlias = Callable[..., Awaitable[None]]
 
 
 class Trial:
-    """The methods by which a claim gets its hub. `HubClaims` explains each."""
+    """The methods by which a claim gets its hub; a suite overrides those that it can."""
 
     own_clock: ClassVar[bool] = False
+    """Whether the hub uses a clock of its own, and ignores the one that `make_hub` is given.
+
+    Then the claims that need time to pass are skipped, and the others assume that the hub's clock is near this
+    machine's. Give a hub a `clock` if you can: many faults show only after hours.
+    """
+
     seeds: ClassVar[range] = range(8)
+    """The seeds of the random schedules to try; a claim that fails names its seed."""
+
     grace_s: ClassVar[float] = 0.0
+    """How much longer than other hubs this one waits for nodes after a loss: with an elected leader, the time of an
+    answer."""
+
+    patience_s: ClassVar[float] = 0.0
+    """How long it may take until other objects read settings or an index of contracts that were put at the hub, as
+    with a broker that pushes them."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
+        """Returns a hub without any data, whose time is `clock.wall_ns()`.
+
+        Called outside of any event loop, once for each claim, or once for each of its schedules.
+        """
         raise NotImplementedError("define which hub to test: def make_hub(self, clock: ManualClock) -> Hub")
 
     def join(self, hub: Hub) -> Hub:
+        """Returns another object for the same hub and data, as another process would have; by default `hub` itself."""
         return hub
 
     def make_stranger(self, hub: Hub) -> Hub:
+        """Returns a hub on the same server as `hub`, with the same clock and another namespace."""
         raise SkipTest("the suite has no make_stranger; define it to test a hub of another namespace")
 
     def make_operator(self, hub: Hub) -> Hub:
+        """Returns `hub` as an operator's command opens it, with more rights than an agent; by default `join(hub)`."""
         return self.join(hub)
 
     def make_unreachable(self) -> Hub:
+        """Returns a hub whose server cannot be reached."""
         raise SkipTest("the suite has no make_unreachable; define it to test a hub that cannot be reached")
 
     async def lose_data(self, hub: Hub) -> None:
+        """Deletes all data of `hub`, as if its server came back empty."""
         raise SkipTest("the suite has no lose_data; define it to test what nodes do when a hub has lost its data")
 
     def scene(self) -> Scene:
@@ -47,46 +70,25 @@ class Trial:
         return Scene(self.make_hub(manual), clock, join=self.join)
 
     def on_a_scene(self, tried: Callable[[Scene], Awaitable[None]]) -> None:
-        """Runs a coroutine function with a new scene, and closes the scene."""
+        """Runs a coroutine function with a new scene in an event loop of its own, and closes the scene."""
         scene = self.scene()
-        run_and_close(tried(scene), [scene])
+
+        async def run() -> None:
+            try:
+                await tried(scene)
+            finally:
+                await scene.close()
+
+        asyncio.run(run())
 
 
-class Closable(Protocol):
-    """Something to close after a claim."""
+def claim(tried: Tried) -> Callable[[Any], None]:
+    """Turns a coroutine function of a suite, which gets a scene, into a test that needs no plugin."""
 
-    async def close(self) -> None: ...
+    def test(self: Any) -> None:
+        self.on_a_scene(partial(tried, self))
 
-
-def run_and_close(claim: Awaitable[None], opened: Sequence[Closable]) -> None:
-    """Runs a claim in an event loop of its own, then closes all of `opened`, also objects that the claim has added."""
-
-    async def run() -> None:
-        try:
-            await claim
-        finally:
-            for each in opened:
-                await each.close()
-
-    asyncio.run(run())
-
-
-def claims_by(run: Callable[[Any, Tried], None]) -> Callable[[Tried], Callable[[Any], None]]:
-    """Makes a decorator of a suite's claims, which turns a coroutine function into a test that needs no plugin.
-
-    `run` gets the suite and the claim, and calls the claim with its arguments, such as a new hub.
-    """
-
-    def claim(tried: Tried) -> Callable[[Any], None]:
-        def test(self: Any) -> None:
-            run(self, partial(tried, self))
-
-        # Not `functools.wraps`: pytest would look through it, and take the scene for a fixture.
-        test.__name__, test.__qualname__, test.__doc__ = tried.__name__, tried.__qualname__, tried.__doc__
-        test.__module__ = tried.__module__
-        return test
-
-    return claim
-
-
-claim: Final = claims_by(Trial.on_a_scene)
+    # Not `functools.wraps`: pytest would look through it, and take the scene for a fixture.
+    test.__name__, test.__qualname__, test.__doc__ = tried.__name__, tried.__qualname__, tried.__doc__
+    test.__module__ = tried.__module__
+    return test

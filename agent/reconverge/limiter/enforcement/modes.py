@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Decision, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.asking import Asking
-from reconverge.limiter.closed import AsksNothing, Closed, Marked
-from reconverge.limiter.switches import ON, SHADOW, Switch
+from reconverge.limiter.enforcement.closed import AsksNothing, Closed, Marked
+from reconverge.limiter.enforcement.switches import ON, SHADOW, Switch
 from reconverge.limiter.waiting.waiters import checked_timeout_ns, waiting_at
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.threads import Total

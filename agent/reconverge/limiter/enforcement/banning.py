@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.limiter.closed import Marked, checked_pairs
-from reconverge.limiter.modes import On
+from reconverge.limiter.enforcement.closed import Marked, checked_pairs
+from reconverge.limiter.enforcement.modes import On
 from reconverge.limiter.waiting.waiters import waiting_at
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Decider, Many
-    from reconverge.limiter.bans import Bans
+    from reconverge.limiter.enforcement.bans import Bans
 
 
 class OnWithBans(On):

@@ -1,0 +1,44 @@
+"""Detects that a new hub withholds what is free of a strict limit, and asks it again until it grants that."""
+
+# Theory of operation.
+#
+# A new hub cannot know whether it has lost data, so it grants no strict limit until all nodes have had the time to
+# report; its answers show that what was asked for is free. That is over about a second after this node's first answer,
+# so the request asks again until then, unless long intervals would make it wait for longer.
+
+from __future__ import annotations
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel.cell import Cell
+from reconverge.kernel.reporting.requests import request_early
+from reconverge.kernel.table.table import Table
+
+SPEAK_UP_NS = SECOND_NS
+"""The time within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
+
+
+def _grants_ns(cell: Cell) -> int:
+    """Returns from when on a hub that was new at its first answer grants strict limits."""
+    return cell.shard.met_ns + _node_interval_ns(cell) + SPEAK_UP_NS
+
+
+def _node_interval_ns(cell: Cell) -> int:
+    """Returns the sync interval that the hub counts on: the node's, which limits may shorten for themselves."""
+    assert isinstance(cell.table, Table)
+    return cell.table.kernel.interval_ns
+
+
+def withholds(cell: Cell, cost: int) -> bool:
+    """Returns whether the last answer has refused a cost that is free, as it came from a new hub."""
+    table = cell.table
+    if table.policy.overshoot_milli or _node_interval_ns(cell) > SPEAK_UP_NS:
+        return False
+    return cell.reported_ns < _grants_ns(cell) and cell.free - cell.reserved >= cost
+
+
+def wait_out(cell: Cell) -> int:
+    """Requests another report in a while; returns from when on the hub grants what is free."""
+    grants_ns = _grants_ns(cell)
+    if cell.denied:
+        request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))
+    return grants_ns
