@@ -49,7 +49,7 @@ class Bucket(CellMeter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
-        """Returns this node's part of the hub's bucket at `now_ns`, in cost times nanoseconds."""
+        """Returns how full of this node's charges the hub's bucket is at `now_ns`, in cost times nanoseconds."""
         used = cell.used * self._window_ns if cell.at_hub else 0
         return max(0, cell.credit + used - self._quota * max(0, now_ns - cell.marked_ns))
 

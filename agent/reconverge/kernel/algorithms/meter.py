@@ -99,7 +99,7 @@ class CellMeter(ABC):
         """Returns the cost charged by this node that still counts, rounded up."""
 
     def own(self, cell: Cell, now_ns: int) -> int:
-        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        """Returns the result of `used`, plus this node's charges to a bucket whose free part stays at the hub."""
         return self.used(cell, now_ns)
 
     @abstractmethod

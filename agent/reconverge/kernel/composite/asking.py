@@ -74,7 +74,7 @@ class Word(Enum):
 
 
 FIRST_WORDS: Final = (Word.MISSED, Word.AWAITED, Word.UNSETTLED, Word.WITHHELD)
-"""The words on one quota that are the word on a request; in this order."""
+"""The states that decide the state of a request with several quotas: the first of these that any quota is in."""
 
 
 class Settled(NamedTuple):

@@ -86,7 +86,8 @@ class AskState:
         self.unread: dict[Asker, None] = {}
         """The set of requests that were woken by an answer and have not looked at it yet, as a dict."""
         self.met_ns = NEVER_NS
-        """When the hub's first answer came; NEVER_NS before. A hub that is new grants no strict limit at first."""
+        """When the hub's first answer came; NEVER_NS before. At first, a new hub grants no allowances on strict
+        limits."""
         self.turned_ns = NEVER_NS
         """When the exchange loop last ran while a batch was under way; NEVER_NS if no batch is under way."""
         self.free_ns = -NEVER_NS
