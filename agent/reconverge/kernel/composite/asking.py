@@ -188,7 +188,7 @@ class AskGate:
         return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
-        """Asks a hub that withholds what is free again in a while; returns from when on it grants that."""
+        """Queues reports to ask a hub that withholds its free quota again; returns the moment from which it grants."""
         return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Detects that a new hub withholds what is free of a strict limit, and asks it again until it grants that."""
+"""Detects that a new hub withholds the free quota of a strict limit, and asks the hub again until it grants it."""
 
 # Theory of operation.
 #
